@@ -1,0 +1,136 @@
+"""The run's folder: where each piece of a run's evidence lies, and its append-only journal.
+
+A run *is* its folder. Every step reads what earlier steps wrote there and writes its own part; nothing that a verdict needs lives
+in a process's memory. Whole-file artefacts are replaced atomically, the journal is appended to line by line, so that a reader (or a
+step that is repeated after a crash) never sees half of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+class EvidenceError(Exception):
+    """Evidence that should be in a run's folder is missing or cannot be read. The message names the file."""
+
+
+def utc_now() -> str:
+    """The time as an ISO 8601 stamp in UTC with milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace ``path`` with ``text``: readers see the old content or the new, also when the machine stops in between."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+class Journal:
+    """The run's timeline, ``journal.jsonl``: one JSON object a line with at least ``at`` (UTC, ISO 8601) and ``event``.
+
+    Several processes append to it side by side; a line is one ``write`` to a descriptor in append mode.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, event: str, **fields: Any) -> None:
+        """Append an event and force it to disk: what is journaled before a fault must survive the fault."""
+        line = json.dumps({"at": utc_now(), "event": event, **fields}, separators=(",", ":"), default=str) + "\n"
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def events(self, *names: str) -> list[dict[str, Any]]:
+        """Return the events so far, oldest first; only those with one of ``names`` when any is given."""
+        return [line for line in read_json_lines(self.path) if not names or line["event"] in names]
+
+    def last(self, *names: str) -> dict[str, Any] | None:
+        found = self.events(*names)
+        return found[-1] if found else None
+
+
+def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a JSON-lines file. A last line without its end (its writer was killed, or is writing) is left out."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise EvidenceError(f"{path}: a line is not JSON ({error})") from error
+
+
+class RunFolder:
+    """Paths of one run's evidence. Opening a folder touches nothing; :meth:`create` makes it."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path).resolve()
+        self.journal = Journal(self.path / "journal.jsonl")
+
+    @classmethod
+    def create(cls, path: Path) -> RunFolder:
+        folder = cls(path)
+        for directory in (folder.sent, folder.delivered, folder.expectations, folder.logs, folder.failpoints):
+            directory.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @classmethod
+    def open(cls, path: Path | str) -> RunFolder:
+        """Open an existing run. Raises EvidenceError when ``path`` is not a run's folder."""
+        folder = cls(path)
+        if not folder.experiment.is_file():
+            raise EvidenceError(f"{folder.path} is not a run's folder: it has no experiment.yaml. Name a folder that `streamproof run` wrote.")
+        return folder
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    experiment = property(lambda self: self.path / "experiment.yaml")
+    schedule = property(lambda self: self.path / "schedule.json")
+    sent = property(lambda self: self.path / "sent")
+    intents = property(lambda self: self.path / "sent" / "intents.jsonl")
+    delivered = property(lambda self: self.path / "delivered")
+    drain = property(lambda self: self.path / "delivered" / "drain.json")
+    progress = property(lambda self: self.path / "progress.jsonl")
+    reconciliation = property(lambda self: self.path / "reconciliation.parquet")
+    verdict = property(lambda self: self.path / "verdict.json")
+    expectations = property(lambda self: self.path / "expectations")
+    report = property(lambda self: self.path / "report.html")
+    logs = property(lambda self: self.path / "logs")
+    failpoints = property(lambda self: self.path / "failpoints")
+    checkpoint = property(lambda self: self.path / "checkpoint")
+
+    def read_json(self, path: Path) -> Any:
+        """Parse one of the folder's JSON files. Raises EvidenceError naming the file when it is missing or damaged."""
+        try:
+            return json.loads(path.read_text())
+        except FileNotFoundError as error:
+            raise EvidenceError(f"{path} is missing: the step that writes it has not finished") from error
+        except ValueError as error:
+            raise EvidenceError(f"{path} is not JSON: {error}") from error

@@ -1,0 +1,1 @@
+"""The systems under test as processes of this machine: one file per component."""

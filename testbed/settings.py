@@ -1,0 +1,24 @@
+"""Where streamproof keeps what it makes: two folders, both outside version control.
+
+``STREAMPROOF_HOME`` (default: ``.streamproof`` in the checkout) holds the testbed's state, the runs and Airflow's home.
+``STREAMPROOF_CACHE`` (default: ``cache`` in the home) holds what was downloaded or built and can be shared by several homes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def home() -> Path:
+    return Path(os.environ.get("STREAMPROOF_HOME") or ROOT / ".streamproof").resolve()
+
+
+def cache() -> Path:
+    return Path(os.environ.get("STREAMPROOF_CACHE") or home() / "cache").resolve()
+
+
+def runs() -> Path:
+    return home() / "runs"
