@@ -1,0 +1,50 @@
+# The way in: `make demo` and `make test` work on a machine with only Python 3.11 to 3.13 and the package registries.
+# Everything depends on `setup`, which is a matter of a fraction of a second once it is in place.
+
+PYTHON ?= python3
+RUN := .venv/bin/python
+OURS := chaos dags delivery expectations pipelines testbed
+UV = $(firstword $(wildcard .streamproof/uv/*/bin/uv))
+COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+	--custom-compile-command 'make lock'
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint format bench-run down lock clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
+
+setup:  ## put everything in place: .venv, jars, Toxiproxy
+	@$(PYTHON) bootstrap.py
+
+demo: setup  ## break a pipeline on purpose and look at the verdict in Airflow
+	@$(RUN) -m dags.demo
+
+test: setup  ## the tests, with real Kafka, Spark and Toxiproxy; without the slow ones
+	$(RUN) -m pytest -m "not slow" tests/unit tests/integration tests/faults
+
+test-all: setup  ## every test, the slow ones and those in a browser too
+	$(RUN) -m pytest tests
+
+lint: setup  ## format, lint, types and layers
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	$(RUN) -m mypy
+	.venv/bin/lint-imports
+
+format: setup  ## write the code as the format check wants it
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+bench-run: setup  ## how long each part of a run takes
+	@$(RUN) -m tests.bench_run
+
+down: setup  ## stop the testbed
+	@.venv/bin/streamproof down
+
+lock: setup  ## resolve the requirements anew; UPGRADE=--upgrade takes newer versions
+	for name in requirements requirements-build requirements-java requirements-go requirements-uv; do \
+		$(UV) $(COMPILE) $(UPGRADE) $$name.in --output-file $$name.lock >/dev/null || exit 1; done
+
+clean: down  ## remove all that was made here; downloads of pip, uv and Go stay in their own caches
+	rm -rf .venv .streamproof
