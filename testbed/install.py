@@ -187,32 +187,36 @@ def _sha256(path: Path) -> str:
 
 
 def _download(jar: Jar) -> Path:
-    """The verified file of ``jar`` below the cache's downloads, or in the user's own Maven repository, which is only read.
+    """The verified file of ``jar``: below the cache's downloads, or in the user's own Maven repository, which is only read.
 
-    A file whose content is not the locked one is discarded and fetched once more: most often it is what an interrupted download left.
+    A file whose content is not the locked one is discarded and looked for anew: most often it is what an interrupted download left.
     """
     import requests
     from jgo.maven import MavenContext
 
     downloads = settings.cache() / "downloads"
-    own = Path(os.environ.get("M2_REPO") or Path.home() / ".m2" / "repository")
+    mirror = os.environ.get("STREAMPROOF_MAVEN_URL")
+    local = [Path(os.environ.get("M2_REPO") or Path.home() / ".m2" / "repository")]
     found = ""
-    for local in ([own], []):
-        context = MavenContext(repo_cache=downloads, local_repos=local, timeout=DOWNLOAD_TIMEOUT_S)
+    for _ in range(3):  # what an earlier call left, what the user's own repository has, what the registry serves
+        remote = {"mirror": mirror.rstrip("/")} if mirror else None
+        context = MavenContext(repo_cache=downloads, local_repos=local, remote_repos=remote, timeout=DOWNLOAD_TIMEOUT_S)
         try:
             path = context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
         except (requests.RequestException, RuntimeError) as error:
             raise SetupError(
-                f"jar {jar.coordinate}: could not be downloaded ({type(error).__name__}: {error}). "
-                "Check that this machine reaches a Maven repository, then run `make setup` again: it goes on where it stopped."
+                f"jar {jar.coordinate}: could not be downloaded ({type(error).__name__}: {error}). Check that this machine reaches a Maven "
+                "repository (STREAMPROOF_MAVEN_URL names a mirror), then run `make setup` again: it goes on where it stopped."
             ) from error
         found = _sha256(path)
         if found == jar.sha256:
             return path
         if path.is_relative_to(downloads):
             path.unlink(missing_ok=True)
+        else:
+            local = []
     raise SetupError(
-        f"jar {jar.coordinate}: expected SHA-256 {jar.sha256}, found {found}, also after a second download. The file was deleted. "
+        f"jar {jar.coordinate}: expected SHA-256 {jar.sha256}, found {found}, also when downloaded again. The file was deleted. "
         f"Either the repository serves something else than what was locked, or testbed/{JARS_LOCK.name} was changed: do not use it "
         "before you know which."
     )
@@ -391,7 +395,7 @@ def install_toxiproxy(report: Report) -> None:
     with _scratch(server.parent, "toxiproxy") as fresh:
         options = ["-trimpath", "-ldflags", f"-s -w -X {module}.Version={version.removeprefix('v')}"]
         _go(go, ["install", *options, f"{module}/cmd/server@{version}"], {**environment, "GOBIN": str(fresh)})
-        _check_modules(_go(go, ["version", "-m", str(fresh / "server")], environment))
+        check_modules(_go(go, ["version", "-m", str(fresh / "server")], environment))
         os.replace(fresh / "server", server)
     write_atomically(server.with_suffix(".json"), json.dumps({"modules": locked_modules(), "file": _fingerprint(server)}, indent=1))
     shutil.rmtree(private, ignore_errors=True)
@@ -421,7 +425,7 @@ def _go(go: Path, arguments: list[str], environment: dict[str, str]) -> str:
     return done.stdout
 
 
-def _check_modules(description: str) -> None:
+def check_modules(description: str) -> None:
     """Compare what ``go version -m`` says was compiled in with the lock. Raises SetupError at the first difference."""
     locked = locked_modules()
     compiled = re.findall(r"^\t(?:mod|dep)\t(\S+)\t(\S+)\t(\S+)", description, re.MULTILINE)
@@ -489,12 +493,12 @@ def verify() -> list[str]:
         java_home()
     except SetupError as error:
         problems.append(str(error))
-    jars = locked_jars()
-    for name in sorted({jar.set for jar in jars}):
-        problem = _problem_with_set(name, [jar for jar in jars if jar.set == name])
-        problems += [problem] if problem else []
-    problem = _problem_with_toxiproxy()
-    return problems + ([problem] if problem else [])
+    try:
+        jars = locked_jars()
+    except SetupError as error:
+        return [*problems, str(error)]
+    sets = {name: _problem_with_set(name, [jar for jar in jars if jar.set == name]) for name in sorted({jar.set for jar in jars})}
+    return problems + [problem for problem in [*sets.values(), _problem_with_toxiproxy()] if problem]
 
 
 def main() -> int:

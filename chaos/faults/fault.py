@@ -1,0 +1,128 @@
+"""What a fault is, and the scene it strikes in.
+
+A fault goes through four moments, each journaled by the conductor: it *aims* (finds its target by role), *injects*, shows *evidence*
+(that the system under test changed, not that a call returned), and *heals* (idempotent, read back). Aiming is journaled before
+injecting, so that whatever a killed runner leaves behind can be healed from the journal alone.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from chaos.progress import Progress
+from delivery.anomaly import Anomaly
+from delivery.folder import RunFolder
+from pipelines.job import Job
+from testbed.embedded import Testbed
+
+POLL_S = 0.02
+
+
+class FaultError(Exception):
+    """A fault could not strike: its target did not appear in time, or refused. The run is then INCONCLUSIVE."""
+
+
+class RunEnded(Exception):
+    """The run was aborted, or another of its steps failed, while this one was waiting."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One checked statement about the system under test."""
+
+    claim: str
+    holds: bool
+    detail: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Parameters(BaseModel):
+    """A fault's own parameters; a fault without any uses this as it is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where a fault strikes: the run, its testbed and job, and choices drawn from the run's seed."""
+
+    folder: RunFolder
+    testbed: Testbed
+    job: Job
+    progress: Progress
+    rng: random.Random
+    deadline: float
+    records: int
+
+    def wait_for(self, what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
+        """Wait until ``condition`` gives something true and return it. Raises FaultError after ``timeout_s`` (or at the run's deadline)."""
+        until = min(time.monotonic() + timeout_s, self.deadline)
+        while True:
+            found = condition()
+            if found:
+                return found
+            if time.monotonic() > until:
+                raise FaultError(f"{what}: not within {timeout_s:.0f} s")
+            self.check_alive()
+            time.sleep(POLL_S)
+
+    def eventually(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether ``condition`` comes true within ``timeout_s``."""
+        try:
+            self.wait_for("", condition, timeout_s)
+        except FaultError:
+            return False
+        return True
+
+    def check_alive(self) -> None:
+        """Raises RunEnded when the run was aborted or one of its steps failed."""
+        ended = self.folder.journal.last("aborted", "step_failed")
+        if ended is not None:
+            raise RunEnded(ended.get("reason") or f"step {ended.get('step')} failed: {ended.get('error')}")
+
+    def driver(self) -> dict[str, Any]:
+        """The last driver start that became ready: application, ui."""
+        return dict(self.wait_for("a driver that is ready", lambda: self.folder.journal.last("driver_ready"), 60))
+
+
+class Fault(Protocol):
+    """One way to break a running job."""
+
+    name: str
+    summary: str
+    target: str
+    parameters_model: type[Parameters]
+
+    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
+        """Raises ValueError when this fault cannot strike a job with that strategy."""
+
+    def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
+        """The anomalies that a job with that strategy *must* show after this fault."""
+
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
+        """Find the target. Everything that evidence and heal will need goes into what is returned."""
+
+    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None: ...
+
+    def evidence(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> list[Claim]: ...
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+        """Undo the fault and read back. Needs nothing but the journaled target; may be called at any time, and repeated."""
+
+
+class Unconditional:
+    """The common case: strikes any strategy, and promises no anomaly."""
+
+    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
+        return
+
+    def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
+        return []

@@ -1,0 +1,109 @@
+"""``kill_executor``: SIGKILL the JVM of an executor that holds a running task of the query.
+
+The model: a machine's out-of-memory killer, a spot instance that is taken away. Its tasks fail and are retried elsewhere; whatever the
+lost attempts had already written outside of Spark stays written.
+
+Evidence: the process is gone, the master no longer counts the executor as running, and the driver counts it as dead.
+Checked against: Spark 4.1 standalone (a killed executor is replaced by the worker within seconds; with the default
+``spark.task.maxFailures`` the fourth kill of one task fails the query).
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import psutil
+from pydantic import Field
+
+from chaos.faults.fault import Claim, Parameters, Scene, Unconditional
+from delivery.folder import RunFolder
+from testbed import spark
+from testbed.embedded import Testbed
+from testbed.process import TestbedError
+
+AIM_S = 60.0
+EVIDENCE_S = 30.0
+
+
+class KillExecutorParameters(Parameters):
+    count: int = Field(1, ge=1, le=10, description="How many executors are killed, one after the other")
+
+
+class KillExecutor(Unconditional):
+    name = "kill_executor"
+    summary = "SIGKILL an executor that holds a running task of the query"
+    target = "an executor with a running task"
+    parameters_model = KillExecutorParameters
+
+    def aim(self, scene: Scene, parameters: KillExecutorParameters) -> dict[str, Any]:
+        return {"role": self.target, "killed": []}
+
+    def inject(self, scene: Scene, parameters: KillExecutorParameters, target: dict[str, Any]) -> None:
+        for _ in range(parameters.count):
+            victim, process = scene.wait_for("an executor with a running task", lambda: self._busy(scene), AIM_S)
+            scene.folder.journal.append("target_found", fault=self.name, **victim)
+            process.send_signal(signal.SIGKILL)
+            target["killed"].append(victim)
+
+    def _busy(self, scene: Scene) -> tuple[dict[str, Any], psutil.Process] | None:
+        driver = scene.driver()
+        try:
+            executors = spark.driver_executors(driver["ui"], driver["application"])
+        except TestbedError:
+            return None  # the driver is between two starts
+        busy = [found for found in executors if found["isActive"] and found["activeTasks"] > 0 and found["id"] != "driver"]
+        if not busy:
+            return None
+        chosen = scene.rng.choice(sorted(busy, key=lambda found: int(found["id"])))
+        process = spark.executor_processes(driver["application"]).get(chosen["id"])
+        if process is None:
+            return None
+        victim = {
+            "executor": chosen["id"],
+            "pid": process.pid,
+            "created": process.create_time(),
+            "application": driver["application"],
+            "running_tasks": chosen["activeTasks"],
+            "ui": driver["ui"],
+        }
+        return victim, process
+
+    def evidence(self, scene: Scene, parameters: KillExecutorParameters, target: dict[str, Any]) -> list[Claim]:
+        claims = []
+        for victim in target["killed"]:
+            executor, application = victim["executor"], victim["application"]
+            gone = scene.eventually(lambda victim=victim: not _alive(victim), EVIDENCE_S)
+            claims.append(Claim(f"the process of executor {executor} is gone", gone, f"pid {victim['pid']}"))
+            scene.eventually(lambda v=victim: _master_says(scene.testbed, v) not in ("RUNNING", "LAUNCHING"), EVIDENCE_S)
+            state = _master_says(scene.testbed, victim)
+            claims.append(Claim(f"the master dropped executor {executor}", state not in ("RUNNING", "LAUNCHING"), f"{application}: {state}"))
+            scene.eventually(lambda v=victim: _driver_lost(v), EVIDENCE_S)
+            claims.append(
+                Claim(f"the driver lost executor {executor}", _driver_lost(victim), f"it held {victim['running_tasks']} running tasks")
+            )
+        return claims
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+        """Nothing to undo: the worker starts another executor by itself."""
+        return []
+
+
+def _alive(victim: dict[str, Any]) -> bool:
+    try:
+        process = psutil.Process(victim["pid"])
+        return abs(process.create_time() - victim["created"]) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _master_says(testbed: Testbed, victim: dict[str, Any]) -> str:
+    return spark.application_executors(testbed.spark.master_ui, victim["application"]).get(victim["executor"], "not listed")
+
+
+def _driver_lost(victim: dict[str, Any]) -> bool:
+    try:
+        executors = spark.driver_executors(victim["ui"], victim["application"])
+    except TestbedError:
+        return False
+    return any(found["id"] == victim["executor"] and not found["isActive"] for found in executors)

@@ -1,0 +1,91 @@
+"""One experiment at a time on one testbed: a lock file that names its holder.
+
+A holder that is one process (the CLI) is gone when its process is. A holder made of many (Airflow's tasks) beats: its steps touch the
+file, and a lock that was not touched for ``STALE_S`` is stale.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from testbed import embedded
+
+STALE_S = 90.0
+
+
+class TestbedBusy(Exception):
+    """Another run holds the testbed. The message names it."""
+
+    __test__ = False
+
+
+@dataclass(frozen=True)
+class Holder:
+    """``pid`` is None for a holder that is not one process."""
+
+    run: str
+    folder: str
+    pid: int | None
+    created: float | None
+
+
+def path() -> Path:
+    return embedded.folder() / "run.lock"
+
+
+def holder() -> Holder | None:
+    try:
+        return Holder(**json.loads(path().read_text()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError):
+        return Holder("unknown", "", None, None)
+
+
+def is_stale(found: Holder) -> bool:
+    """Whether the holder can no longer give the lock back by itself."""
+    if found.pid is not None:
+        try:
+            return abs(psutil.Process(found.pid).create_time() - (found.created or 0)) > 1
+        except psutil.NoSuchProcess:
+            return True
+    try:
+        return time.time() - path().stat().st_mtime > STALE_S
+    except FileNotFoundError:
+        return False
+
+
+def acquire(run: str, folder: Path, pid: int | None) -> None:
+    """Take the lock. Repeating it for the same run is fine. Raises TestbedBusy naming the holder."""
+    created = psutil.Process(pid).create_time() if pid is not None else None
+    try:
+        descriptor = os.open(path(), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except FileExistsError:
+        found = holder()
+        if found is not None and found.run != run:
+            raise TestbedBusy(
+                f"the testbed is held by run {found.run} ({found.folder}). Wait for it, or end it and clean up with `streamproof heal`."
+            ) from None
+        return
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(asdict(Holder(run, str(folder), pid, created)), file)
+
+
+def beat(run: str) -> None:
+    """Say that ``run`` is still at work."""
+    found = holder()
+    if found is not None and found.run == run:
+        os.utime(path())
+
+
+def release(run: str | None = None) -> None:
+    """Give the lock back; with None whoever holds it."""
+    found = holder()
+    if found is not None and run in (None, found.run):
+        path().unlink(missing_ok=True)

@@ -1,0 +1,81 @@
+"""A whole run in one process: what ``streamproof run`` does, step by step."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from chaos import steps
+from chaos.experiment import Experiment
+from chaos.faults.fault import RunEnded
+from delivery.folder import RunFolder
+
+PARALLEL = ("run_pipeline", "generate_load", "inject_faults")
+log = logging.getLogger("chaos.runner")
+
+
+class Aborted(Exception):
+    """The user stopped the run."""
+
+
+def run(found: Experiment, name: str | None = None) -> RunFolder:
+    """Run an experiment from prepare to restore and return its folder, whose ``verdict.json`` says how it ended.
+
+    A step that fails makes the run an ERROR; SIGINT and SIGTERM make it ABORTED. Raises what ``prepare`` raises before anything was
+    started: TestbedError, TestbedBusy.
+    """
+    folder = steps.create(found, name, owner=os.getpid())
+    with _signals(folder):
+        try:
+            steps.perform("prepare", folder)
+            _side_by_side(folder)
+            for step in ("drain", "verify", "expect"):
+                steps.perform(step, folder)
+        except RunEnded as ended:
+            log.error("the run ended: %s", ended)
+        except Exception:  # noqa: BLE001 the verdict says ERROR and why (perform journaled it); the report is still written
+            if not folder.journal.events("testbed_taken"):
+                raise
+            log.exception("the run failed")
+        finally:
+            steps.perform("restore", folder)
+            steps.perform("report", folder)
+    return folder
+
+
+def _side_by_side(folder: RunFolder) -> None:
+    """The three steps that make a run. The first failure ends all of them (they watch the journal) and is raised."""
+    with ThreadPoolExecutor(len(PARALLEL), thread_name_prefix="step") as pool:
+        jobs = [pool.submit(steps.perform, step, folder) for step in PARALLEL]
+    errors = [error for job in jobs if (error := job.exception()) is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, RunEnded)):
+        raise error
+
+
+@contextmanager
+def _signals(folder: RunFolder) -> Iterator[None]:
+    """The first SIGINT or SIGTERM journals ``aborted``, which ends every step; a second one is as ever."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before: dict[int, Any] = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        for each, old in before.items():
+            signal.signal(each, old)
+        folder.journal.append("aborted", reason=f"stopped by {signal.Signals(number).name}")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

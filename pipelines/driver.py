@@ -1,0 +1,135 @@
+"""The driver's entry point: ``python -m pipelines.driver RUN_FOLDER START``.
+
+Runs one start of a streaming job until the run's folder holds ``stop`` (exit 0), or its query fails (exit 1), or it is killed. Writes
+``progress.jsonl``, one line per committed micro-batch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from delivery.folder import RunFolder, write_atomically
+from pipelines import kafka_to_kafka, strategies
+from pipelines.job import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POLL_S = 0.05
+log = logging.getLogger("pipelines.driver")
+
+
+def session(job: Job) -> SparkSession:
+    """A Spark session for the job, and ``driver.json`` with the pids that a fault may need."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(job.query).master(job.master)
+    for key, value in job.spark.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    context = spark.sparkContext
+    gateway = context._gateway
+    assert gateway is not None, "a driver in client mode has a gateway"
+    driver = {
+        "python_pid": os.getpid(),
+        "jvm_pid": int(context._jvm.java.lang.ProcessHandle.current().pid()),  # type: ignore[union-attr]
+        "application": context.applicationId,
+        "ui": context.uiWebUrl,
+        "start": job.start,
+    }
+    write_atomically(job.run.path / "driver.json", json.dumps(driver))
+    return spark
+
+
+class ProgressLog:
+    """Appends each micro-batch's progress to ``progress.jsonl`` once, in order.
+
+    Only batches that processed records count; Spark also reports idle triggers.
+    """
+
+    def __init__(self, path: Path, start: int) -> None:
+        self._path, self._start, self._last = path, start, -1
+
+    def update(self, reports: list[Any]) -> None:
+        for each in reports:
+            if each.batchId <= self._last or each.numInputRows == 0:
+                continue
+            report = json.loads(each.json)
+            self._last = report["batchId"]
+            with self._path.open("a") as file:
+                file.write(json.dumps(self._line(report)) + "\n")
+
+    def _line(self, report: Any) -> dict[str, Any]:
+        source = report["sources"][0]
+        begun = datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00"))
+        took_ms = int(report["durationMs"].get("triggerExecution", 0))
+        behind = (source.get("metrics") or {}).get("maxOffsetsBehindLatest")
+        return {
+            "batch": report["batchId"],
+            "start": self._start,
+            "rows": report["numInputRows"],
+            "started_at": begun.isoformat(timespec="milliseconds"),
+            "committed_at": (begun + timedelta(milliseconds=took_ms)).astimezone(UTC).isoformat(timespec="milliseconds"),
+            "trigger_ms": took_ms,
+            "durations_ms": dict(report["durationMs"]),
+            "input_rows_per_s": report.get("inputRowsPerSecond"),
+            "processed_rows_per_s": report.get("processedRowsPerSecond"),
+            "from": _offsets(source["startOffset"]),
+            "until": _offsets(source["endOffset"]),
+            "behind_latest": int(behind) if behind is not None else None,
+        }
+
+
+def _offsets(offset: Any) -> dict[str, int]:
+    """``{"topic": {"0": 17}}``, as Spark's Kafka source reports it (an object or its JSON), without the topic."""
+    if offset is None:
+        return {}
+    parsed = json.loads(offset) if isinstance(offset, str) else offset
+    return {partition: int(at) for partitions in parsed.values() for partition, at in partitions.items()}
+
+
+def run(folder: RunFolder, start: int) -> int:
+    job = Job.read(folder, start)
+    strategy = strategies.get(job.strategy)
+    recovery = strategy.recover(job)
+    if recovery:
+        folder.journal.append("recovered", start=start, **recovery)
+    spark = session(job)
+    frame = kafka_to_kafka.transform(kafka_to_kafka.read(spark, job, strategy.starting_offsets(job)))
+    query = strategy.start(frame, job)
+    context = spark.sparkContext
+    folder.journal.append("driver_ready", start=start, application=context.applicationId, ui=context.uiWebUrl, query=job.query)
+    progress = ProgressLog(folder.progress, start)
+    stop = folder.path / "stop"
+    while query.isActive and not stop.exists():
+        progress.update(query.recentProgress)
+        time.sleep(POLL_S)
+    failure = query.exception()
+    progress.update(query.recentProgress)
+    if failure is not None:
+        log.error("the query failed: %s", failure)
+        return 1
+    query.stop()
+    progress.update(query.recentProgress)
+    strategy.recover(job)
+    spark.stop()
+    return 0
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    folder = RunFolder.open(sys.argv[1])
+    code = run(folder, int(sys.argv[2]))
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""What a driver is told: the resolved description of one streaming job, ``job.json`` in the run's folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from delivery.folder import RunFolder, write_atomically
+
+
+@dataclass(frozen=True)
+class Job:
+    """One streaming job from a Kafka topic to a Kafka topic.
+
+    ``query`` names it across driver starts (consumer group, prefix of transactional ids). ``start`` counts the driver's starts from 1.
+    ``batch_records`` bounds a micro-batch (``maxOffsetsPerTrigger``). ``transaction_timeout_ms`` is how long a prepared transaction
+    may wait for its decision before the broker aborts it. ``spark`` are Spark settings, ``python_path`` is what executors import from.
+    """
+
+    pipeline: str
+    strategy: str
+    query: str
+    folder: str
+    bootstrap: str
+    input_topic: str
+    output_topic: str
+    batch_records: int
+    transaction_timeout_ms: int
+    master: str
+    spark: dict[str, str]
+    start: int = 0
+
+    @property
+    def run(self) -> RunFolder:
+        return RunFolder(self.folder)
+
+    def checkpoint(self, name: str = "spark") -> Path:
+        return self.run.checkpoint / name
+
+    def write(self) -> None:
+        write_atomically(self.run.path / "job.json", json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, folder: RunFolder, start: int = 0) -> Job:
+        """Raises EvidenceError when the folder has no job."""
+        return replace(cls(**folder.read_json(folder.path / "job.json")), start=start)

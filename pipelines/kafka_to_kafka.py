@@ -1,0 +1,38 @@
+"""The pipeline ``kafka_to_kafka``: read events, note where each came from, pass them on under the same key.
+
+The value leaves as it came, with one field appended: ``"source":{"partition":p,"offset":o}``. No shuffle lies between source and
+sink, so that one task reads one input partition and writes it: the protocols of the strategies rely on that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipelines.job import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME = "kafka_to_kafka"
+
+
+def read(spark: SparkSession, job: Job, starting_offsets: str = "earliest") -> DataFrame:
+    """The input topic as a stream, bounded to ``job.batch_records`` a micro-batch."""
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", job.bootstrap)
+        .option("subscribe", job.input_topic)
+        .option("startingOffsets", starting_offsets)
+        .option("maxOffsetsPerTrigger", job.batch_records)
+        .option("failOnDataLoss", "true")
+        .load()
+    )
+
+
+def transform(frame: DataFrame) -> DataFrame:
+    """Columns ``key`` and ``value`` (binary), as a Kafka sink wants them."""
+    return frame.selectExpr(
+        "key",
+        """CAST(concat(substring(CAST(value AS STRING), 1, length(CAST(value AS STRING)) - 1),
+           ',"source":{"partition":', partition, ',"offset":', offset, '}}') AS BINARY) AS value""",
+    )

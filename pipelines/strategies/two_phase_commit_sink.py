@@ -1,0 +1,157 @@
+"""The sink of ``two_phase_commit`` as a Spark data source: tasks prepare, the driver decides. The protocol is told in ``two_phase_commit``.
+
+Apart from the strategy so that naming the strategy does not import Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from delivery.folder import RunFolder
+from pipelines.failpoints import reach
+from pipelines.job import Job
+from pipelines.strategies.two_phase_commit import (
+    AFTER_COMMIT,
+    AFTER_DECISION,
+    AFTER_PREPARE,
+    BEFORE_DECISION,
+    BETWEEN_COMMITS,
+    decision_log,
+)
+from pipelines.transactions import Coordinator, Prepared
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+    from pyarrow import RecordBatch
+
+REQUEST_S = 30.0
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a task tells the driver: the transaction that it prepared, None when it had nothing to write."""
+
+    transactional_id: str | None
+    attempt: int
+
+
+class KafkaTwoPhaseSink(DataSource):
+    """The strategy's sink as a Spark data source; options: ``run`` (the run's folder) and ``start`` (number of the driver's start)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafka_two_phase"
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> TwoPhaseWriter:  # type: ignore[override]
+        return TwoPhaseWriter(Job.read(RunFolder(self.options["run"]), int(self.options["start"])))
+
+
+class TwoPhaseWriter(DataSourceStreamArrowWriter):
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskMessage:
+        """Runs in a task: prepare one transaction with the task's records."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        batch = int(context.getLocalProperty("streaming.sql.batchId"))  # type: ignore[arg-type]
+        attempt = context.attemptNumber()
+        if decision_log(self.job).read(batch) is not None:
+            return TaskMessage(None, attempt)
+        name = f"{self.job.query}.{self.job.start}.{batch}.{context.partitionId()}.{context.taskAttemptId()}"
+        headers: list[tuple[str, bytes]] = [("streamproof", f"{self.job.start}.{batch}.{attempt}".encode())]
+        transaction: _Transaction | None = None
+        for records in iterator:
+            if records.num_rows:
+                transaction = transaction or _Transaction(self.job, name)
+                transaction.produce(records, headers)
+        if transaction is None:
+            return TaskMessage(None, attempt)
+        transaction.prepare()
+        reach(self.job.run, AFTER_PREPARE.name, batch, attempt=attempt, partition=context.partitionId())
+        return TaskMessage(name, attempt)
+
+    def commit(self, messages: list[TaskMessage | None], batchId: int) -> None:  # type: ignore[override]
+        """Runs at the driver, once every task has prepared: decide, then carry the decision out."""
+        log, run = decision_log(self.job), self.job.run
+        named = [message for message in messages if message is not None]
+        ids = [message.transactional_id for message in named if message.transactional_id is not None]
+        with Coordinator(self.job.bootstrap) as coordinator:
+            decided = log.read(batchId)
+            if decided is None:
+                transactions = coordinator.describe(ids)
+                reach(run, BEFORE_DECISION.name, batchId)
+                log.decide(batchId, transactions)
+                decided = transactions
+                reach(run, AFTER_DECISION.name, batchId)
+            coordinator.commit(decided[:1])
+            reach(run, BETWEEN_COMMITS.name, batchId)
+            coordinator.commit(decided[1:])
+            log.finish(batchId)
+            reach(run, AFTER_COMMIT.name, batchId)
+            if any(message.attempt > 0 for message in named):
+                coordinator.abort(_strangers(coordinator.ongoing(self._prefix(batchId)), decided))
+
+    def abort(self, messages: list[TaskMessage | None], batchId: int) -> None:  # type: ignore[override]
+        """Runs at the driver when the batch failed. What was decided stays decided; everything else of the batch is aborted."""
+        if decision_log(self.job).read(batchId) is None:
+            with Coordinator(self.job.bootstrap) as coordinator:
+                coordinator.abort(coordinator.ongoing(self._prefix(batchId)))
+
+    def _prefix(self, batch: int) -> str:
+        return f"{self.job.query}.{self.job.start}.{batch}."
+
+
+def _strangers(open_transactions: list[Prepared], decided: list[Prepared]) -> list[Prepared]:
+    names = {transaction.transactional_id for transaction in decided}
+    return [transaction for transaction in open_transactions if transaction.transactional_id not in names]
+
+
+class _Transaction:
+    """One Kafka transaction of one task. Used once: librdkafka never learns that somebody else finished it."""
+
+    def __init__(self, job: Job, name: str) -> None:
+        from confluent_kafka import Producer
+
+        self._topic = job.output_topic
+        self._failure: Any = None
+        self._producer: Producer = Producer(
+            {
+                "bootstrap.servers": job.bootstrap,
+                "transactional.id": name,
+                "transaction.timeout.ms": job.transaction_timeout_ms,
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 200_000,
+                "partitioner": "murmur2_random",
+                "log_level": 3,
+            }
+        )
+        self._producer.init_transactions(REQUEST_S)
+        self._producer.begin_transaction()
+
+    def produce(self, records: RecordBatch, headers: list[tuple[str, bytes]]) -> None:
+        keys, values = records.column("key").to_pylist(), records.column("value").to_pylist()
+        for key, value in zip(keys, values, strict=True):
+            while True:
+                try:
+                    self._producer.produce(self._topic, value, key, headers=headers, on_delivery=self._delivered)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+            self._producer.poll(0)
+
+    def prepare(self) -> None:
+        """Everything on the broker, or raise: after this only EndTxn is missing."""
+        left = self._producer.flush(REQUEST_S)
+        if left or self._failure is not None:
+            raise RuntimeError(f"{left} records were not accepted by Kafka within {REQUEST_S:.0f} s (last error: {self._failure})")
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._failure = error

@@ -1,0 +1,135 @@
+"""Kafka transactions that one process prepares and another finishes.
+
+A transaction is *prepared* once its producer has begun it, produced, and flushed everything: all its records are on the broker and
+nothing is left to do but EndTxn. The broker does not care who sends that: EndTxn(transactional id, producer id, epoch) is accepted
+from anyone who names all three rightly. So executors prepare and the driver decides.
+
+Checked against: Kafka's transaction coordinator (``TransactionCoordinator.endTransaction``) and a real 4.1 broker. Its answers to an
+EndTxn(commit): ONGOING commits; COMPLETE_COMMIT answers "no error" (idempotent); PREPARE_COMMIT answers CONCURRENT_TRANSACTIONS (ask
+again); COMPLETE_ABORT answers INVALID_TXN_STATE; a transaction that timed out or was fenced answers with a wrong-epoch error.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, Self
+
+REQUEST_MS = 15_000
+FINISH_S = 30.0
+POLL_S = 0.01
+_RETRIABLE = {14, 15, 16, 51}  # coordinator loading, not available, moved; concurrent transactions
+
+
+class TransactionLost(RuntimeError):
+    """A transaction that was to be committed no longer can be: it timed out, was fenced, or is unknown."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prepared transaction: everything that EndTxn needs."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Coordinator:
+    """Talks to the transaction coordinators of a cluster. A context manager; every wait is bounded."""
+
+    def __init__(self, bootstrap: str) -> None:
+        from kafka.admin import KafkaAdminClient
+
+        self._admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=REQUEST_MS, client_id="streamproof-coordinator")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._admin.close()
+
+    def describe(self, transactional_ids: Iterable[str]) -> list[Prepared]:
+        """Look up producer id and epoch of transactions that must be prepared.
+
+        Raises TransactionLost naming the first that is not ongoing (its timeout passed, or it was fenced).
+        """
+        ids = list(transactional_ids)
+        found = self._retrying(lambda: self._admin.describe_transactions(ids)) if ids else {}
+        prepared = []
+        for name in ids:
+            at = found[name]
+            if at.state != "Ongoing":
+                raise TransactionLost(f"transaction {name} is {at.state.value}, expected Ongoing: it was aborted before it could be decided")
+            prepared.append(Prepared(name, at.producer_id, at.producer_epoch))
+        return prepared
+
+    def ongoing(self, prefix: str) -> list[Prepared]:
+        """The open transactions whose transactional id starts with ``prefix``."""
+        listed = self._retrying(lambda: self._admin.list_transactions(state_filters=["Ongoing"]))
+        ids = [row.transactional_id for rows in listed.values() for row in rows if row.transactional_id.startswith(prefix)]
+        found = self._retrying(lambda: self._admin.describe_transactions(ids)) if ids else {}
+        return [Prepared(name, at.producer_id, at.producer_epoch) for name, at in found.items() if at.state == "Ongoing"]
+
+    def commit(self, transactions: Iterable[Prepared]) -> None:
+        """Commit each, waiting while the broker is still at it. Raises TransactionLost when one cannot be committed any more."""
+        for transaction in transactions:
+            code = self._end(transaction, commit=True)
+            if code != 0:
+                raise TransactionLost(
+                    f"transaction {transaction.transactional_id} was decided to commit, but the broker answers {_name(code)}: "
+                    "it timed out or was fenced, its records are not visible"
+                )
+
+    def abort(self, transactions: Iterable[Prepared]) -> list[str]:
+        """Abort each that still can be; returns the ids that were. One that is finished or fenced already is left alone."""
+        return [transaction.transactional_id for transaction in transactions if self._end(transaction, commit=False) == 0]
+
+    def _end(self, transaction: Prepared, *, commit: bool) -> int:
+        from kafka.protocol.producer.transaction import EndTxnRequest
+
+        deadline = time.monotonic() + FINISH_S
+        while True:
+            request = EndTxnRequest(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.epoch,
+                committed=commit,
+                max_version=1,
+            )
+            code = int(self._admin._manager.run(self._send, request, transaction.transactional_id).error_code)
+            if code not in _RETRIABLE:
+                return code
+            if time.monotonic() > deadline:
+                raise TransactionLost(f"transaction {transaction.transactional_id}: the broker answers {_name(code)} for {FINISH_S:.0f} s")
+            time.sleep(POLL_S)
+
+    async def _send(self, request: Any, transactional_id: str) -> Any:
+        from kafka.protocol.metadata import CoordinatorType
+
+        nodes = await self._admin._find_coordinator_ids([transactional_id], key_type=CoordinatorType.TRANSACTION)
+        return await self._admin._manager.send(request, node_id=nodes[transactional_id])
+
+    def _retrying(self, call: Any) -> Any:
+        """Ask again while the coordinator loads or is being elected, which a new broker does for a moment."""
+        from kafka.errors import KafkaError
+
+        deadline = time.monotonic() + FINISH_S
+        while True:
+            try:
+                return call()
+            except KafkaError as error:
+                if not getattr(error, "retriable", False) or time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
+
+
+def _name(code: int) -> str:
+    from kafka.errors import for_code
+
+    return re.sub(r"Error$", "", for_code(code).__name__) + f" ({code})"

@@ -1,0 +1,202 @@
+"""The embedded testbed: Kafka, Toxiproxy and Spark as processes of this machine, on loopback, warm between runs."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from delivery.folder import write_atomically
+from testbed import install, kafka, settings, spark, toxiproxy
+from testbed.process import MARK, Handle, TestbedError, free_port, listening, marked, remembered, stop, wait_until
+
+START_LOCK_S = 180.0
+KAFKA_PROXY = "kafka"
+
+
+@dataclass(frozen=True)
+class Testbed:
+    """Addresses of a running testbed. ``pipeline_kafka`` is Kafka as the system under test reaches it: through ``KAFKA_PROXY``."""
+
+    __test__ = False
+
+    folder: str
+    kafka: kafka.KafkaPorts
+    toxiproxy_port: int
+    spark: spark.SparkPorts
+
+    @property
+    def direct_kafka(self) -> str:
+        return f"127.0.0.1:{self.kafka.direct}"
+
+    @property
+    def pipeline_kafka(self) -> str:
+        return f"127.0.0.1:{self.kafka.proxy}"
+
+    @property
+    def spark_master(self) -> str:
+        return f"spark://127.0.0.1:{self.spark.master}"
+
+    @property
+    def proxies(self) -> toxiproxy.Proxies:
+        return toxiproxy.Proxies(self.toxiproxy_port)
+
+    @classmethod
+    def parse(cls, data: dict[str, Any]) -> Testbed:
+        return cls(data["folder"], kafka.KafkaPorts(**data["kafka"]), data["toxiproxy_port"], spark.SparkPorts(**data["spark"]))
+
+
+def folder() -> Path:
+    return settings.home() / "testbed"
+
+
+def _state() -> Path:
+    return folder() / "state.json"
+
+
+def current() -> Testbed:
+    """The testbed that is up. Raises TestbedError when there is none (or parts of it died)."""
+    testbed = _read()
+    if testbed is None:
+        raise TestbedError("there is no testbed: start one with `streamproof testbed up`")
+    dead = [name for name, state in status().items() if state != "up"]
+    if dead:
+        raise TestbedError(f"the testbed is damaged, {', '.join(dead)} not up: `streamproof testbed up` starts what is missing")
+    return testbed
+
+
+def _read() -> Testbed | None:
+    try:
+        return Testbed.parse(json.loads(_state().read_text()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise TestbedError(f"{_state()} cannot be understood ({error}): `streamproof down`, then start anew") from error
+
+
+def up(say: Callable[[str], None] = lambda line: None) -> Testbed:
+    """Start what is not running, wait until all of it is ready, return its addresses. ``say`` gets a line per component.
+
+    Raises TestbedError when the set-up is incomplete or a component does not become ready. Safe to call from several processes.
+    """
+    problems = install.verify()
+    if problems:
+        raise TestbedError("the set-up is not complete: " + "; ".join(problems) + ". Run `make setup`.")
+    with _starting():
+        testbed = _read() or _plan()
+        write_atomically(_state(), json.dumps(asdict(testbed), indent=1))
+        begun = time.monotonic()
+
+        def started(name: str, start: Callable[[], Handle]) -> None:
+            start()
+            say(f"{name} ready after {time.monotonic() - begun:.1f} s")
+
+        where = folder()
+        with ThreadPoolExecutor(4) as pool:
+            jobs = [
+                pool.submit(started, "kafka", lambda: kafka.start(where, testbed.kafka)),
+                pool.submit(started, "toxiproxy", lambda: toxiproxy.start(where, testbed.toxiproxy_port)),
+                pool.submit(started, "spark", lambda: _start_spark(where, testbed)),
+            ]
+            for job in jobs:
+                job.result()
+        testbed.proxies.ensure(KAFKA_PROXY, testbed.pipeline_kafka, f"127.0.0.1:{testbed.kafka.pipeline}")
+        kafka.wait_until_answering(testbed.direct_kafka)
+        kafka.wait_until_answering(testbed.pipeline_kafka)
+        return testbed
+
+
+def _start_spark(where: Path, testbed: Testbed) -> Handle:
+    master = spark.start_master(where, testbed.spark)
+    for role in spark.WORKERS:
+        spark.start_worker(where, testbed.spark, role)
+    wait_until(
+        f"spark-master: {len(spark.WORKERS)} workers alive",
+        lambda: spark.alive_workers(testbed.spark.master_ui) >= len(spark.WORKERS),
+        spark.READY_S,
+        process=master,
+    )
+    return master
+
+
+def _plan() -> Testbed:
+    ports = FreePorts()
+    return Testbed(
+        str(folder()),
+        kafka.KafkaPorts(ports.take(), ports.take(), ports.take(), ports.take()),
+        ports.take(),
+        spark.SparkPorts(ports.take(), ports.take(), {role: ports.take() for role in spark.WORKERS}, {r: ports.take() for r in spark.WORKERS}),
+    )
+
+
+class FreePorts:
+    """Free ports, no port twice."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+
+    def take(self) -> int:
+        while (port := free_port()) in self._taken:
+            pass
+        self._taken.add(port)
+        return port
+
+
+@contextlib.contextmanager
+def _starting() -> Iterator[None]:
+    """One starter at a time; the kernel drops the lock when its holder dies."""
+    folder().mkdir(parents=True, exist_ok=True)
+    with (folder() / "start.lock").open("w") as lock:
+        deadline = time.monotonic() + START_LOCK_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise TestbedError(f"another process has been starting the testbed for {START_LOCK_S:.0f} s: `streamproof down`") from error
+                time.sleep(0.2)
+        yield
+
+
+def status() -> dict[str, str]:
+    """Each component's state: ``up``, ``down``, or what is wrong with it. Empty when no testbed was started."""
+    testbed = _read()
+    if testbed is None:
+        return {}
+    handles = {role: remembered(role, folder()) for role in ("kafka", "toxiproxy", "spark-master", "spark-worker-1", "spark-worker-2")}
+    found = {role: "up" if handle and handle.alive else "down" for role, handle in handles.items()}
+    if found["kafka"] == "up" and not kafka.ready(testbed.kafka):
+        found["kafka"] = "does not accept connections"
+    if found["toxiproxy"] == "up" and not listening("127.0.0.1", testbed.kafka.proxy):
+        found["toxiproxy"] = "its proxy of kafka is down"
+    return found
+
+
+def down() -> int:
+    """Stop everything that carries this testbed's mark and forget its data. Returns how many processes were ended.
+
+    Raises TestbedError when a process survives.
+    """
+    ended = 0
+    for _ in range(5):
+        processes = marked()
+        if not processes:
+            break
+        ended += len(processes)
+        left = stop(processes)
+        if left:
+            raise TestbedError(f"processes {[process.pid for process in left]} do not end even by SIGKILL")
+    else:
+        raise TestbedError(f"processes with {MARK}={settings.home()} keep appearing: {[process.pid for process in marked()]}")
+    for pid_file in (settings.home() / "airflow").glob("*.pid"):
+        pid_file.unlink()
+    shutil.rmtree(folder(), ignore_errors=True)
+    return ended

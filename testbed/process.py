@@ -1,0 +1,149 @@
+"""A component's process: started in its own session, marked, remembered on disk, and certain to be stoppable.
+
+Every process of a testbed carries ``STREAMPROOF_TESTBED=<home>`` in its environment, and children inherit it (a Spark worker's
+executors, an executor's Python workers). So a testbed can be swept also when whoever started it was killed before it could write
+anything down: see :func:`marked`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from delivery.folder import write_atomically
+from testbed import settings
+
+MARK = "STREAMPROOF_TESTBED"
+
+
+class TestbedError(Exception):
+    """The testbed, or a component of it, is not what it should be. The message names the component and says what to do."""
+
+    __test__ = False
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A process that outlives whoever started it. ``created`` tells it from a later process with the same pid."""
+
+    role: str
+    pid: int
+    created: float
+    log: str
+
+    def process(self) -> psutil.Process | None:
+        """The running process, or None when it is gone (or a zombie, or its pid went to another)."""
+        try:
+            process = psutil.Process(self.pid)
+            if abs(process.create_time() - self.created) > 1 or process.status() == psutil.STATUS_ZOMBIE:
+                return None
+            return process
+        except psutil.NoSuchProcess:
+            return None
+
+    @property
+    def alive(self) -> bool:
+        return self.process() is not None
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def spawn(role: str, command: list[str], folder: Path, environment: Mapping[str, str] | None = None) -> Handle:
+    """Start ``command`` as the process of ``role`` in a session of its own; its output goes to ``<folder>/<role>.log``.
+
+    The handle is written to ``<folder>/<role>.pid`` before this returns.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"{role}.log"
+    env = {**os.environ, **(environment or {}), MARK: str(settings.home())}
+    with log.open("ab") as output:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True, cwd=folder)
+    handle = Handle(role, child.pid, psutil.Process(child.pid).create_time(), str(log))
+    write_atomically(folder / f"{role}.pid", json.dumps(asdict(handle)))
+    return handle
+
+
+def remembered(role: str, folder: Path) -> Handle | None:
+    """The handle that :func:`spawn` wrote for ``role``, whether its process still lives or not."""
+    try:
+        return Handle(**json.loads((folder / f"{role}.pid").read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def wait_until(what: str, condition: Callable[[], bool], timeout_s: float, *, process: Handle | None = None, poll_s: float = 0.05) -> None:
+    """Wait until ``condition`` holds. Raises TestbedError naming ``what`` after ``timeout_s``, or at once when ``process`` died."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if process is not None and not process.alive:
+            raise TestbedError(f"{what}: the process ended while it was waited for. Its log, {process.log}, ends with:\n{tail(process.log)}")
+        if time.monotonic() > deadline:
+            log = f" Its log, {process.log}, ends with:\n{tail(process.log)}" if process else ""
+            raise TestbedError(f"{what}: not within {timeout_s:.0f} s.{log}")
+        time.sleep(poll_s)
+
+
+def tail(log: str | Path, lines: int = 15) -> str:
+    try:
+        return "\n".join(Path(log).read_text(errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return "(no log)"
+
+
+def stop(processes: Iterable[psutil.Process], *, grace_s: float = 5.0) -> list[psutil.Process]:
+    """Ask the processes to end, then make them. Returns those that survived even SIGKILL (there should be none)."""
+    targets = list(processes)
+    for process in targets:
+        _signal(process, signal.SIGCONT)
+        _signal(process, signal.SIGTERM)
+    _, alive = psutil.wait_procs(targets, timeout=grace_s)
+    for process in alive:
+        _signal(process, signal.SIGKILL)
+    return list(psutil.wait_procs(alive, timeout=5.0)[1])
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return
+
+
+def marked(**environment: str) -> list[psutil.Process]:
+    """Every process of this testbed, found by its mark; narrowed to those whose environment also holds ``environment``."""
+    wanted = {MARK: str(settings.home()), **environment}
+    own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid in own or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            env = process.environ()
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+        if all(env.get(key) == value for key, value in wanted.items()):
+            found.append(process)
+    return found
+
+
+def listening(host: str, port: int) -> bool:
+    """Whether something accepts connections there."""
+    try:
+        with socket.create_connection((host, port), timeout=1.0):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,158 @@
+"""Spark standalone as a component: a master and two workers from the pyspark wheel.
+
+The workers have loopback addresses of their own (127.0.0.2, 127.0.0.3), as two machines would: Spark treats executors on one host
+name as one host, and then never speculates between them. Executors are real JVMs that the workers start and replace.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from testbed import install, java, settings
+from testbed.process import Handle, TestbedError, listening, marked, remembered, spawn, wait_until
+
+READY_S = 60.0
+HTTP_TIMEOUT_S = 5.0
+WORKERS = {"worker-1": "127.0.0.2", "worker-2": "127.0.0.3"}
+WORKER_CORES = 2
+WORKER_MEMORY_MB = 2048
+
+# What Spark's own launcher passes to every JVM of Java 17 (org.apache.spark.launcher.JavaModuleOptions).
+MODULE_FLAGS = [
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(
+        f"--add-opens=java.base/{package}=ALL-UNNAMED"
+        for package in (
+            "java.lang",
+            "java.lang.invoke",
+            "java.lang.reflect",
+            "java.io",
+            "java.net",
+            "java.nio",
+            "java.util",
+            "java.util.concurrent",
+            "java.util.concurrent.atomic",
+            "jdk.internal.ref",
+            "sun.nio.ch",
+            "sun.nio.cs",
+            "sun.security.action",
+            "sun.util.calendar",
+        )
+    ),
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+]
+
+
+@dataclass(frozen=True)
+class SparkPorts:
+    master: int
+    master_ui: int
+    workers: dict[str, int]
+    worker_uis: dict[str, int]
+
+
+@functools.cache
+def spark_home() -> Path:
+    """Where the pyspark wheel keeps Spark. Raises TestbedError when pyspark is not installed."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise TestbedError("pyspark is not installed in this environment: run `make setup`")
+    return Path(found.origin).parent
+
+
+def connector_class_path() -> str:
+    """The Kafka connector's jars as a class path, sorted so that a class-data archive stays valid."""
+    return ":".join(str(jar) for jar in sorted((settings.cache() / "jars" / "spark").glob("*.jar")))
+
+
+def _command(main: str, *arguments: str, role: str) -> list[str]:
+    flags = [*java.QUICK_START, *java.archive_flags(role), *MODULE_FLAGS, "-Xmx384m"]
+    return [str(install.java_executable()), "-cp", f"{spark_home() / 'conf'}/:{spark_home() / 'jars'}/*", *flags, main, *arguments]
+
+
+def _environment(host: str) -> dict[str, str]:
+    java_home = str(install.java_home())
+    # A daemon binds its web UI to SPARK_LOCAL_IP (else to every interface); a worker needs SPARK_SCALA_VERSION to launch executors.
+    return {"SPARK_LOCAL_IP": host, "SPARK_HOME": str(spark_home()), "JAVA_HOME": java_home, "SPARK_SCALA_VERSION": "2.13"}
+
+
+def start_master(folder: Path, ports: SparkPorts) -> Handle:
+    old = remembered("spark-master", folder)
+    if old and old.alive:
+        return old
+    arguments = ["--host", "127.0.0.1", "--port", str(ports.master), "--webui-port", str(ports.master_ui)]
+    # The master gives up on an application after this many executors ended with none running; faults kill some on purpose.
+    command = _command("org.apache.spark.deploy.master.Master", *arguments, role="spark-daemon")
+    command[1:1] = ["-Dspark.deploy.maxExecutorRetries=60", "-Dspark.ui.killEnabled=false", "-Dspark.worker.timeout=20"]
+    handle = spawn("spark-master", command, folder, _environment("127.0.0.1"))
+    wait_until("spark-master: accept connections", lambda: listening("127.0.0.1", ports.master_ui), READY_S, process=handle)
+    return handle
+
+
+def start_worker(folder: Path, ports: SparkPorts, role: str) -> Handle:
+    name = f"spark-{role}"
+    old = remembered(name, folder)
+    if old and old.alive:
+        return old
+    host = WORKERS[role]
+    arguments = ["--host", host, "--port", str(ports.workers[role]), "--webui-port", str(ports.worker_uis[role])]
+    arguments += ["--cores", str(WORKER_CORES), "--memory", f"{WORKER_MEMORY_MB}M", "--work-dir", str(folder / "spark-work")]
+    command = _command("org.apache.spark.deploy.worker.Worker", *arguments, f"spark://127.0.0.1:{ports.master}", role="spark-daemon")
+    command[1:1] = ["-Dspark.ui.killEnabled=false", "-Dspark.worker.cleanup.enabled=true", "-Dspark.worker.cleanup.appDataTtl=3600"]
+    return spawn(name, command, folder, _environment(host))
+
+
+def master_state(ui_port: int) -> dict[str, Any]:
+    """What the master knows, as its web UI serves it. Raises TestbedError when it does not answer."""
+    return _json(f"http://127.0.0.1:{ui_port}/json/", "spark-master")
+
+
+def alive_workers(ui_port: int) -> int:
+    try:
+        return sum(worker["state"] == "ALIVE" for worker in master_state(ui_port)["workers"])
+    except TestbedError:
+        return 0
+
+
+def application_executors(ui_port: int, application: str) -> dict[str, str]:
+    """The master's view of an application's executors: executor id to state (RUNNING, KILLED, EXITED, ...)."""
+    found = _json(f"http://127.0.0.1:{ui_port}/app/json?appId={application}", "spark-master")
+    listed = [*found.get("executors", []), *found.get("removedexecutors", [])]
+    return {str(executor["id"]): str(executor["state"]) for executor in listed}
+
+
+def driver_executors(ui: str, application: str) -> list[dict[str, Any]]:
+    """The driver's own view of all its executors, dead ones included (Spark's monitoring REST API)."""
+    found: list[dict[str, Any]] = _json(f"{ui}/api/v1/applications/{application}/allexecutors", "the driver")
+    return found
+
+
+def _json(url: str, who: str) -> Any:
+    try:
+        with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
+            return json.load(answer)
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        raise TestbedError(f"{who} does not answer at {url}: {error}") from error
+
+
+def executor_processes(application: str) -> dict[str, psutil.Process]:
+    """The executor JVMs of an application on this testbed: executor id to process."""
+    found = {}
+    for process in marked():
+        try:
+            words = process.cmdline()
+        except psutil.NoSuchProcess:
+            continue
+        if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and application in words:
+            found[words[words.index("--executor-id") + 1]] = process
+    return found

@@ -1,0 +1,145 @@
+"""Toxiproxy as a component, and a careful adapter over its Python client.
+
+toxiproxy-python keeps host and port in class globals, sets no HTTP timeout, lets a status 500 pass as success and returns nothing
+from ``add_toxic``. Everything here goes through one adapter that sets a timeout and *reads back* after each write: a toxic is there
+when the server lists it with the attributes that were asked for, not when a call returned.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from testbed import settings
+from testbed.process import Handle, TestbedError, listening, remembered, spawn, wait_until
+
+HTTP_TIMEOUT_S = 5.0
+READY_S = 15.0
+
+
+def start(folder: Path, port: int) -> Handle:
+    """Start the server on loopback ``port`` and return once it answers."""
+    old = remembered("toxiproxy", folder)
+    if old and old.alive:
+        return old
+    command = [str(settings.cache() / "bin" / "toxiproxy-server"), "-host", "127.0.0.1", "-port", str(port)]
+    handle = spawn("toxiproxy", command, folder)
+    wait_until("toxiproxy: accept connections", lambda: listening("127.0.0.1", port), READY_S, process=handle)
+    return handle
+
+
+class Proxies:
+    """The proxies of one Toxiproxy server. Raises TestbedError when the server does not do, or does not show, what it was told."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def _server(self) -> Any:
+        from toxiproxy import Toxiproxy
+        from toxiproxy.api import APIConsumer
+
+        APIConsumer.port = self.port
+        for verb in ("get", "post", "delete"):
+            call = getattr(APIConsumer, verb)
+            if not hasattr(call, "bounded"):
+                setattr(APIConsumer, verb, _bounded(call))
+        return Toxiproxy()
+
+    def _proxy(self, name: str) -> Any:
+        proxy = self._server().get_proxy(name)
+        if proxy is None:
+            raise TestbedError(f"toxiproxy has no proxy {name!r}. Start the testbed anew: `streamproof testbed down`, then `up`.")
+        return proxy
+
+    def ensure(self, name: str, listen: str, upstream: str) -> None:
+        """Make the proxy exist, enabled and without toxics."""
+        server = self._server()
+        present = server.get_proxy(name)
+        if present is not None and (present.listen, present.upstream) != (listen, upstream):
+            present.destroy()
+            present = None
+        if present is None:
+            server.create(upstream=upstream, name=name, listen=listen, enabled=True)
+        self.reset(name)
+
+    def add(self, name: str, toxic: str, kind: str, stream: str, attributes: dict[str, int]) -> None:
+        """Add a toxic with toxicity 1.0 and read it back."""
+        self._proxy(name).add_toxic(name=toxic, type=kind, stream=stream, toxicity=1.0, attributes=attributes)
+        found = self.toxics(name).get(toxic)
+        if found is None or any(found.get(key) != value for key, value in attributes.items()):
+            raise TestbedError(f"toxiproxy: toxic {toxic!r} on {name!r} was asked for with {attributes}, but reads back as {found}")
+
+    def toxics(self, name: str) -> dict[str, dict[str, Any]]:
+        """The toxics of a proxy by name, each with its attributes."""
+        return {toxic: dict(found.attributes) for toxic, found in self._proxy(name).toxics().items()}
+
+    def reset(self, name: str) -> list[str]:
+        """Remove every toxic of the proxy and enable it; read back. Returns the toxics that were there."""
+        proxy = self._proxy(name)
+        present = list(proxy.toxics())
+        for toxic in present:
+            proxy.destroy_toxic(toxic)
+        if not proxy.enabled:
+            proxy.enable()
+        left, enabled = self.toxics(name), self._proxy(name).enabled
+        if left or not enabled:
+            raise TestbedError(f"toxiproxy: {name!r} still has {sorted(left)} and enabled={enabled} after a reset")
+        return present
+
+
+def _bounded(call: Callable[..., Any]) -> Any:
+    """Give a request of toxiproxy-python a timeout, and turn what it lets pass (a 5xx, no connection) into TestbedError."""
+    import requests
+
+    def bounded(*arguments: Any, **options: Any) -> Any:
+        try:
+            response = call(*arguments, **{"timeout": HTTP_TIMEOUT_S, **options})
+        except requests.RequestException as error:
+            raise TestbedError(f"toxiproxy does not answer ({error}). Is the testbed up? `streamproof testbed status`") from error
+        if response.status_code >= 500:
+            raise TestbedError(f"toxiproxy answered {response.status_code}: {response.text}")
+        return response
+
+    bounded.bounded = True  # type: ignore[attr-defined]
+    return bounded
+
+
+@functools.cache
+def _api_versions_request() -> bytes:
+    """Kafka's ApiVersions v0, the smallest request that a broker answers without any state: (key 18, version 0, correlation 1, no client)."""
+    body = struct.pack(">hhih", 18, 0, 1, -1)
+    return struct.pack(">i", len(body)) + body
+
+
+def kafka_round_trip_ms(address: str, *, samples: int = 3, timeout_s: float = 30.0) -> float:
+    """The median time, in ms, of ``samples`` ApiVersions requests to the Kafka behind ``address`` over one connection.
+
+    It measures what a client behind the proxy feels. Raises TestbedError when no answer comes.
+    """
+    host, port = address.rsplit(":", 1)
+    times = []
+    try:
+        with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
+            for _ in range(samples):
+                begun = time.monotonic()
+                connection.sendall(_api_versions_request())
+                _read(connection, struct.unpack(">i", _read(connection, 4))[0])
+                times.append((time.monotonic() - begun) * 1000)
+    except OSError as error:
+        raise TestbedError(f"kafka behind {address} did not answer a probe: {error}") from error
+    return sorted(times)[len(times) // 2]
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise OSError("the connection was closed")
+        data += part
+    return data
