@@ -254,7 +254,8 @@ def set_up() -> None:
             lock = held.enter_context(install.only_one(settings.home() / "setup.lock", say))
         except install.SetupError as error:
             raise Failure(str(error)) from error
-        if in_place():  # the other set-up did it
+        if in_place():  # another set-up did it meanwhile
+            print("set-up: in place", flush=True)
             return
         needed_gb = NEEDED_AGAIN_GB if stamped() else NEEDED_GB
         check_disk(ROOT, needed_gb)
