@@ -7,6 +7,7 @@ name as one host, and then never speculates between them. Executors are real JVM
 from __future__ import annotations
 
 import functools
+import html.parser
 import importlib.util
 import json
 import urllib.error
@@ -125,10 +126,41 @@ def alive_workers(ui_port: int) -> int:
 
 
 def application_executors(ui_port: int, application: str) -> dict[str, str]:
-    """The master's view of an application's executors: executor id to state (RUNNING, KILLED, EXITED, ...)."""
-    found = _json(f"http://127.0.0.1:{ui_port}/app/json?appId={application}", "spark-master")
-    listed = [*found.get("executors", []), *found.get("removedexecutors", [])]
-    return {str(executor["id"]): str(executor["state"]) for executor in listed}
+    """The master's view of an application's executors, dead ones included: executor id to state (RUNNING, KILLED, EXITED, ...).
+
+    The master serves it as a page only; its JSON (Spark 4.1, ``JsonProtocol.writeApplicationInfo``) leaves the executors out.
+    """
+    rows = _TableRows()
+    rows.feed(_text(f"http://127.0.0.1:{ui_port}/app/?appId={application}", "spark-master"))
+    header = next((row for row in rows.rows if "ExecutorID" in row and "State" in row), None)
+    if header is None:
+        raise TestbedError(f"spark-master knows no application {application}")
+    number, state = header.index("ExecutorID"), header.index("State")
+    return {row[number]: row[state] for row in rows.rows if len(row) > state and row[number].isdigit()}
+
+
+class _TableRows(html.parser.HTMLParser):
+    """The rows of every table of a page, each a list of its cells' texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self._in_cell = False
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag in ("tr", "thead"):  # Spark puts no row into its heads
+            self.rows.append([])
+        elif tag in ("td", "th") and self.rows:
+            self._in_cell = True
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            self._in_cell = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.rows[-1][-1] += data.strip()
 
 
 def driver_executors(ui: str, application: str) -> list[dict[str, Any]]:
@@ -138,10 +170,18 @@ def driver_executors(ui: str, application: str) -> list[dict[str, Any]]:
 
 
 def _json(url: str, who: str) -> Any:
+    text = _text(url, who)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise TestbedError(f"{who} does not answer with JSON at {url}: {text[:200]!r}") from error
+
+
+def _text(url: str, who: str) -> str:
     try:
         with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
-            return json.load(answer)
-    except (urllib.error.URLError, OSError, ValueError) as error:
+            return str(answer.read().decode())
+    except (urllib.error.URLError, OSError) as error:
         raise TestbedError(f"{who} does not answer at {url}: {error}") from error
 
 
