@@ -1,0 +1,205 @@
+"""Judge a run's evidence with Great Expectations, and compare that with the verdict.
+
+:func:`evaluate` writes, below the run's ``expectations/``: ``evidence.sqlite`` (the evidence as tables), ``gx/`` (the Great Expectations
+project: suite, checkpoint, validation), ``data_docs/`` (pages that open offline) and ``results.json`` (the :class:`Evaluation`). It starts
+from nothing each time, so it may be repeated.
+
+Great Expectations takes seconds to import, the evaluation itself well under one; ``expectations.worker`` imports ahead of time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from delivery.folder import EvidenceError, RunFolder, write_atomically
+from expectations import data_docs, evidence
+
+SAMPLE = 20
+_SITE = "run"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One expectation: ``observed`` says in words what was found, ``unexpected`` counts the rows that should not be there."""
+
+    expectation: str
+    description: str
+    success: bool
+    observed: str
+    unexpected: int
+    sample: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the suite found. ``errors`` are expectations that could not be evaluated: then ``success`` says nothing of the run."""
+
+    suite: str
+    success: bool
+    errors: list[str]
+    results: list[Result]
+    notes: list[str]
+    data_docs: str
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Evaluation:
+        return cls(**{**found, "results": [Result(**result) for result in found["results"]]})
+
+
+def results_path(folder: RunFolder) -> Path:
+    """Where :func:`evaluate` leaves its :class:`Evaluation`."""
+    return Path(folder.expectations) / "results.json"
+
+
+def agree(verdict: dict[str, Any], evaluation: Evaluation) -> str | None:
+    """None when suite and verdict say the same, else a sentence: the run is then an ERROR, whatever either of them says.
+
+    A verdict of ERROR or ABORTED says nothing of the records, so there is nothing to contradict.
+    """
+    outcome = str(verdict.get("outcome"))
+    if outcome in ("ERROR", "ABORTED"):
+        return None
+    if evaluation.errors:
+        return f"{len(evaluation.errors)} expectations could not be evaluated: {'; '.join(evaluation.errors)}"
+    if evaluation.success == (outcome == "PASSED"):
+        return None
+    if evaluation.success:
+        return f"the verdict is {outcome} ({verdict.get('reason')}), but every expectation holds"
+    failed = ", ".join(f"{result.expectation} (observed: {result.observed})" for result in evaluation.results if not result.success)
+    return f"the verdict is {outcome}, but these expectations do not hold: {failed}"
+
+
+def warm_up() -> None:
+    """Import Great Expectations, with its usage statistics off. Takes seconds the first time."""
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read at import; a run's evidence is nobody else's business
+    import expectations.suite  # noqa: F401
+
+
+def evaluate(folder: RunFolder) -> Evaluation:
+    """Run the suite over a run's evidence and write what it found. Raises EvidenceError when there is no verdict to compare with."""
+    warm_up()
+    started = time.monotonic()
+    verdict = folder.read_json(folder.verdict)
+    database = evidence.load(folder, verdict)
+    project, site = Path(folder.expectations) / "gx", Path(folder.expectations) / "data_docs"
+    for directory in (project, site):
+        shutil.rmtree(directory, ignore_errors=True)
+    suite, outcome = _validate(verdict, database, project, site)
+    results, errors = _results(outcome, {type(expectation).__name__: str(expectation.description) for expectation in suite.expectations})
+    data_docs.make_self_contained(site, verdict, suite.name, [asdict(result) for result in results], errors)
+    evaluation = Evaluation(
+        suite=suite.name,
+        success=bool(outcome.success) and not errors,
+        errors=errors,
+        results=results,
+        notes=list(suite.notes or []),
+        data_docs=str((site / "index.html").relative_to(folder.path)),
+        seconds=round(time.monotonic() - started, 3),
+    )
+    write_atomically(results_path(folder), json.dumps(evaluation.to_dict(), indent=1, default=str) + "\n")
+    return evaluation
+
+
+def _validate(verdict: dict[str, Any], database: Path, project: Path, site: Path) -> tuple[Any, Any]:
+    """The suite, and its validation result for the one batch that a run is."""
+    import great_expectations as gx
+    from great_expectations.checkpoint.actions import UpdateDataDocsAction
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+
+    from expectations.suite import build
+
+    context = gx.get_context(mode="file", project_root_dir=project)
+    context.enable_analytics(False)
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    source = context.data_sources.add_sqlite("evidence", connection_string=f"sqlite:///{database}")
+    batch = source.add_table_asset("run", table_name="summary").add_batch_definition_whole_table("whole run")
+    suite = context.suites.add(build(verdict))
+    validation = context.validation_definitions.add(gx.ValidationDefinition(name="delivery", data=batch, suite=suite))
+    for name in context.get_site_names():
+        context.delete_data_docs_site(name)
+    context.add_data_docs_site(
+        _SITE,
+        {
+            "class_name": "SiteBuilder",
+            "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+            "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(site)},
+        },
+    )
+    checkpoint = gx.Checkpoint(
+        name="delivery",
+        validation_definitions=[validation],
+        actions=[UpdateDataDocsAction(name="data docs", site_names=[_SITE])],
+        result_format={"result_format": "COMPLETE"},
+    )
+    result = context.checkpoints.add(checkpoint).run(run_id=gx.RunIdentifier(run_name=str(verdict.get("run"))))
+    (only,) = result.run_results.values()
+    return suite, only
+
+
+def _results(outcome: Any, descriptions: dict[str, str]) -> tuple[list[Result], list[str]]:
+    """The results in the suite's order, and a sentence for each expectation that could not be evaluated."""
+    results, errors = [], []
+    for found in outcome.results:
+        name = "".join(word.capitalize() for word in found.expectation_config.type.split("_"))
+        message = _exception(found.exception_info)
+        if message is not None:
+            errors.append(f"{name}: {message}")
+        detail = found.result or {}
+        unexpected = detail.get("details") or {}
+        results.append(
+            Result(
+                expectation=name,
+                description=descriptions[name],
+                success=bool(found.success),
+                observed=f"could not be evaluated: {message}" if message is not None else str(detail.get("observed_value")),
+                unexpected=int(unexpected.get("unexpected_row_count") or 0),
+                sample=[dict(row) for row in (unexpected.get("unexpected_rows") or [])[:SAMPLE]],
+            )
+        )
+    order = list(descriptions)
+    missing = [name for name in order if name not in {result.expectation for result in results}]
+    errors += [f"{name}: was not evaluated" for name in missing]
+    return sorted(results, key=lambda result: order.index(result.expectation)), sorted(errors)
+
+
+def _exception(info: dict[str, Any] | None) -> str | None:
+    """The first line of what went wrong inside an expectation. ``info`` is one exception, or one per metric that raised."""
+    each = [info or {}] if "raised_exception" in (info or {}) else [one for one in (info or {}).values() if isinstance(one, dict)]
+    messages = [str(one.get("exception_message")) for one in each if one.get("raised_exception")]
+    return messages[0].splitlines()[0] if messages else None
+
+
+def main(arguments: list[str]) -> int:
+    """``python -m expectations.evaluate RUN_FOLDER``: exits 0 when every expectation holds, 1 when not, 2 on bad input, 3 on errors."""
+    if len(arguments) != 1:
+        print("usage: python -m expectations.evaluate RUN_FOLDER", file=sys.stderr)
+        return 2
+    try:
+        folder = RunFolder.open(arguments[0])
+        evaluation = evaluate(folder)
+    except EvidenceError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for result in evaluation.results:
+        print(f"{'holds' if result.success else 'FAILS'}  {result.expectation}: {result.observed}")
+    for error_text in evaluation.errors:
+        print(f"error  {error_text}", file=sys.stderr)
+    print(f"{folder.path / evaluation.data_docs} ({evaluation.seconds} s)")
+    if evaluation.errors:
+        return 3
+    return 0 if evaluation.success else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
