@@ -1,0 +1,509 @@
+"""The suite says of a run what the verdict says, from the same evidence by another way; its pages and its answers need no network."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from delivery.anomaly import Anomaly
+from delivery.folder import EvidenceError, RunFolder, write_atomically
+from delivery.guarantee import Guarantee
+from delivery.history import SentRow, write_delivered, write_sent
+from delivery.outcome import Outcome
+from delivery.verdict import RunOutcome, Terms, judge, without_evidence, write_reconciliation
+from expectations import chart, evidence
+from expectations.data_docs import rewrite
+from expectations.evaluate import Evaluation, agree, evaluate, results_path
+from expectations.report import render
+from expectations.worker import EvaluationWorker, WorkerError
+
+T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+RECORDS = 40
+GOOD_CLAIM = {"claim": "the executor's process is gone", "holds": True, "detail": "pid 4711 is not there"}
+HEALED_CLAIM = {"claim": "a new executor registered", "holds": True, "detail": "executor 3"}
+
+
+@dataclass
+class Story:
+    """A run to be told to the disk. A test starts from the clean one and damages one thing."""
+
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    expected: tuple[Anomaly, ...] = ()
+    acked: int = RECORDS
+    deliver: list[int] = field(default_factory=lambda: list(range(RECORDS)))
+    phases: tuple[str, ...] = ("steady", "impact", "recovery")
+    batches: tuple[str, ...] = ("steady", "impact", "recovery")
+    planned: tuple[str, ...] = ("kill_executor-1",)
+    claims: list[dict[str, Any]] | None = field(default_factory=lambda: [GOOD_CLAIM])
+    heals: list[dict[str, Any]] | None = field(default_factory=lambda: [HEALED_CLAIM])
+    drained: bool = True
+
+    @property
+    def terms(self) -> Terms:
+        versions = {"pyspark": "4.1.3", "kafka": "4.1.0"}
+        return Terms("run-1", "story", "kafka_to_kafka", "two_phase_commit", self.guarantee, self.expected, self.planned, 7, versions)
+
+
+def at(seconds: float) -> str:
+    return (T0 + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+
+
+def tell(path: Path, story: Story) -> RunFolder:
+    """Write the folder of a run that went like ``story``, judged as `verify` judges it."""
+    folder = RunFolder.create(path)
+    folder.experiment.write_text("name: story\n")
+    outcomes = [Outcome.ACKED if number < story.acked else Outcome.REJECTED for number in range(RECORDS)]
+    write_sent(
+        folder.sent / "0.parquet",
+        [SentRow(0, number, number % 2, number // 2, f"k{number}", number, T0, outcome) for number, outcome in enumerate(outcomes)],
+    )
+    count = len(story.deliver)
+    write_delivered(
+        folder.delivered / "0.parquet",
+        {
+            "producer": [0] * count,
+            "sequence": story.deliver,
+            "crc": story.deliver,
+            "partition": [0] * count,
+            "offset": list(range(count)),
+            "batch": [None] * count,
+            "attempt": [None] * count,
+            "start": [None] * count,
+            "delivered_at": [T0] * count,
+        },
+    )
+    drain = {"complete": story.drained, "reason": None if story.drained else "no record for 30 s", "end_offsets": {"0": count}}
+    folder.drain.write_text(json.dumps({**drain, "records": count, "seconds": 0.5, "records_per_s": 80.0}))
+    _journal(folder, story)
+    lines = []
+    for number, phase in enumerate(story.batches):
+        committed = 10 * ("steady", "impact", "recovery").index(phase) + 5.0
+        share = (number + 1) * RECORDS // 2 // len(story.batches)
+        until = {"0": share, "1": share}
+        moment = {"started_at": at(committed - 1), "committed_at": at(committed), "trigger_ms": 1000}
+        lines.append({"batch": number, "start": 1, "rows": 13, **moment, "from": None, "until": until, "behind_latest": 0})
+    folder.progress.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    judgement = judge(folder, story.terms)
+    write_reconciliation(folder, judgement.table)
+    write_atomically(folder.verdict, json.dumps(judgement.verdict, default=str))
+    return folder
+
+
+def _journal(folder: RunFolder, story: Story) -> None:
+    events: list[dict[str, Any]] = [{"at": at(-8), "event": "run_created", "run": "run-1", "seed": 7}]
+    events.append({"at": at(-7), "event": "driver_started", "start": 1, "pid": 100})
+    for phase in story.phases:
+        events.append({"at": at(10 * ("steady", "impact", "recovery").index(phase)), "event": "phase", "phase": phase})
+    for number, name in enumerate(story.planned):
+        struck = 11 + number
+        target = {"executor": "2", "pid": 4711}
+        parameters: dict[str, Any] = {}
+        started = {"event": "injection_started", "fault": "kill_executor", "target": target, "parameters": parameters}
+        events.append({"at": at(struck), "injection": name, **started})
+        events.append({"at": at(struck + 0.1), "event": "injection_injected", "injection": name})
+        if story.claims is not None:
+            events.append({"at": at(struck + 1), "event": "injection_evidence", "injection": name, "claims": story.claims})
+        if story.heals is not None:
+            events.append({"at": at(struck + 2), "event": "injection_healed", "injection": name, "claims": story.heals})
+    events.append({"at": at(30), "event": "phase", "phase": "done"})
+    events.append({"at": at(31), "event": "step_finished", "step": "drain", "seconds": 1.5})
+    events.sort(key=lambda event: str(event["at"]))
+    folder.journal.path.write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+CLEAN = Story()
+AT_LEAST_ONCE = Story(guarantee=Guarantee.AT_LEAST_ONCE)
+DOUBLED = [*range(RECORDS), 3, 3]
+STORIES: dict[str, tuple[Story, RunOutcome, set[str]]] = {
+    "clean": (CLEAN, RunOutcome.PASSED, set()),
+    "no fault planned": (replace(CLEAN, planned=()), RunOutcome.PASSED, set()),
+    "one lost": (replace(CLEAN, deliver=list(range(1, RECORDS))), RunOutcome.FAILED, {"ExpectNoRecordLost"}),
+    "one doubled": (replace(CLEAN, deliver=DOUBLED), RunOutcome.FAILED, {"ExpectNoRecordDuplicated"}),
+    "one never sent": (replace(CLEAN, deliver=[*range(RECORDS), 999]), RunOutcome.FAILED, {"ExpectNoPhantomRecord"}),
+    "one refused, yet delivered": (replace(CLEAN, acked=RECORDS - 1), RunOutcome.FAILED, {"ExpectNoPhantomRecord"}),
+    "doubled where that is allowed": (replace(AT_LEAST_ONCE, deliver=DOUBLED), RunOutcome.PASSED, set()),
+    "lost where that is allowed": (
+        replace(CLEAN, guarantee=Guarantee.AT_MOST_ONCE, deliver=list(range(1, RECORDS))),
+        RunOutcome.PASSED,
+        set(),
+    ),
+    "control bit": (replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,), deliver=DOUBLED), RunOutcome.PASSED, set()),
+    "control did not bite": (
+        replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,)),
+        RunOutcome.INCONCLUSIVE,
+        {"ExpectNegativeControlToBite"},
+    ),
+    "no evidence": (replace(CLEAN, claims=None), RunOutcome.INCONCLUSIVE, {"ExpectEveryFaultToHaveEvidence"}),
+    "evidence of nothing": (replace(CLEAN, claims=[]), RunOutcome.INCONCLUSIVE, {"ExpectEveryFaultToHaveEvidence"}),
+    "a claim that does not hold": (
+        replace(CLEAN, claims=[GOOD_CLAIM, {**GOOD_CLAIM, "holds": False}]),
+        RunOutcome.INCONCLUSIVE,
+        {"ExpectEveryFaultToHaveEvidence"},
+    ),
+    "not healed": (replace(CLEAN, heals=None), RunOutcome.INCONCLUSIVE, {"ExpectEveryFaultToBeHealed"}),
+    "nothing to heal": (replace(CLEAN, heals=[]), RunOutcome.PASSED, set()),
+    "drain stopped early": (replace(CLEAN, drained=False), RunOutcome.INCONCLUSIVE, {"ExpectDrainToReachTheEnd"}),
+    "no batch under impact": (replace(CLEAN, batches=("steady", "recovery")), RunOutcome.INCONCLUSIVE, {"ExpectEveryPhaseToHaveBatches"}),
+    "no recovery phase": (
+        replace(CLEAN, phases=("steady", "impact"), batches=("steady", "impact")),
+        RunOutcome.INCONCLUSIVE,
+        {"ExpectEveryPhaseToHaveBatches"},
+    ),
+    "no output after the fault": (
+        replace(CLEAN, batches=("steady",)),
+        RunOutcome.INCONCLUSIVE,
+        {"ExpectEveryPhaseToHaveBatches", "ExpectOutputAfterEveryFault"},
+    ),
+    "nothing acknowledged": (replace(CLEAN, acked=0, deliver=[]), RunOutcome.INCONCLUSIVE, {"ExpectSourceToBeComplete"}),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_the_suite_holds_exactly_when_the_verdict_is_passed(tmp_path: Path, name: str) -> None:
+    story, outcome, failing = STORIES[name]
+    folder = tell(tmp_path / "run-1", story)
+    verdict = folder.read_json(folder.verdict)
+    evaluation = evaluate(folder)
+    assert verdict["outcome"] == outcome, verdict["reason"]
+    assert evaluation.errors == []
+    assert {result.expectation for result in evaluation.results if not result.success} == failing
+    assert evaluation.success == (outcome is RunOutcome.PASSED)
+    assert agree(verdict, evaluation) is None
+
+
+def test_a_result_says_what_was_observed_and_shows_the_rows(tmp_path: Path) -> None:
+    evaluation = evaluate(tell(tmp_path / "run-1", replace(CLEAN, deliver=DOUBLED)))
+    found = {result.expectation: result for result in evaluation.results}
+    doubled = found["ExpectNoRecordDuplicated"]
+    assert (doubled.observed, doubled.unexpected) == ("1 DUPLICATED", 1)
+    assert doubled.sample[0]["sequence"] == 3
+    assert "delivered 3 times" in doubled.sample[0]["blame"]
+    assert found["ExpectSourceToBeComplete"].observed == "40 acknowledged; 40 in 2 partitions"
+    assert found["ExpectEveryPhaseToHaveBatches"].observed == "steady 1, impact 1, recovery 1"
+    assert found["ExpectEveryFaultToHaveEvidence"].observed == "1 of 1 claims hold, 1 injected"
+    assert all(result.description.endswith(".") for result in evaluation.results)
+
+
+def test_what_a_guarantee_allows_is_not_expected_to_be_absent(tmp_path: Path) -> None:
+    evaluation = evaluate(tell(tmp_path / "run-1", AT_LEAST_ONCE))
+    assert "ExpectNoRecordDuplicated" not in {result.expectation for result in evaluation.results}
+    assert evaluation.suite == "at-least-once"
+    assert evaluation.notes == ["at-least-once allows DUPLICATED: not expected to be absent."]
+
+
+def test_evaluating_twice_leaves_one_validation_and_the_same_answer(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", CLEAN)
+    first, second = evaluate(folder), evaluate(folder)
+    assert replace(first, seconds=0) == replace(second, seconds=0)
+    assert len(list((folder.expectations / "data_docs").glob("validations/**/*.html"))) == 1
+    assert replace(Evaluation.from_dict(json.loads(results_path(folder).read_text())), seconds=0) == replace(second, seconds=0)
+    assert not list(folder.expectations.glob(".*"))
+
+
+def test_many_records_are_counted_in_full_and_sampled(tmp_path: Path) -> None:
+    evaluation = evaluate(tell(tmp_path / "run-1", replace(CLEAN, deliver=list(range(30, RECORDS)))))
+    lost = next(result for result in evaluation.results if result.expectation == "ExpectNoRecordLost")
+    assert (lost.unexpected, len(lost.sample)) == (30, 20)
+
+
+def test_an_aborted_run_without_its_files_does_not_hold(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run-1")
+    verdict = without_evidence(CLEAN.terms, RunOutcome.ABORTED, "stopped by hand")
+    write_atomically(folder.verdict, json.dumps(verdict, default=str))
+    evaluation = evaluate(folder)
+    assert not evaluation.success
+    assert any("no such table: records" in error for error in evaluation.errors)
+    assert agree(verdict, evaluation) is None
+
+
+def test_without_a_verdict_there_is_nothing_to_evaluate(tmp_path: Path) -> None:
+    with pytest.raises(EvidenceError, match=r"verdict\.json is missing"):
+        evaluate(RunFolder.create(tmp_path / "run-1"))
+
+
+def test_a_damaged_reconciliation_is_named(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", CLEAN)
+    folder.reconciliation.write_bytes(b"not parquet")
+    with pytest.raises(EvidenceError, match=r"reconciliation\.parquet"):
+        evaluate(folder)
+
+
+def test_an_expectation_that_cannot_be_evaluated_is_an_error_and_no_failure_of_the_run(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", CLEAN)
+    folder.reconciliation.unlink()
+    evaluation = evaluate(folder)
+    verdict = folder.read_json(folder.verdict)
+    assert not evaluation.success
+    assert {error.split(":")[0] for error in evaluation.errors} == {
+        "ExpectNoRecordLost",
+        "ExpectNoRecordDuplicated",
+        "ExpectNoPhantomRecord",
+        "ExpectNoCorruptedRecord",
+        "ExpectSourceToBeComplete",
+        "ExpectVerdictToMatchItsRecords",
+    }
+    assert "could not be evaluated" in str(agree(verdict, evaluation))
+
+
+def _forget_the_records(folder: RunFolder) -> None:
+    table = pq.read_table(folder.reconciliation)
+    pq.write_table(table.filter([row == "partition" for row in table["row"].to_pylist()]), folder.reconciliation)
+
+
+def _forget_the_journal(folder: RunFolder) -> None:
+    folder.journal.path.write_text("")
+
+
+@pytest.mark.parametrize(
+    ("story", "outcome", "damage", "said"),
+    [
+        (CLEAN, "FAILED", lambda folder: None, "every expectation holds"),
+        (CLEAN, "INCONCLUSIVE", lambda folder: None, "every expectation holds"),
+        (replace(CLEAN, deliver=DOUBLED), "PASSED", lambda folder: None, "ExpectNoRecordDuplicated (observed: 1 DUPLICATED)"),
+        (replace(AT_LEAST_ONCE, deliver=DOUBLED), "PASSED", _forget_the_records, "ExpectVerdictToMatchItsRecords"),
+        (CLEAN, "PASSED", _forget_the_journal, "ExpectEveryFaultToHaveEvidence"),
+    ],
+)
+def test_a_verdict_that_the_evidence_does_not_bear_out_is_found(
+    tmp_path: Path, story: Story, outcome: str, damage: Callable[[RunFolder], None], said: str
+) -> None:
+    folder = tell(tmp_path / "run-1", story)
+    damage(folder)
+    verdict = {**folder.read_json(folder.verdict), "outcome": outcome}
+    write_atomically(folder.verdict, json.dumps(verdict))
+    assert said in str(agree(verdict, evaluate(folder)))
+
+
+def test_a_claim_told_again_replaces_the_first(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", replace(CLEAN, claims=None))
+    folder.journal.append("injection_evidence", injection="kill_executor-1", claims=[GOOD_CLAIM])
+    verdict = folder.read_json(folder.verdict)
+    connection = sqlite3.connect(evidence.load(folder, verdict))
+    rows = connection.execute("SELECT kind, claim, holds FROM claims").fetchall()
+    connection.close()
+    assert rows == [("evidence", GOOD_CLAIM["claim"], 1), ("heal", HEALED_CLAIM["claim"], 1)]
+
+
+# What a browser would fetch by itself, or follow when asked to, from somewhere else.
+REMOTE = re.compile(
+    r"""(?:\b(?:src|href|srcset|action|poster|data)\s*=\s*["']?\s*|url\(\s*["']?|@import\s+["']?)(?:https?:|ftp:|//)""", re.IGNORECASE
+)
+RUNS_SCRIPTS = re.compile(r"<script|<iframe|<object|<embed|<link[^>]+stylesheet|\son[a-z]+\s*=|javascript:", re.IGNORECASE)
+
+
+def test_the_data_docs_hold_no_remote_asset_no_script_and_no_trace_of_the_project_id(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", replace(CLEAN, deliver=DOUBLED))
+    evaluation = evaluate(folder)
+    site = folder.expectations / "data_docs"
+    pages = sorted(path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file())
+    assert len(pages) == 3
+    assert all(page.endswith(".html") for page in pages)
+    identity = re.search(r"data_context_id: (\S+)", (folder.expectations / "gx/gx/great_expectations.yml").read_text())
+    assert identity is not None
+    for page in pages:
+        text = (site / page).read_text()
+        assert not REMOTE.search(text), page
+        assert not RUNS_SCRIPTS.search(text), page
+        assert identity[1] not in text
+        assert "default-src 'none'" in text
+    for page in pages:
+        for link in re.findall(r'href="([^"#:]+)"', (site / page).read_text()):
+            assert (site / page).parent.joinpath(link).is_file(), f"{page} links to {link}"
+    assert "1 DUPLICATED" in (site / pages[-1]).read_text()
+    assert evaluation.data_docs == "expectations/data_docs/index.html"
+
+
+def test_what_a_record_says_does_not_become_markup_in_the_data_docs(tmp_path: Path) -> None:
+    evil = '<script>alert(1)</script><img src="http://evil.example/x" onerror=alert(2)>'
+    folder = tell(tmp_path / "run-1", replace(CLEAN, claims=[{"claim": evil, "holds": False, "detail": evil}], drained=False))
+    folder.drain.write_text(json.dumps({"complete": False, "reason": evil, "records": 0}))
+    verdict = judge(folder, CLEAN.terms).verdict
+    write_atomically(folder.verdict, json.dumps(verdict, default=str))
+    evaluate(folder)
+    for path in (folder.expectations / "data_docs").rglob("*.html"):
+        text = path.read_text()
+        assert "<script" not in text
+        assert "<img" not in text
+
+
+@pytest.mark.parametrize(
+    ("page", "rewritten"),
+    [
+        ('<body><a href="https://x.example">out</a></body>', "<span>out</span>"),
+        ('<a href="//x.example">out</a>', "<span>out</span>"),
+        ('<a href="javascript:alert(1)">out</a>', "<span>out</span>"),
+        ('<a href="../index.html" onclick="x()">in</a>', '<a href="../index.html">in</a>'),
+        ('<p style="background:url(http://x.example)">p</p>', "<p>p</p>"),
+        ("<td>a &lt;b&gt;</td>", "<td>a &lt;b&gt;</td>"),
+        ("<style>@import 'x'</style><script>s</script><p>kept</p>", "<p>kept</p>"),
+        ('<i class="fas fa-times"></i>', '<span class="mark fails"><span aria-hidden="true">✗</span> fails</span>'),
+        (
+            '<a data-toggle="collapse" href="#x">Show more...</a><div class="collapse"><b>in</b></div>',
+            '<details><summary>Show more</summary><div class="collapse"><b>in</b></div></details>',
+        ),
+        ("<ul><li>unclosed", "<ul><li>unclosed</li></ul>"),
+    ],
+)
+def test_a_page_is_rewritten_to_what_a_browser_need_not_fetch(page: str, rewritten: str) -> None:
+    assert rewrite(page) == rewritten
+
+
+def test_a_worker_imports_ahead_and_then_evaluates_without_leaving_the_machine(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", CLEAN)
+    with EvaluationWorker() as worker:
+        evaluation = worker.evaluate(folder)
+    assert evaluation.success
+    assert evaluation.seconds < 5
+
+
+def test_a_worker_hands_on_what_is_wrong_with_the_evidence(tmp_path: Path) -> None:
+    with EvaluationWorker() as worker, pytest.raises(EvidenceError, match=r"verdict\.json is missing"):
+        worker.evaluate(RunFolder.create(tmp_path / "run-1"))
+
+
+def test_a_worker_that_died_is_told(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", CLEAN)
+    before = {child.pid for child in psutil.Process().children()}
+    with EvaluationWorker() as worker:
+        for child in psutil.Process().children():
+            if child.pid not in before:
+                child.kill()
+        with pytest.raises(WorkerError, match=r"ended with code -9 and without an answer"):
+            worker.evaluate(folder)
+
+
+def test_a_worker_that_is_too_slow_is_ended(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", CLEAN)
+    started = time.monotonic()
+    with EvaluationWorker(timeout_s=0.2) as worker, pytest.raises(WorkerError, match="did not end within"):
+        worker.evaluate(folder)
+    assert time.monotonic() - started < 5
+
+
+def test_an_evaluation_opens_no_connection(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", CLEAN)
+    seen: list[tuple[str, Any]] = []
+    watching = True
+
+    def watch(name: str, arguments: Any) -> None:
+        if watching and name in ("socket.connect", "socket.getaddrinfo"):
+            seen.append((name, arguments))
+
+    sys.addaudithook(watch)  # cannot be taken away again, only told to look away
+    try:
+        assert evaluate(folder).success
+    finally:
+        watching = False
+    assert seen == []
+
+
+def test_the_package_imports_without_great_expectations() -> None:
+    check = "import sys, expectations.evaluate, expectations.worker, expectations.report; assert 'great_expectations' not in sys.modules"
+    subprocess.run([sys.executable, "-c", check], check=True, timeout=30)
+
+
+def test_the_report_of_a_failed_run_names_the_record_the_fault_and_how_to_reproduce(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", replace(CLEAN, deliver=DOUBLED))
+    evaluate(folder)
+    text = render(folder).read_text()
+    for said in (
+        "FAILED",
+        "two_phase_commit broke exactly-once: 1 DUPLICATED.",
+        "streamproof run experiment.yaml --seed 7",
+        "record 0/3",
+        "delivered 3 times",
+        GOOD_CLAIM["claim"],
+        HEALED_CLAIM["claim"],
+        "1 of 1 claims hold",
+        "pid 4711",
+        "seconds since the driver first started",
+    ):
+        assert escape(str(said), quote=True).replace("&#x27;", "&#39;") in text
+    assert 'id="missing-title"' not in text
+    assert not REMOTE.search(text)
+    assert not RUNS_SCRIPTS.search(text)
+
+
+@pytest.mark.parametrize("outcome", [RunOutcome.ABORTED, RunOutcome.ERROR])
+def test_the_report_of_a_run_that_ended_early_says_what_is_missing(tmp_path: Path, outcome: RunOutcome) -> None:
+    folder = RunFolder.create(tmp_path / "run-1")
+    folder.journal.append("run_created", run="run-1", seed=7)
+    folder.journal.append("step_started", step="prepare", pid=1)
+    folder.journal.append("step_failed", step="prepare", error="no broker")
+    folder.journal.append("injection_started", injection="add_partitions-1", fault="add_partitions", target={}, parameters={})
+    write_atomically(folder.verdict, json.dumps(without_evidence(CLEAN.terms, outcome, "stopped by hand"), default=str))
+    text = render(folder).read_text()
+    for said in (outcome, "stopped by hand", "progress.jsonl is missing", "reconciliation.parquet is missing", "failed: no broker"):
+        assert said in text
+    for said in ("expectations/results.json is missing", "no evidence was recorded", "no heal was recorded", "not reached"):
+        assert said in text
+
+
+def test_the_report_of_an_empty_folder_is_still_a_page(tmp_path: Path) -> None:
+    text = render(RunFolder.create(tmp_path / "run-1")).read_text()
+    assert "nobody judged this run" in text
+    assert "There is nothing to draw" in text
+
+
+def test_the_report_stops_where_the_journal_is_damaged(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", CLEAN)
+    folder.journal.path.write_text("{broken\n")
+    assert "where its file is damaged" in render(folder).read_text()
+
+
+def test_what_the_evidence_says_does_not_become_markup_in_the_report(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+    folder = tell(tmp_path / "run-1", replace(CLEAN, claims=[{"claim": evil, "holds": False, "detail": evil}]))
+    folder.journal.append("injection_started", injection=evil, fault=evil, target={evil: evil}, parameters={evil: [evil]})
+    folder.journal.append("driver_exited", start=evil, pid=1, code=1, reason=evil)
+    folder.journal.append("phase", phase=evil)
+    folder.journal.append("failpoint_fired", failpoint=evil, batch=evil)
+    verdict = folder.read_json(folder.verdict)
+    changed = {"run": evil, "reason": evil, "pipeline": evil, "versions": {evil: evil}, "seed": evil, "outcome": evil, "experiment": evil}
+    write_atomically(folder.verdict, json.dumps({**verdict, **changed}))
+    text = render(folder).read_text()
+    assert "<script" not in text
+    assert "<img" not in text
+    assert ' onerror="' not in text
+
+
+def test_the_chart_counts_a_batch_that_was_committed_again_once() -> None:
+    line = {"batch": 4, "start": 1, "rows": 10, "started_at": at(0), "committed_at": at(1), "from": {"0": 0}, "until": {"0": 10}}
+    again = {**line, "start": 2, "started_at": at(2), "committed_at": at(3)}
+    shown = chart.timeline([], [line, again])
+    assert shown is not None
+    assert [batch.committed for batch in shown.batches] == [10, 10]
+    assert [batch.records_per_s for batch in shown.batches] == [10.0, 10.0]
+
+
+def test_an_injection_that_was_not_healed_is_shaded_to_the_end() -> None:
+    events = [
+        {"at": at(0), "event": "driver_started", "start": 1},
+        {"at": at(4), "event": "injection_started", "injection": "network_latency-1"},
+        {"at": at(9), "event": "phase", "phase": "done"},
+    ]
+    shown = chart.timeline(events, [])
+    assert shown is not None
+    assert shown.faults == (chart.Span("network_latency-1", 4.0, 9.0),)
+
+
+@pytest.mark.parametrize("largest", [0.3, 1, 7, 10, 999, 40_000, 1_234_567])
+def test_an_axis_reaches_its_largest_value_in_round_steps(largest: float) -> None:
+    steps = chart._steps(largest, 4)
+    assert steps[0] == 0
+    assert steps[-2] < largest <= steps[-1]
+    assert len(steps) <= 6
