@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 RUN := .venv/bin/python
-UV = $(firstword $(wildcard $(or $(STREAMPROOF_HOME),.streamproof)/uv/*/bin/uv))
+UV = $(firstword $(wildcard .streamproof/uv/*/bin/uv))
 COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	--custom-compile-command 'make lock'
 

@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "streamproof.json"
+STATE = ROOT / ".streamproof"  # of this checkout, wherever the testbed keeps its own
 PYTHON_OLDEST, PYTHON_NEWEST = (3, 11), (3, 13)
 PYTHON_VERSION = ".".join(str(part) for part in sys.version_info[:3])
 NEEDED_GB, NEEDED_AGAIN_GB = 4.0, 1.0
@@ -69,7 +70,7 @@ def check_disk(folder: Path, needed_gb: float) -> None:
     if free_gb < needed_gb:
         raise Failure(
             f"disk: expected {needed_gb:.0f} GB free at {folder}, found {free_gb:.1f} GB. "
-            "Free some, or put what is made there elsewhere with STREAMPROOF_HOME."
+            "Free some there. STREAMPROOF_HOME puts the testbed's state on another disk, and a checkout elsewhere the environment."
         )
 
 
@@ -82,11 +83,19 @@ def environment_of_children() -> dict[str, str]:
     env.setdefault("UV_HTTP_TIMEOUT", "120")
     env.setdefault("UV_SYSTEM_CERTS", "true")
     env["UV_PYTHON_DOWNLOADS"] = "never"
-    # A mirror that pip was told of is meant for uv too.
-    for ours, theirs in {"UV_DEFAULT_INDEX": "PIP_INDEX_URL", "UV_INDEX": "PIP_EXTRA_INDEX_URL", "SSL_CERT_FILE": "PIP_CERT"}.items():
-        if env.get(theirs) and ours not in env and not (ours == "UV_DEFAULT_INDEX" and "UV_INDEX_URL" in env):
-            env[ours] = env[theirs]
     return env
+
+
+def mirrors_of_pip() -> dict[str, str]:
+    """A mirror or a certificate that pip was told of, by a file or by the environment, is meant for uv too."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+    told = {name.replace("_", "-").lower(): value for name, value in re.findall(r"^[^.\n]+\.([\w-]+)='(.*)'$", listed, re.MULTILINE)}
+    names = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "cert": "SSL_CERT_FILE"}
+    wanted = {variable: told[name] for name, variable in names.items() if told.get(name) and variable not in os.environ}
+    if "UV_INDEX_URL" in os.environ:
+        wanted.pop("UV_DEFAULT_INDEX", None)
+    return wanted
 
 
 class Setup:
@@ -97,6 +106,7 @@ class Setup:
         self.lock = lock
         self.began = time.monotonic()
         self.number = 0
+        self.environment = {**environment_of_children(), **mirrors_of_pip()}
 
     def step(self, what: str) -> None:
         self.number += 1
@@ -116,7 +126,7 @@ class Setup:
             child = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env=environment_of_children(),
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -197,10 +207,10 @@ def in_place() -> bool:
     return subprocess.run(verify, cwd=ROOT, env=environment_of_children(), stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def get_uv(setup: Setup, home: Path) -> Path:
+def get_uv(setup: Setup) -> Path:
     """uv from its locked wheel, in a folder of its own. pip checks the hash; it needs no environment for that."""
     lock = ROOT / "requirements-uv.lock"
-    folder = home / "uv" / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
+    folder = STATE / "uv" / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
     uv = folder / "bin" / "uv"
     if uv.is_file():
         return uv
@@ -251,19 +261,18 @@ def set_up() -> None:
 
     with ExitStack() as held:
         try:
-            lock = held.enter_context(install.only_one(settings.home() / "setup.lock", say))
+            lock = held.enter_context(install.only_one(STATE / "setup.lock", say))
         except install.SetupError as error:
             raise Failure(str(error)) from error
         if in_place():  # another set-up did it meanwhile
             print("set-up: in place", flush=True)
             return
-        needed_gb = NEEDED_AGAIN_GB if stamped() else NEEDED_GB
-        check_disk(ROOT, needed_gb)
-        check_disk(settings.cache(), needed_gb)
-        setup = Setup(settings.home() / "setup.log", lock)
+        check_disk(ROOT, NEEDED_AGAIN_GB if stamped() else NEEDED_GB)
+        check_disk(settings.cache(), NEEDED_AGAIN_GB)
+        setup = Setup(STATE / "setup.log", lock)
         setup.log.unlink(missing_ok=True)
         setup.step("uv, which installs the packages")
-        uv = get_uv(setup, settings.home())
+        uv = get_uv(setup)
         setup.step(f"the environment .venv for Python {PYTHON_VERSION}")
         make_environment(setup, uv)
         locks = ["requirements.lock"]
