@@ -16,9 +16,9 @@ Crash windows:
     nothing, and its commit finds the batch done. Nothing is lost or doubled; between 4 and 5 a reader may see part of the batch.
     A decision carried out later than the transaction's timeout is LOST, and raises TransactionLost: it is never passed over.
 
-A transactional id is used once: ``query.start.batch.partition.task attempt``. Were it stable, a late or second attempt's
-initialisation would abort a prepared transaction. A lost attempt's open transaction is therefore nobody's: it is aborted in the
-commit of its batch (or at the next start), or it would hold back read-committed readers until it timed out.
+A transactional id is used once: ``query.start.random``. Were it stable, a late or second attempt's initialisation would abort a
+prepared transaction. A lost attempt's open transaction is therefore nobody's: it is aborted in the commit of its batch (or at the
+next start), or it would hold back read-committed readers until it timed out.
 
 Checked against: Spark 4.1 (``WriteToDataSourceV2``: a task's side effects precede the commit coordinator's word; ``commit(N)`` is called
 again with new messages after a driver's death) and ``pipelines.transactions`` for the broker's side.

@@ -5,10 +5,13 @@ Apart from the strategy so that naming the strategy does not import Spark.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaException, Producer
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from delivery.folder import RunFolder
@@ -22,10 +25,9 @@ from pipelines.strategies.two_phase_commit import (
     BETWEEN_COMMITS,
     decision_log,
 )
-from pipelines.transactions import Coordinator, Prepared
+from pipelines.transactions import Coordinator
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
     from pyarrow import RecordBatch
 
 REQUEST_S = 30.0
@@ -64,18 +66,17 @@ class TwoPhaseWriter(DataSourceStreamArrowWriter):
         attempt = context.attemptNumber()
         if decision_log(self.job).read(batch) is not None:
             return TaskMessage(None, attempt)
-        name = f"{self.job.query}.{self.job.start}.{batch}.{context.partitionId()}.{context.taskAttemptId()}"
         headers: list[tuple[str, bytes]] = [("streamproof", f"{self.job.start}.{batch}.{attempt}".encode())]
         transaction: _Transaction | None = None
         for records in iterator:
             if records.num_rows:
-                transaction = transaction or _Transaction(self.job, name)
+                transaction = transaction or _Transaction(self.job)
                 transaction.produce(records, headers)
         if transaction is None:
             return TaskMessage(None, attempt)
         transaction.prepare()
         reach(self.job.run, AFTER_PREPARE.name, batch, attempt=attempt, partition=context.partitionId())
-        return TaskMessage(name, attempt)
+        return TaskMessage(transaction.name, attempt)
 
     def commit(self, messages: list[TaskMessage | None], batchId: int) -> None:  # type: ignore[override]
         """Runs at the driver, once every task has prepared: decide, then carry the decision out."""
@@ -96,43 +97,27 @@ class TwoPhaseWriter(DataSourceStreamArrowWriter):
             log.finish(batchId)
             reach(run, AFTER_COMMIT.name, batchId)
             if any(message.attempt > 0 for message in named):
-                coordinator.abort(_strangers(coordinator.ongoing(self._prefix(batchId)), decided))
+                # The next batch has not begun: what is still open belongs to attempts that were lost.
+                coordinator.abort(coordinator.ongoing(_prefix(self.job)))
 
     def abort(self, messages: list[TaskMessage | None], batchId: int) -> None:  # type: ignore[override]
         """Runs at the driver when the batch failed. What was decided stays decided; everything else of the batch is aborted."""
         if decision_log(self.job).read(batchId) is None:
             with Coordinator(self.job.bootstrap) as coordinator:
-                coordinator.abort(coordinator.ongoing(self._prefix(batchId)))
-
-    def _prefix(self, batch: int) -> str:
-        return f"{self.job.query}.{self.job.start}.{batch}."
+                coordinator.abort(coordinator.ongoing(_prefix(self.job)))
 
 
-def _strangers(open_transactions: list[Prepared], decided: list[Prepared]) -> list[Prepared]:
-    names = {transaction.transactional_id for transaction in decided}
-    return [transaction for transaction in open_transactions if transaction.transactional_id not in names]
+def _prefix(job: Job) -> str:
+    return f"{job.query}.{job.start}."
 
 
 class _Transaction:
-    """One Kafka transaction of one task. Used once: librdkafka never learns that somebody else finished it."""
+    """One Kafka transaction of one task. Its producer is used once: librdkafka never learns that somebody else finished it."""
 
-    def __init__(self, job: Job, name: str) -> None:
-        from confluent_kafka import Producer
-
+    def __init__(self, job: Job) -> None:
         self._topic = job.output_topic
         self._failure: Any = None
-        self._producer: Producer = Producer(
-            {
-                "bootstrap.servers": job.bootstrap,
-                "transactional.id": name,
-                "transaction.timeout.ms": job.transaction_timeout_ms,
-                "linger.ms": 5,
-                "queue.buffering.max.messages": 200_000,
-                "partitioner": "murmur2_random",
-                "log_level": 3,
-            }
-        )
-        self._producer.init_transactions(REQUEST_S)
+        self.name, self._producer = _take_producer(job)
         self._producer.begin_transaction()
 
     def produce(self, records: RecordBatch, headers: list[tuple[str, bytes]]) -> None:
@@ -155,3 +140,41 @@ class _Transaction:
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:
             self._failure = error
+
+
+# A new producer needs 15 to 60 ms until its transactional id is initialised, and in a third of the cases librdkafka asks for the
+# coordinator a second time, 500 ms later. Spark reuses a task's Python worker, so each worker initialises the next task's producer
+# while this task runs. A spare that is never used has no transaction, and leaves nothing behind.
+_spares: dict[tuple[str, str], Future[tuple[str, Producer]]] = {}
+_making = ThreadPoolExecutor(1, thread_name_prefix="spare-producer")
+
+
+def _take_producer(job: Job) -> tuple[str, Producer]:
+    """A producer whose transactional id, never used before, is initialised. Begins to make the next one."""
+    key = (job.bootstrap, _prefix(job))
+    ready = _spares.pop(key, None)
+    try:
+        taken = ready.result(REQUEST_S) if ready is not None else _make_producer(job)
+    except KafkaException:  # a spare that failed in the background, perhaps long ago
+        taken = _make_producer(job)
+    _spares[key] = _making.submit(_make_producer, job)
+    return taken
+
+
+def _make_producer(job: Job) -> tuple[str, Producer]:
+    name = f"{_prefix(job)}{uuid.uuid4().hex}"
+    producer = Producer(
+        {
+            "bootstrap.servers": job.bootstrap,
+            "transactional.id": name,
+            "transaction.timeout.ms": job.transaction_timeout_ms,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 200_000,
+            "partitioner": "murmur2_random",
+            "reconnect.backoff.ms": 5,
+            "retry.backoff.ms": 10,
+            "log_level": 3,
+        }
+    )
+    producer.init_transactions(REQUEST_S)
+    return name, producer
