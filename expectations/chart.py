@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -78,7 +78,7 @@ def timeline(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]
 
 
 def _moment(stamp: str) -> datetime:
-    return datetime.fromisoformat(stamp)
+    return datetime.fromisoformat(stamp).astimezone(UTC)
 
 
 def _phases(events: Sequence[dict[str, Any]], began: datetime, end_s: float) -> Iterable[Span]:
@@ -132,9 +132,10 @@ class _Frame:
         self.narrow = width < 600
         self.left, self.right = 52, width - 10
         self.top, self.middle = 40, 212  # upper panel
-        self.lower, self.bottom = 240, 342  # lower panel
-        self.ticks = 352  # one tick a micro-batch
-        self.height = 398
+        self.signs = 228  # drivers and failpoints
+        self.lower, self.bottom = 262, 364  # lower panel
+        self.ticks = 374  # one tick a micro-batch
+        self.height = 420
         self.times = _steps(shown.end_s, 5 if self.narrow else 10)
         self.counts = _steps(max((batch.committed for batch in shown.batches), default=1) or 1, 4)
         self.rates = _steps(max((batch.records_per_s for batch in shown.batches), default=1) or 1, 3)
@@ -179,9 +180,10 @@ def draw(shown: Timeline, width: int, name: str) -> Markup:
             '<rect class="hatch-back" width="7" height="7"/><rect class="hatch" width="2" height="7"/></pattern></defs>'
         ).format(name),
         *_bands(shown, frame, name),
-        *_axes(frame),
+        *_axes(frame, shown),
         *_curves(shown, frame),
         *_moments(shown, frame),
+        *_names(shown, frame),  # last, so that nothing crosses them
         Markup("</svg>"),
     ]
     return Markup("\n").join(parts)
@@ -208,25 +210,21 @@ def _bands(shown: Timeline, frame: _Frame, name: str) -> Iterable[Markup]:
         yield Markup('<rect x="{}" y="{}" width="{}" height="{}" fill="url(#{}-hatch)"><title>{}</title></rect>').format(
             x, frame.top, wide, frame.bottom - frame.top, name, f"{fault.name}: {fault.start_s:.1f} to {fault.end_s:.1f} s"
         )
-    for row, fault in enumerate(shown.faults[:8]):
-        x = frame.x(fault.start_s)
-        room_right = x + 6.2 * len(fault.name) + 8 < frame.right
-        yield _text("fault-name", x + 4 if room_right else x - 4, frame.top + 14 + 14 * row, fault.name, "start" if room_right else "end")
 
 
-def _axes(frame: _Frame) -> Iterable[Markup]:
+def _axes(frame: _Frame, shown: Timeline) -> Iterable[Markup]:
     for steps, y, unit in ((frame.counts, frame.y_count, "records committed"), (frame.rates, frame.y_rate, "records/s per micro-batch")):
         for value in steps:
             yield Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(frame.left, frame.right, y(value), y(value))
             yield _text("tick", frame.left - 6, y(value) + 4, _short(value), "end")
-        top = frame.lower - 8 if unit.startswith("records/s") else 14
+        top = frame.lower - 10 if unit.startswith("records/s") else 14
         yield _text("axis", 4, top, unit, "start")
     for second in frame.times:
         if second <= frame.end_s:
             x = frame.x(second)
             yield Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(x, x, frame.bottom, frame.bottom + 4)
             yield _text("tick", x, frame.height - 20, f"{second:g}", "middle")
-    yield _text("axis", frame.right, frame.height - 4, "seconds since the driver first started", "end")
+    yield _text("axis", frame.right, frame.height - 4, f"seconds since {shown.began:%Y-%m-%d %H:%M:%S} UTC", "end")
 
 
 def _curves(shown: Timeline, frame: _Frame) -> Iterable[Markup]:
@@ -248,8 +246,15 @@ def _moments(shown: Timeline, frame: _Frame) -> Iterable[Markup]:
         x = frame.x(mark.at_s)
         yield Markup('<line class="moment {}" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(mark.kind, x, x, frame.top, frame.bottom)
         yield Markup('<path class="sign {}" transform="translate({} {})" d="{}"><title>{}</title></path>').format(
-            mark.kind, x, frame.middle + 8, signs[mark.kind], f"{mark.label} at {mark.at_s:.1f} s"
+            mark.kind, x, frame.signs, signs[mark.kind], f"{mark.label} at {mark.at_s:.1f} s"
         )
+
+
+def _names(shown: Timeline, frame: _Frame) -> Iterable[Markup]:
+    for row, fault in enumerate(shown.faults[:8]):
+        x = frame.x(fault.start_s)
+        room_right = x + 6.2 * len(fault.name) + 8 < frame.right
+        yield _text("fault-name", x + 4 if room_right else x - 4, frame.top + 14 + 14 * row, fault.name, "start" if room_right else "end")
 
 
 def _text(kind: str, x: float, y: float, words: str, anchor: str) -> Markup:

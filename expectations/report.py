@@ -130,8 +130,6 @@ def _facts(verdict: dict[str, Any]) -> list[tuple[str, str]]:
         ("Pipeline", verdict.get("pipeline")),
         ("Commit strategy", verdict.get("strategy")),
         ("Guarantee", verdict.get("guarantee")),
-        ("Forbidden", ", ".join(verdict.get("forbidden") or [])),
-        ("Expected", ", ".join(verdict.get("expected_anomalies") or [])),
         ("Sent", f"{_number(sent['acked'])} acknowledged{''.join(f', {one}' for one in unsure)}" if "acked" in sent else None),
         ("Delivered", _number(verdict["delivered"]) if verdict.get("delivered") is not None else None),
         ("Drain", reached if drain else None),

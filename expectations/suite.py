@@ -169,5 +169,7 @@ def build(verdict: dict[str, Any]) -> ExpectationSuite:
         chosen.append(ExpectNegativeControlToBite)
     chosen.append(ExpectVerdictToMatchItsRecords)
     allowed = [str(anomaly) for anomaly in Anomaly if anomaly not in banned]
-    note = f"{verdict['guarantee']} allows {', '.join(allowed)}: not expected to be absent." if allowed else "It allows no anomaly."
-    return ExpectationSuite(name=str(verdict["guarantee"]), expectations=[expectation() for expectation in chosen], notes=[note])
+    name = str(verdict["guarantee"])
+    what = f"{', '.join(allowed)}: not expected to be absent" if allowed else "no anomaly"
+    note = f"{name.capitalize()} allows {what}."
+    return ExpectationSuite(name=name, expectations=[expectation() for expectation in chosen], notes=[note])

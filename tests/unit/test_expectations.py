@@ -202,7 +202,7 @@ def test_what_a_guarantee_allows_is_not_expected_to_be_absent(tmp_path: Path) ->
     evaluation = evaluate(tell(tmp_path / "run-1", AT_LEAST_ONCE))
     assert "ExpectNoRecordDuplicated" not in {result.expectation for result in evaluation.results}
     assert evaluation.suite == "at-least-once"
-    assert evaluation.notes == ["at-least-once allows DUPLICATED: not expected to be absent."]
+    assert evaluation.notes == ["At-least-once allows DUPLICATED: not expected to be absent."]
 
 
 def test_evaluating_twice_leaves_one_validation_and_the_same_answer(tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ def test_the_report_of_a_failed_run_names_the_record_the_fault_and_how_to_reprod
         HEALED_CLAIM["claim"],
         "1 of 1 claims hold",
         "pid 4711",
-        "seconds since the driver first started",
+        "seconds since 2026-03-01 11:59:53 UTC",
     ):
         assert escape(str(said), quote=True).replace("&#x27;", "&#39;") in text
     assert 'id="missing-title"' not in text
@@ -482,7 +482,15 @@ def test_what_the_evidence_says_does_not_become_markup_in_the_report(tmp_path: P
 
 
 def test_the_chart_counts_a_batch_that_was_committed_again_once() -> None:
-    line = {"batch": 4, "start": 1, "rows": 10, "started_at": at(0), "committed_at": at(1), "from": {"0": 0}, "until": {"0": 10}}
+    line: dict[str, Any] = {
+        "batch": 4,
+        "start": 1,
+        "rows": 10,
+        "started_at": at(0),
+        "committed_at": at(1),
+        "from": {"0": 0},
+        "until": {"0": 10},
+    }
     again = {**line, "start": 2, "started_at": at(2), "committed_at": at(3)}
     shown = chart.timeline([], [line, again])
     assert shown is not None
@@ -491,7 +499,7 @@ def test_the_chart_counts_a_batch_that_was_committed_again_once() -> None:
 
 
 def test_an_injection_that_was_not_healed_is_shaded_to_the_end() -> None:
-    events = [
+    events: list[dict[str, Any]] = [
         {"at": at(0), "event": "driver_started", "start": 1},
         {"at": at(4), "event": "injection_started", "injection": "network_latency-1"},
         {"at": at(9), "event": "phase", "phase": "done"},
