@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FETCH = 10_000
 FILE_RECORDS = 1_000_000
 STABLE_S = 75.0
+ORIGIN_HEADER = "streamproof"
 log = logging.getLogger("chaos.drain")
 
 
@@ -94,8 +95,9 @@ def _read(consumer: Consumer, ends: dict[int, int], rows: _Rows, deadline: float
             if error is None:
                 rows.add(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                if message.offset() >= ends[message.partition()]:
-                    reached.add(message.partition())
+                partition, offset = int(message.partition() or 0), int(message.offset() or 0)
+                if offset >= ends[partition]:
+                    reached.add(partition)
             else:
                 raise KafkaException(error)
     return reached
@@ -135,10 +137,10 @@ class _Rows:
             self._columns = {name: [] for name in self._columns}
 
 
-def _origin(headers: list[tuple[str, bytes]] | None) -> tuple[int | None, int | None, int | None]:
-    """Driver start, batch and attempt from the header that a strategy may set, ``start.batch.attempt``."""
+def _origin(headers: Any) -> tuple[int | None, int | None, int | None]:
+    """Driver start, batch and attempt from the header that a strategy may set: ``start.batch.attempt``."""
     for name, value in headers or ():
-        if name == "streamproof" and value is not None:
+        if name == ORIGIN_HEADER and value is not None:
             start, batch, attempt = value.decode().split(".")
             return int(start), int(batch), int(attempt)
     return None, None, None

@@ -71,7 +71,9 @@ class FaultSpec(_Model):
     """One planned fault: ``at`` is the share of all records that must be committed before it strikes."""
 
     fault: FaultName
-    at: float | None = Field(None, gt=0, lt=1, description="Strike when this share of the records is committed; drawn from the seed when absent")
+    at: float | None = Field(
+        None, gt=0, lt=1, description="Strike when this share of the records is committed; drawn from the seed when absent"
+    )
     parameters: dict[str, Any] = Field(default_factory=dict, description="The fault's own parameters; `streamproof faults` lists them")
 
     @model_validator(mode="after")
@@ -99,7 +101,9 @@ class Experiment(_Model):
     def _sensible(self) -> Self:
         forbidden = [anomaly for anomaly in self.expect if anomaly in self.promised.forbidden]
         if forbidden:
-            raise ValueError(f"expect: {', '.join(forbidden)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep")
+            raise ValueError(
+                f"expect: {', '.join(forbidden)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
+            )
         for spec in self.faults:
             FAULTS[spec.fault].check(self.strategy, spec.parameters)
         return self

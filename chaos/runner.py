@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -16,13 +17,11 @@ from chaos import steps
 from chaos.experiment import Experiment
 from chaos.faults.fault import RunEnded
 from delivery.folder import RunFolder
+from expectations.worker import EvaluationWorker
 
 PARALLEL = ("run_pipeline", "generate_load", "inject_faults")
+LOOK_S = 0.5
 log = logging.getLogger("chaos.runner")
-
-
-class Aborted(Exception):
-    """The user stopped the run."""
 
 
 def run(found: Experiment, name: str | None = None) -> RunFolder:
@@ -32,15 +31,16 @@ def run(found: Experiment, name: str | None = None) -> RunFolder:
     started: TestbedError, TestbedBusy.
     """
     folder = steps.create(found, name, owner=os.getpid())
-    with _signals(folder):
+    with _signals(folder), contextlib.closing(EvaluationWorker()) as evaluation:
         try:
             steps.perform("prepare", folder)
-            _side_by_side(folder)
-            for step in ("drain", "verify", "expect"):
+            _side_by_side(folder, evaluation)
+            for step in ("drain", "verify"):
                 steps.perform(step, folder)
+            steps.perform("expect", folder, evaluate=evaluation.evaluate)
         except RunEnded as ended:
             log.error("the run ended: %s", ended)
-        except Exception:  # noqa: BLE001 the verdict says ERROR and why (perform journaled it); the report is still written
+        except Exception:
             if not folder.journal.events("testbed_taken"):
                 raise
             log.exception("the run failed")
@@ -50,10 +50,16 @@ def run(found: Experiment, name: str | None = None) -> RunFolder:
     return folder
 
 
-def _side_by_side(folder: RunFolder) -> None:
-    """The three steps that make a run. The first failure ends all of them (they watch the journal) and is raised."""
+def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker) -> None:
+    """The three steps that make a run. The first failure ends all of them (they watch the journal) and is raised.
+
+    ``evaluation`` is started with the recovery phase: importing Great Expectations takes seconds, which the run does not wait for then.
+    """
     with ThreadPoolExecutor(len(PARALLEL), thread_name_prefix="step") as pool:
         jobs = [pool.submit(steps.perform, step, folder) for step in PARALLEL]
+        while wait(jobs, timeout=LOOK_S).not_done:
+            if any(event["phase"] == "recovery" for event in folder.journal.events("phase")):
+                evaluation.start()
     errors = [error for job in jobs if (error := job.exception()) is not None]
     for error in sorted(errors, key=lambda error: isinstance(error, RunEnded)):
         raise error
@@ -68,14 +74,14 @@ def _signals(folder: RunFolder) -> Iterator[None]:
     before: dict[int, Any] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        for each, old in before.items():
-            signal.signal(each, old)
+        for each, earlier in before.items():
+            signal.signal(each, earlier)
         folder.journal.append("aborted", reason=f"stopped by {signal.Signals(number).name}")
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, handle)
+    for stopping in (signal.SIGINT, signal.SIGTERM):
+        before[stopping] = signal.signal(stopping, handle)
     try:
         yield
     finally:
-        for number, old in before.items():
-            signal.signal(number, old)
+        for each, earlier in before.items():
+            signal.signal(each, earlier)

@@ -32,6 +32,9 @@ from chaos.progress import Progress
 from chaos.schedule import Schedule, plan
 from delivery.folder import RunFolder, write_atomically
 from delivery.verdict import RunOutcome, Terms, judge, without_evidence, write_reconciliation
+from expectations.evaluate import Evaluation, agree
+from expectations.evaluate import evaluate as evaluate_here
+from expectations.report import render
 from pipelines.job import Job
 from testbed import embedded, install, java, settings, spark
 from testbed.embedded import Testbed
@@ -63,13 +66,13 @@ def create(found: Experiment, name: str | None = None, owner: int | None = None)
     return folder
 
 
-def perform(name: str, folder: RunFolder) -> None:
-    """Do one step and journal it. Raises what the step raises; a step that ended because the run ended raises RunEnded."""
+def perform(name: str, folder: RunFolder, **options: Any) -> None:
+    """Do one step and journal it; ``options`` go to the step. Raises what the step raises; a step that ended because the run ended raises RunEnded."""
     begun = time.monotonic()
     folder.journal.append("step_started", step=name, pid=os.getpid())
     log.info("step %s", name)
     try:
-        STEPS[name](folder)
+        STEPS[name](folder, **options)
     except RunEnded as error:
         folder.journal.append("step_ended", step=name, reason=str(error))
         raise
@@ -194,13 +197,10 @@ def verify(folder: RunFolder) -> None:
     log.info("%s: %s", judgement.verdict["outcome"], judgement.verdict["reason"])
 
 
-def expect(folder: RunFolder) -> None:
+def expect(folder: RunFolder, evaluate: Callable[[RunFolder], Evaluation] = evaluate_here) -> None:
     """Evaluate the expectation suite. It and the verdict must agree, or the run is an ERROR."""
-    from expectations.evaluate import agree, evaluate
-
     verdict = folder.read_json(folder.verdict)
-    evaluation = evaluate(folder)
-    conflict = agree(verdict, evaluation)
+    conflict = agree(verdict, evaluate(folder))
     if conflict is not None:
         write_verdict(folder, {**verdict, "outcome": RunOutcome.ERROR, "as_expected": False, "reason": conflict})
         log.error("%s", conflict)
@@ -208,39 +208,54 @@ def expect(folder: RunFolder) -> None:
 
 def report(folder: RunFolder) -> None:
     """Write ``report.html``."""
-    from expectations.report import render
-
     log.info("report: %s", render(folder))
 
 
 def restore(folder: RunFolder) -> None:
-    """Leave the testbed as it was found. A run without a verdict gets one that says so."""
-    if not folder.verdict.exists():
-        failed = folder.journal.last("step_failed", "aborted")
-        if failed is None or failed["event"] == "aborted":
-            outcome, reason = RunOutcome.ABORTED, (failed or {}).get("reason", "the run was stopped before it had a verdict")
-        else:
-            outcome, reason = RunOutcome.ERROR, f"step {failed['step']} failed: {failed['error']}"
-        write_verdict(folder, without_evidence(terms(folder), outcome, reason))
+    """Leave the testbed as it was found. A run that broke or was stopped gets the verdict that says so."""
+    aborted, failed = folder.journal.last("aborted"), _failed_step(folder)
+    if aborted is not None or (failed is None and not folder.verdict.exists()):
+        _overrule(folder, RunOutcome.ABORTED, (aborted or {}).get("reason", "the run was stopped before it had a verdict"))
+    elif failed is not None:
+        _overrule(folder, RunOutcome.ERROR, f"step {failed['step']} failed: {failed['error']}")
     if embedded.status():
         heal.restore(folder, embedded.up())
 
 
-STEPS: dict[str, Callable[[RunFolder], None]] = {
-    step.__name__: step
-    for step in (prepare, run_pipeline, generate_load, inject_faults, drain, verify, expect, report, restore)
+def _failed_step(folder: RunFolder) -> dict[str, Any] | None:
+    """The first step that failed and was not repeated with success."""
+    failures = {event["step"]: event for event in reversed(folder.journal.events("step_failed"))}
+    for event in folder.journal.events("step_finished"):
+        if event["step"] in failures and event["at"] >= failures[event["step"]]["at"]:
+            del failures[event["step"]]
+    return min(failures.values(), key=lambda event: str(event["at"]), default=None)
+
+
+def _overrule(folder: RunFolder, outcome: RunOutcome, reason: str) -> None:
+    """Whatever the records say, the run as a whole is ``outcome``."""
+    if folder.verdict.exists():
+        found = folder.read_json(folder.verdict)
+        if found["outcome"] != outcome:
+            write_verdict(folder, {**found, "outcome": outcome, "as_expected": False, "reason": reason})
+    else:
+        write_verdict(folder, without_evidence(terms(folder), outcome, reason))
+
+
+STEPS: dict[str, Callable[..., None]] = {
+    step.__name__: step for step in (prepare, run_pipeline, generate_load, inject_faults, drain, verify, expect, report, restore)
 }
 
 
 def abort(folder: RunFolder, reason: str) -> None:
-    """Stop a run: its steps end by themselves once they see the journal, its driver is killed, its verdict is ABORTED."""
-    if folder.verdict.exists():
+    """Stop a run: its steps end by themselves once they see the journal, its driver is killed, the testbed restored; it is ABORTED.
+
+    A run that was judged and restored before is left as it is.
+    """
+    if folder.verdict.exists() and folder.journal.last("restored") is not None:
         return
     folder.journal.append("aborted", reason=reason)
-    write_verdict(folder, without_evidence(terms(folder), RunOutcome.ABORTED, reason))
     supervisor.kill_drivers(folder)
-    if embedded.status():
-        heal.restore(folder, embedded.up())
+    restore(folder)
 
 
 # --- what the steps share ---------------------------------------------------------------------------------------------------------
@@ -292,9 +307,4 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def owner_alive(folder: RunFolder) -> bool:
-    pid = folder.read_json(Path(folder.path) / "owner.json")["pid"]
-    return pid is not None and psutil.pid_exists(pid)
-
-
-__all__ = ["STEPS", "abort", "create", "install", "perform", "scene", "terms"]
+__all__ = ["STEPS", "abort", "create", "perform", "scene", "terms"]

@@ -129,7 +129,9 @@ class Sender:
         with self._folder.intents.open("a") as intents:
             intents.write(json.dumps({"producer": self.number, "first": first, "count": len(chunk)}) + "\n")
         for sequence, (key, payload) in enumerate(chunk, first):
-            row = history.SentRow(self.number, sequence, zlib.crc32(key.encode()) % partitions, None, key, zlib.crc32(payload), datetime.now(UTC))
+            row = history.SentRow(
+                self.number, sequence, zlib.crc32(key.encode()) % partitions, None, key, zlib.crc32(payload), datetime.now(UTC)
+            )
             self._rows.append(row)
             value = identity.encode(self.number, sequence, payload)
             self._producer.produce(self._topic, value, key.encode(), row.partition, on_delivery=self._settle(row))

@@ -60,7 +60,9 @@ def explain(finding: Finding, sent: Sent, delivered: Delivered, stamps: Sequence
         return f"{name} was acknowledged but never delivered; {_held(finding, sent, timeline)}"
     if finding.anomaly is Anomaly.DUPLICATED:
         strike = timeline.strike_before(max((stamps[row] for row in finding.delivered if stamps[row] is not None), default=None))  # type: ignore[type-var]
-        return f"{name} was delivered {finding.copies} times: {', then '.join(copies)}{more}" + (f"; shortly before, {strike}" if strike else "")
+        return f"{name} was delivered {finding.copies} times: {', then '.join(copies)}{more}" + (
+            f"; shortly before, {strike}" if strike else ""
+        )
     if finding.anomaly is Anomaly.PHANTOM:
         why = "its send was refused" if finding.sent is not None else "nobody sent it"
         return f"{name} was delivered although {why}: {', '.join(copies)}{more}"

@@ -28,7 +28,7 @@ _SHIFT = 48  # a sequence has 48 bits
 
 @dataclass(frozen=True)
 class Finding:
-    """One anomalous record. ``sent`` and ``delivered`` are row numbers in the histories: the send (None when nobody sent it), its copies."""
+    """One anomalous record. ``sent`` and ``delivered`` are row numbers in the histories: the send (None: nobody sent it), its copies."""
 
     anomaly: Anomaly
     producer: int | None

@@ -104,27 +104,70 @@ class RunFolder:
         """Open an existing run. Raises EvidenceError when ``path`` is not a run's folder."""
         folder = cls(path)
         if not folder.experiment.is_file():
-            raise EvidenceError(f"{folder.path} is not a run's folder: it has no experiment.yaml. Name a folder that `streamproof run` wrote.")
+            raise EvidenceError(
+                f"{folder.path} is not a run's folder: it has no experiment.yaml. Name a folder that `streamproof run` wrote."
+            )
         return folder
 
     @property
     def name(self) -> str:
         return self.path.name
 
-    experiment = property(lambda self: self.path / "experiment.yaml")
-    schedule = property(lambda self: self.path / "schedule.json")
-    sent = property(lambda self: self.path / "sent")
-    intents = property(lambda self: self.path / "sent" / "intents.jsonl")
-    delivered = property(lambda self: self.path / "delivered")
-    drain = property(lambda self: self.path / "delivered" / "drain.json")
-    progress = property(lambda self: self.path / "progress.jsonl")
-    reconciliation = property(lambda self: self.path / "reconciliation.parquet")
-    verdict = property(lambda self: self.path / "verdict.json")
-    expectations = property(lambda self: self.path / "expectations")
-    report = property(lambda self: self.path / "report.html")
-    logs = property(lambda self: self.path / "logs")
-    failpoints = property(lambda self: self.path / "failpoints")
-    checkpoint = property(lambda self: self.path / "checkpoint")
+    @property
+    def experiment(self) -> Path:
+        return self.path / "experiment.yaml"
+
+    @property
+    def schedule(self) -> Path:
+        return self.path / "schedule.json"
+
+    @property
+    def sent(self) -> Path:
+        return self.path / "sent"
+
+    @property
+    def intents(self) -> Path:
+        return self.path / "sent" / "intents.jsonl"
+
+    @property
+    def delivered(self) -> Path:
+        return self.path / "delivered"
+
+    @property
+    def drain(self) -> Path:
+        return self.path / "delivered" / "drain.json"
+
+    @property
+    def progress(self) -> Path:
+        return self.path / "progress.jsonl"
+
+    @property
+    def reconciliation(self) -> Path:
+        return self.path / "reconciliation.parquet"
+
+    @property
+    def verdict(self) -> Path:
+        return self.path / "verdict.json"
+
+    @property
+    def expectations(self) -> Path:
+        return self.path / "expectations"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def failpoints(self) -> Path:
+        return self.path / "failpoints"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint"
 
     def read_json(self, path: Path) -> Any:
         """Parse one of the folder's JSON files. Raises EvidenceError naming the file when it is missing or damaged."""

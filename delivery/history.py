@@ -87,7 +87,8 @@ def _write(path: Path, table: pa.Table) -> None:
 
 @dataclass(frozen=True)
 class Sent:
-    """What was sent, columns of equal length. ``offset`` is -1 where unknown; ``acked`` and ``rejected`` are masks, the rest is INDETERMINATE."""
+    """What was sent, columns of equal length. ``offset`` is -1 where unknown; ``acked`` and ``rejected`` are masks, what is neither is
+    INDETERMINATE."""
 
     producer: np.ndarray
     sequence: np.ndarray

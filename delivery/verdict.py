@@ -245,7 +245,12 @@ def _phases(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]]
         if phase not in PHASES:
             continue
         end = starts[number + 1][1] if number + 1 < len(starts) else ended
-        inside = [line for line in progress if begun <= datetime.fromisoformat(line["committed_at"]) and (end is None or line["committed_at"] < end.isoformat(timespec="milliseconds"))]
+        inside = [
+            line
+            for line in progress
+            if begun <= datetime.fromisoformat(line["committed_at"])
+            and (end is None or line["committed_at"] < end.isoformat(timespec="milliseconds"))
+        ]
         seconds = (end - begun).total_seconds() if end else 0.0
         records = sum(line["rows"] for line in inside)
         phases[phase] = {

@@ -65,7 +65,9 @@ class Coordinator:
         for name in ids:
             at = found[name]
             if at.state != "Ongoing":
-                raise TransactionLost(f"transaction {name} is {at.state.value}, expected Ongoing: it was aborted before it could be decided")
+                raise TransactionLost(
+                    f"transaction {name} is {at.state.value}, expected Ongoing: it was aborted before it could be decided"
+                )
             prepared.append(Prepared(name, at.producer_id, at.producer_epoch))
         return prepared
 

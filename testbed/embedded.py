@@ -132,7 +132,9 @@ def _plan() -> Testbed:
         str(folder()),
         kafka.KafkaPorts(ports.take(), ports.take(), ports.take(), ports.take()),
         ports.take(),
-        spark.SparkPorts(ports.take(), ports.take(), {role: ports.take() for role in spark.WORKERS}, {r: ports.take() for r in spark.WORKERS}),
+        spark.SparkPorts(
+            ports.take(), ports.take(), {role: ports.take() for role in spark.WORKERS}, {r: ports.take() for r in spark.WORKERS}
+        ),
     )
 
 
@@ -161,7 +163,9 @@ def _starting() -> Iterator[None]:
                 break
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
-                    raise TestbedError(f"another process has been starting the testbed for {START_LOCK_S:.0f} s: `streamproof down`") from error
+                    raise TestbedError(
+                        f"another process has been starting the testbed for {START_LOCK_S:.0f} s: `streamproof down`"
+                    ) from error
                 time.sleep(0.2)
         yield
 

@@ -151,7 +151,8 @@ class Cluster:
         from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
-        wanted = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(self.partitions(topic))}
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        wanted = {TopicPartition(topic, number): latest for number in range(self.partitions(topic))}
         if not wanted:
             return {}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED

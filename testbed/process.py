@@ -71,7 +71,9 @@ def spawn(role: str, command: list[str], folder: Path, environment: Mapping[str,
     log = folder / f"{role}.log"
     env = {**os.environ, **(environment or {}), MARK: str(settings.home())}
     with log.open("ab") as output:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True, cwd=folder)
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True, cwd=folder
+        )
     handle = Handle(role, child.pid, psutil.Process(child.pid).create_time(), str(log))
     write_atomically(folder / f"{role}.pid", json.dumps(asdict(handle)))
     return handle
@@ -90,7 +92,9 @@ def wait_until(what: str, condition: Callable[[], bool], timeout_s: float, *, pr
     deadline = time.monotonic() + timeout_s
     while not condition():
         if process is not None and not process.alive:
-            raise TestbedError(f"{what}: the process ended while it was waited for. Its log, {process.log}, ends with:\n{tail(process.log)}")
+            raise TestbedError(
+                f"{what}: the process ended while it was waited for. Its log, {process.log}, ends with:\n{tail(process.log)}"
+            )
         if time.monotonic() > deadline:
             log = f" Its log, {process.log}, ends with:\n{tail(process.log)}" if process else ""
             raise TestbedError(f"{what}: not within {timeout_s:.0f} s.{log}")

@@ -115,7 +115,8 @@ def start_worker(folder: Path, ports: SparkPorts, role: str) -> Handle:
 
 def master_state(ui_port: int) -> dict[str, Any]:
     """What the master knows, as its web UI serves it. Raises TestbedError when it does not answer."""
-    return _json(f"http://127.0.0.1:{ui_port}/json/", "spark-master")
+    state: dict[str, Any] = _json(f"http://127.0.0.1:{ui_port}/json/", "spark-master")
+    return state
 
 
 def alive_workers(ui_port: int) -> int:

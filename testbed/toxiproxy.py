@@ -111,7 +111,7 @@ def _bounded(call: Callable[..., Any]) -> Any:
 
 @functools.cache
 def _api_versions_request() -> bytes:
-    """Kafka's ApiVersions v0, the smallest request that a broker answers without any state: (key 18, version 0, correlation 1, no client)."""
+    """Kafka's ApiVersions v0 (key 18, version 0, correlation 1, no client): the smallest request that needs no state to be answered."""
     body = struct.pack(">hhih", 18, 0, 1, -1)
     return struct.pack(">i", len(body)) + body
 

@@ -96,10 +96,17 @@ class Scene:
 class Fault(Protocol):
     """One way to break a running job."""
 
-    name: str
-    summary: str
-    target: str
-    parameters_model: type[Parameters]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    @property
+    def target(self) -> str: ...
+
+    @property
+    def parameters_model(self) -> type[Parameters]: ...
 
     def check(self, strategy: str, parameters: dict[str, Any]) -> None:
         """Raises ValueError when this fault cannot strike a job with that strategy."""

@@ -59,7 +59,11 @@ class KillDriverAtStep:
         gone = scene.eventually(lambda: not any(_runs(pid) for pid in pids), RESTART_S)
         again = scene.eventually(lambda: scene.progress.last_start() > target["start"], RESTART_S)
         return [
-            Claim(f"the protocol reached {target['failpoint']}", fired is not None, f"in batch {fired['batch']}" if fired else "it did not fire"),
+            Claim(
+                f"the protocol reached {target['failpoint']}",
+                fired is not None,
+                f"in batch {fired['batch']}" if fired else "it did not fire",
+            ),
             Claim("the driver's processes are gone", gone, f"JVM {pids[0]}, Python {pids[1]}"),
             Claim("the job was started again and committed a batch", again, f"start {scene.progress.last_start()}"),
         ]

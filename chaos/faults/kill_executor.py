@@ -11,6 +11,7 @@ Checked against: Spark 4.1 standalone (a killed executor is replaced by the work
 from __future__ import annotations
 
 import signal
+from functools import partial
 from typing import Any
 
 import psutil
@@ -72,16 +73,16 @@ class KillExecutor(Unconditional):
     def evidence(self, scene: Scene, parameters: KillExecutorParameters, target: dict[str, Any]) -> list[Claim]:
         claims = []
         for victim in target["killed"]:
-            executor, application = victim["executor"], victim["application"]
-            gone = scene.eventually(lambda victim=victim: not _alive(victim), EVIDENCE_S)
-            claims.append(Claim(f"the process of executor {executor} is gone", gone, f"pid {victim['pid']}"))
-            scene.eventually(lambda v=victim: _master_says(scene.testbed, v) not in ("RUNNING", "LAUNCHING"), EVIDENCE_S)
-            state = _master_says(scene.testbed, victim)
-            claims.append(Claim(f"the master dropped executor {executor}", state not in ("RUNNING", "LAUNCHING"), f"{application}: {state}"))
-            scene.eventually(lambda v=victim: _driver_lost(v), EVIDENCE_S)
-            claims.append(
-                Claim(f"the driver lost executor {executor}", _driver_lost(victim), f"it held {victim['running_tasks']} running tasks")
-            )
+            executor = victim["executor"]
+            gone = scene.eventually(partial(_gone, victim), EVIDENCE_S)
+            dropped = scene.eventually(partial(_dropped, scene.testbed, victim), EVIDENCE_S)
+            lost = scene.eventually(partial(_driver_lost, victim), EVIDENCE_S)
+            state = f"{victim['application']}: {_master_says(scene.testbed, victim)}"
+            claims += [
+                Claim(f"the process of executor {executor} is gone", gone, f"pid {victim['pid']}"),
+                Claim(f"the master dropped executor {executor}", dropped, state),
+                Claim(f"the driver lost executor {executor}", lost, f"it held {victim['running_tasks']} running tasks"),
+            ]
         return claims
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
@@ -89,12 +90,16 @@ class KillExecutor(Unconditional):
         return []
 
 
-def _alive(victim: dict[str, Any]) -> bool:
+def _gone(victim: dict[str, Any]) -> bool:
     try:
         process = psutil.Process(victim["pid"])
-        return abs(process.create_time() - victim["created"]) < 1 and process.status() != psutil.STATUS_ZOMBIE
+        return abs(process.create_time() - victim["created"]) > 1 or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
-        return False
+        return True
+
+
+def _dropped(testbed: Testbed, victim: dict[str, Any]) -> bool:
+    return _master_says(testbed, victim) not in ("RUNNING", "LAUNCHING")
 
 
 def _master_says(testbed: Testbed, victim: dict[str, Any]) -> str:

@@ -22,10 +22,17 @@ if TYPE_CHECKING:
 class Strategy(Protocol):
     """What the driver asks of a strategy."""
 
-    name: str
-    summary: str
-    guarantee: Guarantee
-    failpoints: tuple[Failpoint, ...]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+    @property
+    def failpoints(self) -> tuple[Failpoint, ...]: ...
 
     def recover(self, job: Job) -> dict[str, Any]:
         """Finish or undo what an earlier start left in the sink, before the query starts. Returns what was done, for the journal.

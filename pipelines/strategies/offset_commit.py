@@ -82,9 +82,7 @@ class OffsetCommit:
             _commit(group, json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1]))
             reach(job.run, AFTER_OFFSET_COMMIT.name, number)
 
-        return (
-            frame.writeStream.foreachBatch(deliver).queryName(job.query).option("checkpointLocation", f"file://{checkpoint}").start()
-        )
+        return frame.writeStream.foreachBatch(deliver).queryName(job.query).option("checkpointLocation", f"file://{checkpoint}").start()
 
 
 def _header(job: Job, batch: int) -> str:

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
-AFTER_PREPARE = Failpoint("after_prepare", "task", "the task's transaction is prepared, nobody knows of it: it is aborted, the batch replayed")
+AFTER_PREPARE = Failpoint(
+    "after_prepare", "task", "the task's transaction is prepared, nobody knows of it: it is aborted, the batch replayed"
+)
 BEFORE_DECISION = Failpoint("before_decision", "driver", "all prepared, nothing decided: all are aborted, the batch replayed")
 AFTER_DECISION = Failpoint("after_decision", "driver", "decided, nothing visible: the next start commits")
 BETWEEN_COMMITS = Failpoint("between_commits", "driver", "decided, part of the batch visible: the next start commits the rest")

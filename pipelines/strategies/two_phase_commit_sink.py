@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 REQUEST_S = 30.0
+Headers = list[tuple[str, str | bytes | None]]
 
 
 @dataclass
@@ -48,7 +49,7 @@ class KafkaTwoPhaseSink(DataSource):
     def name(cls) -> str:
         return "kafka_two_phase"
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> TwoPhaseWriter:  # type: ignore[override]
+    def streamWriter(self, schema: Any, overwrite: bool) -> TwoPhaseWriter:
         return TwoPhaseWriter(Job.read(RunFolder(self.options["run"]), int(self.options["start"])))
 
 
@@ -66,7 +67,7 @@ class TwoPhaseWriter(DataSourceStreamArrowWriter):
         attempt = context.attemptNumber()
         if decision_log(self.job).read(batch) is not None:
             return TaskMessage(None, attempt)
-        headers: list[tuple[str, bytes]] = [("streamproof", f"{self.job.start}.{batch}.{attempt}".encode())]
+        headers: Headers = [("streamproof", f"{self.job.start}.{batch}.{attempt}".encode())]
         transaction: _Transaction | None = None
         for records in iterator:
             if records.num_rows:
@@ -120,7 +121,7 @@ class _Transaction:
         self.name, self._producer = _take_producer(job)
         self._producer.begin_transaction()
 
-    def produce(self, records: RecordBatch, headers: list[tuple[str, bytes]]) -> None:
+    def produce(self, records: RecordBatch, headers: Headers) -> None:
         keys, values = records.column("key").to_pylist(), records.column("value").to_pylist()
         for key, value in zip(keys, values, strict=True):
             while True:

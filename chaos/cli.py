@@ -1,0 +1,349 @@
+"""The command line: ``streamproof``.
+
+Exit codes: 0 PASSED (or done), 1 FAILED, 2 bad input, 3 INCONCLUSIVE or ERROR, 130 ABORTED.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from chaos import experiment
+from chaos.experiment import PIPELINES, BadInput, Experiment
+from chaos.faults import FAULTS
+from chaos.schedule import Schedule
+from chaos.schedule import plan as make_plan
+from delivery.folder import EvidenceError, RunFolder
+from delivery.verdict import RunOutcome
+from pipelines.strategies import STRATEGIES
+from testbed import embedded, settings
+from testbed.install import SetupError
+from testbed.process import TestbedError
+
+EXIT_CODES = {
+    RunOutcome.PASSED: 0,
+    RunOutcome.FAILED: 1,
+    RunOutcome.INCONCLUSIVE: 3,
+    RunOutcome.ERROR: 3,
+    RunOutcome.ABORTED: 130,
+}
+BAD_INPUT = 2
+SHOWN_RECORDS = 10
+COLOURS = {"PASSED": "green", "FAILED": "red", "INCONCLUSIVE": "yellow", "ERROR": "magenta", "ABORTED": "blue"}
+
+app = typer.Typer(
+    help="Break a streaming pipeline on purpose, and prove record by record what it delivered.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+testbed_app = typer.Typer(help="The embedded testbed: Kafka, Toxiproxy and Spark on this machine.", no_args_is_help=True)
+app.add_typer(testbed_app, name="testbed")
+out = Console(highlight=False)
+
+FileArgument = Annotated[Path, typer.Argument(help="An experiment as YAML; the repository's are in experiments/.")]
+SeedOption = Annotated[int | None, typer.Option(help="Instead of the file's seed.", min=0, max=experiment.MAX_SEED)]
+JsonOption = Annotated[bool, typer.Option("--json", help="For machines.")]
+RunArgument = Annotated[str, typer.Argument(help="A run: its folder, or its name in the runs' folder.")]
+
+
+@app.command()
+def run(file: FileArgument, seed: SeedOption = None) -> None:
+    """Run an experiment and say what was delivered."""
+    from chaos import runner
+
+    found = _experiment(file, seed)
+    out.print(f"seed {found.seed}")
+    with _progress(found):
+        folder = runner.run(found)
+    _say_verdict(folder, folder.read_json(folder.verdict))
+
+
+@app.command()
+def check(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Judge a run again, from the evidence in its folder alone. Writes nothing."""
+    from chaos import steps
+    from delivery.verdict import judge
+
+    folder = _folder(run)
+    stored = folder.read_json(folder.verdict) if folder.verdict.exists() else None
+    if stored is not None and stored["outcome"] == RunOutcome.ABORTED:
+        _say_verdict(folder, stored)
+    judgement = judge(folder, steps.terms(folder))
+    records = [row for row in judgement.table.to_pylist() if row["row"] == "record"]
+    if as_json:
+        print(json.dumps({**judgement.verdict, "records": records[:1000]}, indent=1, default=str))
+        raise typer.Exit(EXIT_CODES[judgement.verdict["outcome"]])
+    if stored is not None and stored["outcome"] != judgement.verdict["outcome"]:
+        out.print(f"[yellow]the stored verdict says {stored['outcome']} ({stored['reason']}); the evidence says otherwise:[/yellow]")
+    for row in records[:SHOWN_RECORDS]:
+        out.print(f"{row['anomaly']}: {row['blame']}", soft_wrap=True)
+    if len(records) > SHOWN_RECORDS:
+        out.print(f"... and {len(records) - SHOWN_RECORDS} more; all with `--json` or in {folder.reconciliation.name}")
+    _say_verdict(folder, judgement.verdict)
+
+
+@app.command()
+def plan(file: FileArgument, seed: SeedOption = None, as_json: JsonOption = False) -> None:
+    """Say what would be broken when. Touches nothing."""
+    found = _experiment(file, seed)
+    schedule = make_plan(found)
+    if as_json:
+        print(schedule.to_json())
+        return
+    out.print(
+        f"{found.name}: {found.strategy} ({found.promised}), {found.workload.records} {found.workload.source} records, seed {found.seed}"
+    )
+    out.print(f"  steady    until {schedule.steady_share:.0%} of the records are committed")
+    for injection in schedule.injections:
+        parameters = ", ".join(f"{key}={value}" for key, value in injection.parameters.items() if value is not None)
+        out.print(f"  impact    at {injection.at:.1%}: {injection.injection}" + (f" ({parameters})" if parameters else ""))
+    out.print(f"  recovery  from {schedule.impact_share:.0%} to the end")
+    if found.expect:
+        out.print(f"  a negative control: {', '.join(found.expect)} must be seen")
+
+
+@app.command()
+def faults(as_json: JsonOption = False) -> None:
+    """List the faults, from their own code."""
+    listed = [_describe_fault(name) for name in FAULTS]
+    if as_json:
+        print(json.dumps(listed, indent=1))
+        return
+    for fault in listed:
+        out.print(f"[bold]{fault['name']}[/bold]: {fault['summary']}")
+        out.print(f"  target: {fault['target']}")
+        for name, about in fault["parameters"].items():
+            out.print(f"  {name} = {about['default']}: {about['description']}", soft_wrap=True)
+
+
+def _describe_fault(name: str) -> dict[str, Any]:
+    fault = FAULTS[name]
+    fields = fault.parameters_model.model_fields
+    about = {key: {"default": field.default, "description": field.description} for key, field in fields.items()}
+    document = (sys.modules[type(fault).__module__].__doc__ or "").strip()
+    return {"name": name, "summary": fault.summary, "target": fault.target, "parameters": about, "document": document}
+
+
+@app.command()
+def strategies(as_json: JsonOption = False) -> None:
+    """List the commit strategies, their guarantees and the steps at which they can be crashed."""
+    if as_json:
+        print(json.dumps([_describe_strategy(name) for name in STRATEGIES], indent=1))
+        return
+    for found in STRATEGIES.values():
+        out.print(f"[bold]{found.name}[/bold] ({found.guarantee}): {found.summary}")
+        for point in found.failpoints:
+            out.print(f"  {point.name} ({point.at}): {point.window}", soft_wrap=True)
+
+
+def _describe_strategy(name: str) -> dict[str, Any]:
+    found = STRATEGIES[name]
+    points = [{"name": p.name, "at": p.at, "window": p.window, "provokes": sorted(p.provokes)} for p in found.failpoints]
+    document = (sys.modules[type(found).__module__].__doc__ or "").strip()
+    return {"name": name, "guarantee": found.guarantee, "summary": found.summary, "failpoints": points, "document": document}
+
+
+@app.command()
+def pipelines() -> None:
+    """List the pipelines."""
+    import importlib
+
+    for name in PIPELINES:
+        out.print(f"[bold]{name}[/bold]: {(importlib.import_module(f'pipelines.{name}').__doc__ or '').strip()}")
+
+
+@app.command()
+def heal() -> None:
+    """Clean up after runs that were killed: their drivers, toxics, failpoints, open transactions, topics and the lock."""
+    from chaos import heal as healing
+    from chaos import steps
+
+    testbed = healing.current_or_none()
+    if testbed is None:
+        out.print("no testbed is up: nothing to heal")
+        return
+    for folder in healing.unrestored():
+        steps.abort(folder, "healed after its runner was gone")
+    names = healing.heal_all(testbed)
+    out.print(f"healed {', '.join(names) if names else 'the testbed'}: no toxic, no driver, no open transaction of a run is left")
+
+
+@app.command()
+def history(limit: Annotated[int, typer.Option(help="How many runs.", min=1)] = 20) -> None:
+    """List the last runs."""
+    table = Table("run", "outcome", "strategy", "faults", "lost", "duplicated", "recovery")
+    paths = sorted(settings.runs().glob("*/verdict.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in paths[:limit]:
+        verdict = json.loads(path.read_text())
+        faults_ = ", ".join(injection["injection"] for injection in verdict["injections"]) or "-"
+        anomalies, recovery = verdict["anomalies"], verdict["recovery_s"]
+        table.add_row(
+            verdict["run"],
+            f"[{COLOURS[verdict['outcome']]}]{verdict['outcome']}[/]",
+            verdict["strategy"],
+            faults_,
+            str(anomalies.get("LOST", "-")),
+            str(anomalies.get("DUPLICATED", "-")),
+            f"{recovery:.1f} s" if recovery is not None else "-",
+        )
+    out.print(table if paths else f"no run in {settings.runs()} yet")
+
+
+@app.command()
+def down() -> None:
+    """Stop everything that was started here: testbed, Airflow, runs."""
+    out.print(f"ended {embedded.down()} processes")
+
+
+@testbed_app.command("up")
+def start_testbed() -> None:
+    """Start what is not running, and wait until all of it is ready."""
+    found = embedded.up(lambda line: out.print(line))
+    out.print(f"Kafka {found.direct_kafka}, through the proxy {found.pipeline_kafka}", soft_wrap=True)
+    out.print(f"{found.spark_master}; Toxiproxy 127.0.0.1:{found.toxiproxy_port}", soft_wrap=True)
+
+
+@testbed_app.command("down")
+def stop_testbed() -> None:
+    """Stop the testbed (and Airflow, and every run)."""
+    down()
+
+
+@testbed_app.command("status")
+def show_testbed(as_json: JsonOption = False) -> None:
+    """Say which components are up. Exit code 3 when something that was started is not."""
+    from chaos import lock
+
+    states = embedded.status()
+    if as_json:
+        print(json.dumps(states))
+    elif not states:
+        out.print("no testbed is up: `streamproof testbed up`")
+    for name, state in states.items() if not as_json else ():
+        out.print(f"{name}: {state}")
+    holder = lock.holder()
+    if holder is not None and not as_json:
+        out.print(f"held by run {holder.run}{' (stale: `streamproof heal`)' if lock.is_stale(holder) else ''}")
+    if any(state != "up" for state in states.values()):
+        raise typer.Exit(3)
+
+
+def _experiment(file: Path, seed: int | None) -> Experiment:
+    found = experiment.load(file)
+    try:
+        return found.with_seed(seed)
+    except ValidationError as error:
+        raise BadInput(experiment.explain(error, "--seed")) from None
+
+
+def _folder(name: str) -> RunFolder:
+    path = Path(name)
+    return RunFolder.open(path if path.exists() else settings.runs() / name)
+
+
+def _say_verdict(folder: RunFolder, verdict: dict[str, Any]) -> None:
+    """Print the verdict and leave with its exit code."""
+    colour = COLOURS[verdict["outcome"]]
+    for injection in verdict["injections"]:
+        held = sum(claim["holds"] for claim in injection["evidence"])
+        out.print(f"{injection['injection']}: {held} of {len(injection['evidence'])} claims of evidence hold")
+    out.print(f"[bold {colour}]{verdict['outcome']}[/]: {verdict['reason']}", soft_wrap=True)
+    out.print(f"{folder.report if folder.report.exists() else folder.path}", soft_wrap=True)
+    raise typer.Exit(EXIT_CODES[verdict["outcome"]])
+
+
+class _Elapsed(logging.Formatter):
+    """Lines that begin with the seconds since the command began."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun = time.time()
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = f"{record.created - self._begun:6.1f} s  {record.getMessage()}"
+        return text if record.exc_info is None else f"{text}\n{self.formatException(record.exc_info)}"
+
+
+@contextlib.contextmanager
+def _progress(found: Experiment) -> Iterator[None]:
+    """What the run does: plain lines, and on a terminal a live bar below them."""
+    from rich.logging import RichHandler
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    logger = logging.getLogger("chaos")
+    logger.setLevel(logging.INFO)
+    if not out.is_terminal:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(_Elapsed())
+        logger.addHandler(handler)
+        yield
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} committed"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=out, transient=True) as bars:
+        logger.addHandler(RichHandler(console=bars.console, show_path=False, show_level=False, markup=False, rich_tracebacks=False))
+        bar = bars.add_task("prepare", total=found.workload.records)
+        done = threading.Event()
+        follower = threading.Thread(target=_follow, args=(bars, bar, done, time.time()), daemon=True)
+        follower.start()
+        try:
+            yield
+        finally:
+            done.set()
+            follower.join(timeout=2)
+
+
+def _follow(bars: Any, bar: Any, done: threading.Event, since: float) -> None:
+    """Feed the bar from the run's folder, the newest one."""
+    from chaos.progress import Progress
+
+    folder, progress = None, None
+    while not done.wait(0.2):
+        if folder is None:
+            paths = [path for path in settings.runs().glob("*/journal.jsonl") if path.stat().st_mtime >= since]
+            if not paths:
+                continue
+            folder = RunFolder(max(paths, key=lambda path: path.stat().st_mtime).parent)
+            progress = Progress(folder)
+        now = folder.journal.last("phase", "step_started") or {}
+        assert progress is not None
+        bars.update(bar, completed=progress.committed(), description=str(now.get("phase") or now.get("step") or ""))
+
+
+def main() -> None:
+    """Entry point. What the user can mend is one line on standard error, without a traceback."""
+    from chaos.lock import TestbedBusy
+
+    try:
+        app()
+    except (BadInput, EvidenceError, TestbedBusy) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except (TestbedError, SetupError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(3)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+__all__ = ["Schedule", "app", "main"]
+
+if __name__ == "__main__":
+    main()
