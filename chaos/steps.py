@@ -19,10 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
-
-import psutil
 
 from chaos import conductor, experiment, heal, lock, supervisor, workload
 from chaos import drain as draining
@@ -36,7 +33,7 @@ from expectations.evaluate import Evaluation, agree
 from expectations.evaluate import evaluate as evaluate_here
 from expectations.report import render
 from pipelines.job import Job
-from testbed import embedded, install, java, settings, spark
+from testbed import embedded, java, settings, spark
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
 
@@ -67,7 +64,7 @@ def create(found: Experiment, name: str | None = None, owner: int | None = None)
 
 
 def perform(name: str, folder: RunFolder, **options: Any) -> None:
-    """Do one step and journal it; ``options`` go to the step. Raises what the step raises; a step that ended because the run ended raises RunEnded."""
+    """Do one step and journal it; ``options`` go to the step. Raises what it raises, RunEnded when it ended because the run did."""
     begun = time.monotonic()
     folder.journal.append("step_started", step=name, pid=os.getpid())
     log.info("step %s", name)
