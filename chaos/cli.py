@@ -166,15 +166,18 @@ def pipelines() -> None:
 
 
 @app.command()
-def heal() -> None:
+def heal(force: Annotated[bool, typer.Option("--force", help="Also end a run that seems to be alive.")] = False) -> None:
     """Clean up after runs that were killed: their drivers, toxics, failpoints, open transactions, topics and the lock."""
     from chaos import heal as healing
-    from chaos import steps
+    from chaos import lock, steps
 
     testbed = healing.current_or_none()
     if testbed is None:
         out.print("no testbed is up: nothing to heal")
         return
+    holder = lock.holder()
+    if holder is not None and not lock.is_stale(holder) and not force:
+        raise lock.TestbedBusy(f"run {holder.run} ({holder.folder}) seems to be at work: wait for it, or end it too with --force")
     for folder in healing.unrestored():
         steps.abort(folder, "healed after its runner was gone")
     names = healing.heal_all(testbed)

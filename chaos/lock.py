@@ -52,7 +52,8 @@ def is_stale(found: Holder) -> bool:
     """Whether the holder can no longer give the lock back by itself."""
     if found.pid is not None:
         try:
-            return abs(psutil.Process(found.pid).create_time() - (found.created or 0)) > 1
+            process = psutil.Process(found.pid)
+            return abs(process.create_time() - (found.created or 0)) > 1 or process.status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return True
     try:
@@ -70,7 +71,7 @@ def acquire(run: str, folder: Path, pid: int | None) -> None:
         found = holder()
         if found is not None and found.run != run:
             raise TestbedBusy(
-                f"the testbed is held by run {found.run} ({found.folder}). Wait for it, or end it and clean up with `streamproof heal`."
+                f"the testbed is held by run {found.run} ({found.folder}). Wait for it, or end it; `streamproof heal` cleans up after one that was killed."
             ) from None
         return
     with os.fdopen(descriptor, "w") as file:

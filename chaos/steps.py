@@ -215,7 +215,7 @@ def restore(folder: RunFolder) -> None:
         _overrule(folder, RunOutcome.ABORTED, (aborted or {}).get("reason", "the run was stopped before it had a verdict"))
     elif failed is not None:
         _overrule(folder, RunOutcome.ERROR, f"step {failed['step']} failed: {failed['error']}")
-    if embedded.status():
+    if folder.journal.last("testbed_taken") is not None and embedded.status():
         heal.restore(folder, embedded.up())
 
 

@@ -125,6 +125,7 @@ def run(folder: RunFolder, start: int) -> int:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("kafka").setLevel(logging.WARNING)
     folder = RunFolder.open(sys.argv[1])
     code = run(folder, int(sys.argv[2]))
     sys.stdout.flush()

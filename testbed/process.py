@@ -23,6 +23,7 @@ from delivery.folder import write_atomically
 from testbed import settings
 
 MARK = "STREAMPROOF_TESTBED"
+KILL_S = 10.0
 
 
 class TestbedError(Exception):
@@ -114,10 +115,27 @@ def stop(processes: Iterable[psutil.Process], *, grace_s: float = 5.0) -> list[p
     for process in targets:
         _signal(process, signal.SIGCONT)
         _signal(process, signal.SIGTERM)
-    _, alive = psutil.wait_procs(targets, timeout=grace_s)
+    alive = _wait_for_end(targets, grace_s)
     for process in alive:
         _signal(process, signal.SIGKILL)
-    return list(psutil.wait_procs(alive, timeout=5.0)[1])
+    return _wait_for_end(alive, KILL_S)
+
+
+def _wait_for_end(processes: list[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+    """Those that still run after ``timeout_s``. A zombie has ended: when it is reaped is up to its parent."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        alive = [process for process in processes if _runs(process)]
+        if not alive or time.monotonic() > deadline:
+            return alive
+        time.sleep(0.01)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:

@@ -57,7 +57,7 @@ class Proxies:
         return proxy
 
     def ensure(self, name: str, listen: str, upstream: str) -> None:
-        """Make the proxy exist, enabled and without toxics."""
+        """Make the proxy exist. One that is there already keeps its toxics: they may be a running experiment's."""
         server = self._server()
         present = server.get_proxy(name)
         if present is not None and (present.listen, present.upstream) != (listen, upstream):
@@ -65,7 +65,7 @@ class Proxies:
             present = None
         if present is None:
             server.create(upstream=upstream, name=name, listen=listen, enabled=True)
-        self.reset(name)
+            self._proxy(name)
 
     def add(self, name: str, toxic: str, kind: str, stream: str, attributes: dict[str, int]) -> None:
         """Add a toxic with toxicity 1.0 and read it back."""

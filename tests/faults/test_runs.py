@@ -1,0 +1,144 @@
+"""Whole runs with real faults, one per strategy and fault, and what can be said of their folders afterwards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from chaos import runner, steps
+from chaos.experiment import Experiment, FaultSpec, Source, Workload
+from delivery.anomaly import Anomaly
+from delivery.folder import RunFolder
+from delivery.verdict import judge
+from testbed.embedded import Testbed
+from testbed.process import marked
+
+RECORDS = 6000
+EXPECTED_FILES = (
+    "experiment.yaml",
+    "schedule.json",
+    "journal.jsonl",
+    "sent/00000.parquet",
+    "delivered/00000.parquet",
+    "progress.jsonl",
+    "reconciliation.parquet",
+    "verdict.json",
+    "expectations/results.json",
+    "report.html",
+    "logs/driver-1.log",
+)
+
+
+def _run(strategy: str, *faults: FaultSpec, expect: tuple[Anomaly, ...] = (), source: Source = Source.SYNTHETIC) -> RunFolder:
+    workload = Workload(source=source, records=RECORDS)
+    return runner.run(Experiment(name="test", strategy=strategy, workload=workload, faults=list(faults), expect=list(expect), seed=11))
+
+
+def _verdict(folder: RunFolder) -> dict[str, Any]:
+    found: dict[str, Any] = folder.read_json(folder.verdict)
+    return found
+
+
+def _assert_passed(folder: RunFolder) -> dict[str, Any]:
+    verdict = _verdict(folder)
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+    assert verdict["sent"]["acked"] == RECORDS
+    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert json.loads((folder.expectations / "results.json").read_text())["success"]
+    assert not marked(STREAMPROOF_RUN=folder.name), "a driver outlived its run"
+    return verdict
+
+
+@pytest.fixture(scope="module")
+def killed_executor(testbed: Testbed) -> RunFolder:
+    return _run("two_phase_commit", FaultSpec(fault="kill_executor"), source=Source.FLIGHTS)
+
+
+def test_two_phase_commit_is_exactly_once_when_an_executor_is_killed(killed_executor: RunFolder) -> None:
+    verdict = _assert_passed(killed_executor)
+    assert verdict["anomalies"] == {"LOST": 0, "DUPLICATED": 0, "PHANTOM": 0, "CORRUPTED": 0}
+    assert {claim["claim"].split(" executor")[0] for claim in verdict["injections"][0]["evidence"]} >= {"the master dropped"}
+
+
+def test_a_run_leaves_every_file_of_its_folder(killed_executor: RunFolder) -> None:
+    assert [name for name in EXPECTED_FILES if not (killed_executor.path / name).is_file()] == []
+
+
+def test_the_verdict_can_be_recomputed_from_the_folder_alone(killed_executor: RunFolder) -> None:
+    again = judge(killed_executor, steps.terms(killed_executor)).verdict
+    stored = _verdict(killed_executor)
+    volatile = {"step_seconds"}
+    assert {key: value for key, value in again.items() if key not in volatile} == {k: v for k, v in stored.items() if k not in volatile}
+
+
+def _tampered(folder: RunFolder, tmp_path: Path, change: Any) -> dict[str, Any]:
+    copy = tmp_path / folder.name
+    shutil.copytree(folder.path, copy)
+    path = copy / "delivered" / "00000.parquet"
+    pq.write_table(change(pq.read_table(path)), path)
+    judgement = judge(RunFolder.open(copy), steps.terms(RunFolder.open(copy)))
+    return {**judgement.verdict, "records": [row for row in judgement.table.to_pylist() if row["row"] == "record"]}
+
+
+def test_a_delivered_row_that_is_removed_is_one_lost_record_by_name(killed_executor: RunFolder, tmp_path: Path) -> None:
+    removed = pq.read_table(killed_executor.delivered / "00000.parquet").slice(1234, 1).to_pylist()[0]
+    found = _tampered(killed_executor, tmp_path, lambda table: pa.concat_tables([table.slice(0, 1234), table.slice(1235)]))
+    assert found["outcome"] == "FAILED"
+    assert found["anomalies"]["LOST"] == 1
+    assert (found["records"][0]["producer"], found["records"][0]["sequence"]) == (removed["producer"], removed["sequence"])
+    assert f"record {removed['producer']}/{removed['sequence']}" in found["records"][0]["blame"]
+
+
+def test_a_delivered_row_that_is_doubled_is_one_duplicated_record(killed_executor: RunFolder, tmp_path: Path) -> None:
+    found = _tampered(killed_executor, tmp_path, lambda table: pa.concat_tables([table, table.slice(77, 1)]))
+    assert found["outcome"] == "FAILED"
+    assert found["anomalies"]["DUPLICATED"] == 1
+
+
+def test_checkpoint_is_at_least_once_when_an_executor_is_killed(testbed: Testbed) -> None:
+    verdict = _assert_passed(_run("checkpoint", FaultSpec(fault="kill_executor")))
+    assert verdict["anomalies"]["LOST"] == 0
+
+
+def test_offset_commit_duplicates_a_batch_when_the_driver_dies_before_the_offsets(testbed: Testbed) -> None:
+    fault = FaultSpec(fault="kill_driver_at_step", parameters={"step": "after_output"})
+    folder = _run("offset_commit", fault, expect=(Anomaly.DUPLICATED,))
+    verdict = _assert_passed(folder)
+    fired = folder.journal.events("failpoint_fired")[0]
+    assert verdict["driver_starts"] == 2
+    assert verdict["anomalies"]["LOST"] == 0
+    assert verdict["anomalies"]["DUPLICATED"] > 0
+    blame = [row["blame"] for row in pq.read_table(folder.reconciliation).to_pylist() if row["anomaly"] == "DUPLICATED"]
+    assert f"batch {fired['batch']} attempt 0 of start 1" in blame[0]
+    assert "of start 2" in blame[0]
+
+
+@pytest.mark.parametrize("step", ["after_decision", "between_commits"])
+def test_a_logged_decision_survives_the_driver(testbed: Testbed, step: str) -> None:
+    folder = _run("two_phase_commit", FaultSpec(fault="kill_driver_at_step", parameters={"step": step}))
+    _assert_passed(folder)
+    fired, recovered = folder.journal.events("failpoint_fired")[0], folder.journal.events("recovered")[0]
+    assert recovered["finished_batches"] == [fired["batch"]]
+
+
+def test_an_undecided_batch_leaves_no_trace_of_its_first_attempt(testbed: Testbed) -> None:
+    folder = _run("two_phase_commit", FaultSpec(fault="kill_driver_at_step", parameters={"step": "before_decision"}))
+    _assert_passed(folder)
+    recovered = folder.journal.events("recovered")[0]
+    assert recovered["finished_batches"] == []
+    assert recovered["aborted_transactions"]
+
+
+def test_two_phase_commit_survives_latency_and_new_partitions_in_one_run(testbed: Testbed) -> None:
+    folder = _run("two_phase_commit", FaultSpec(fault="network_latency", at=0.3), FaultSpec(fault="add_partitions", at=0.5))
+    verdict = _assert_passed(folder)
+    grown = verdict["injections"][1]["target"]
+    partitions = {row["partition"] for row in pq.read_table(folder.reconciliation).to_pylist() if row["row"] == "partition"}
+    assert partitions == set(range(grown["after"]))
+    assert testbed.proxies.toxics("kafka") == {}
