@@ -71,7 +71,8 @@ def acquire(run: str, folder: Path, pid: int | None) -> None:
         found = holder()
         if found is not None and found.run != run:
             raise TestbedBusy(
-                f"the testbed is held by run {found.run} ({found.folder}). Wait for it, or end it; `streamproof heal` cleans up after one that was killed."
+                f"the testbed is held by run {found.run} ({found.folder}). "
+                "Wait for it, or end it; `streamproof heal` cleans up after a killed one."
             ) from None
         return
     with os.fdopen(descriptor, "w") as file:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 
@@ -44,9 +45,12 @@ def stamp() -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+def _stamp() -> Path:
+    return java.archive("stamp").with_suffix(".txt")
+
+
 def trained() -> bool:
-    path = java.archive("stamp").with_suffix(".txt")
-    return path.exists() and path.read_text() == stamp() and all(java.archive(role).is_file() for role in ROLES)
+    return _stamp().exists() and _stamp().read_text() == stamp() and all(java.archive(role).is_file() for role in ROLES)
 
 
 def train(say: Callable[[str], None]) -> None:
@@ -70,7 +74,7 @@ def train(say: Callable[[str], None]) -> None:
         say("class-data archives: written")
     finally:
         embedded.down()
-    (directory / "stamp.txt").write_text(stamp())
+    _stamp().write_text(stamp())
 
 
 def _dumping(job: Job) -> Job:
@@ -139,6 +143,8 @@ def main() -> None:
         train(lambda line: print(f"      {line} ({time.monotonic() - begun:.0f} s)", flush=True))
     except (TestbedError, subprocess.TimeoutExpired, OSError) as error:
         print(f"      warning: no class-data archives, every Spark start takes some 10 s longer: {error}", flush=True)
+        _stamp().parent.mkdir(parents=True, exist_ok=True)
+        _stamp().write_text(f"failed: {error}")
     finally:
         shutil.rmtree(cache / "training", ignore_errors=True)
 

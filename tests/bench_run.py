@@ -44,9 +44,8 @@ def main() -> int:
         seconds.setdefault("in all", []).append(whole)
     figures = [{"name": name, "value": round(statistics.median(values), 2), "unit": "s"} for name, values in seconds.items()]
     for figure in figures:
-        print(
-            f"{figure['name']:>16}  {figure['value']:7.2f} s   ({min(seconds[str(figure['name'])]):.2f} to {max(seconds[str(figure['name'])]):.2f})"
-        )
+        measured = seconds[str(figure["name"])]
+        print(f"{figure['name']:>16}  {figure['value']:7.2f} s   ({min(measured):.2f} to {max(measured):.2f})")
     Path("build").mkdir(exist_ok=True)
     Path("build/bench-run.json").write_text(json.dumps(figures, indent=1) + "\n")
     return 0

@@ -1,0 +1,43 @@
+"""What the tests share: a real testbed of their own, apart from any that is in use on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed import embedded, settings
+from testbed.embedded import Testbed
+from testbed.process import marked
+
+
+@pytest.fixture(scope="session")
+def home() -> Iterator[Path]:
+    """A state folder of the tests' own; what was downloaded is shared. Nothing of it, and no process, is left afterwards."""
+    os.environ["STREAMPROOF_CACHE"] = str(settings.cache())
+    folder = Path(tempfile.mkdtemp(prefix="streamproof-test-"))
+    before, os.environ["STREAMPROOF_HOME"] = os.environ.get("STREAMPROOF_HOME"), str(folder)
+    try:
+        yield folder
+        assert marked() == [], "processes were left behind"
+    finally:
+        embedded.down()
+        keep = os.environ.get("STREAMPROOF_KEEP_TEST_RUNS")
+        if keep and (folder / "runs").exists():
+            shutil.copytree(folder / "runs", keep, dirs_exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        if before is None:
+            del os.environ["STREAMPROOF_HOME"]
+        else:
+            os.environ["STREAMPROOF_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def testbed(home: Path) -> Iterator[Testbed]:
+    """The embedded testbed, started once for all tests."""
+    yield embedded.up()
+    embedded.down()
