@@ -203,6 +203,8 @@ def stamped() -> dict[str, object]:
 def in_place() -> bool:
     if stamped().get("fingerprint") != fingerprint():
         return False
+    from testbed import settings
+
     if not (settings.cache() / "cds" / "stamp.txt").exists():
         return False
     verify = [str(PYTHON), "-m", "testbed.install", "--verify"]

@@ -178,9 +178,10 @@ def heal(force: Annotated[bool, typer.Option("--force", help="Also end a run tha
     holder = lock.holder()
     if holder is not None and not lock.is_stale(holder) and not force:
         raise lock.TestbedBusy(f"run {holder.run} ({holder.folder}) seems to be at work: wait for it, or end it too with --force")
-    for folder in healing.unrestored():
+    left = healing.unrestored()
+    for folder in left:
         steps.abort(folder, "healed after its runner was gone")
-    names = healing.heal_all(testbed)
+    names = sorted({folder.name for folder in left} | set(healing.heal_all(testbed)))
     out.print(f"healed {', '.join(names) if names else 'the testbed'}: no toxic, no driver, no open transaction of a run is left")
 
 

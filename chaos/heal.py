@@ -6,6 +6,7 @@ transactions, delete the run's topics, give the lock back. What it does for the 
 
 from __future__ import annotations
 
+import fcntl
 import logging
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,16 @@ log = logging.getLogger("chaos.heal")
 
 
 def restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
-    """Undo everything that ``folder``'s run did to ``testbed``; read back, journal and return what was done."""
+    """Undo everything that ``folder``'s run did to ``testbed``; read back, journal and return what was done.
+
+    Several may be called to it at once, by the tasks of a run that is stopped: one after the other.
+    """
+    with (folder.path / "restore.lock").open("w") as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        return _restore(folder, testbed)
+
+
+def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
     done: dict[str, Any] = {"killed": kill_drivers(folder)}
     done["healed"] = _heal_injections(folder, testbed)
     for name in failpoints.armed(folder):

@@ -92,6 +92,15 @@ def prepare(folder: RunFolder) -> None:
         log.warning("run %s did not give the testbed back: healing", held.run)
         lock.release(held.run)
     lock.acquire(folder.name, folder.path, owner)
+    try:
+        _set_the_scene(folder, found, testbed)
+    except BaseException:  # whatever it was: a run that was not prepared must not hold the testbed
+        lock.release(folder.name)
+        raise
+
+
+def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> None:
+    """Under the lock: heal what others left, make the run's topics, describe its job."""
     folder.journal.append("testbed_taken", folder=testbed.folder)
     heal.heal_all(testbed, spare=folder.path)
     query = f"sp-{folder.name}"
