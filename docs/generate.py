@@ -1,0 +1,206 @@
+"""Writes those parts of ``docs/*.md`` that come from the code, so that they cannot drift from it. ``python docs/generate.py [--check]``
+
+A part lies between ``<!-- generated: NAME -->`` and ``<!-- end -->``; ``PARTS`` says where each comes from. Everything else in the
+documents is written by hand and left alone. With ``--check`` nothing is written: exit code 1 tells that a document is not what the code
+says, and which.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from chaos.cli import EXIT_CODES
+from chaos.faults import FAULTS, Fault
+from delivery import history, verdict
+from delivery.anomaly import Anomaly
+from delivery.guarantee import Guarantee
+from delivery.outcome import Outcome
+from pipelines.strategies import STRATEGIES, Strategy
+
+DOCS = Path(__file__).resolve().parent
+PART = re.compile(r"(<!-- generated: (?P<name>[a-z_:]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def code(names: Iterable[Any]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "–"
+
+
+def paragraphs(about: object) -> list[str]:
+    """The docstring of the module in which ``about``'s class is written, as paragraphs of Markdown, without its title."""
+    module = inspect.getmodule(type(about))
+    text = inspect.cleandoc((module and module.__doc__) or "").replace("``", "`")
+    apart = re.sub(r"^(The model|Evidence|Checked against):", r"\n**\1:**", re.sub(r" (Evidence):", r"\n\1:", text), flags=re.MULTILINE)
+    return [" ".join(part.split()) for part in re.split(r"\n{2,}", apart)[1:]]
+
+
+# --- strategies -------------------------------------------------------------------------------------------------------------------
+
+
+def strategies() -> str:
+    rows = (
+        (f"[`{name}`](#{name})", str(strategy.guarantee), code(sorted(strategy.guarantee.forbidden)), strategy.summary)
+        for name, strategy in STRATEGIES.items()
+    )
+    return table(("strategy", "promises", "which forbids", "in short"), rows)
+
+
+def failpoints(strategy: Strategy) -> str:
+    if not strategy.failpoints:
+        return "It has no failpoints: its steps are Spark's own, so `kill_driver_at_step` cannot strike it.\n"
+    rows = ((f"`{at.name}`", at.at, at.window, code(sorted(at.provokes))) for at in strategy.failpoints)
+    return table(("failpoint", "passed by", "a crash there", "and must show"), rows)
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------------------
+
+
+def faults() -> str:
+    return table(
+        ("fault", "strikes", "in short"), ((f"[`{name}`](#{name})", fault.target, fault.summary) for name, fault in FAULTS.items())
+    )
+
+
+def fault(found: Fault) -> str:
+    said = "\n\n".join(paragraphs(found))
+    return f"{found.summary}. Its target: {found.target}.\n\n{said}\n\n{_parameters(found)}\n{_strikes(found)}"
+
+
+def _parameters(found: Fault) -> str:
+    fields = found.parameters_model.model_json_schema().get("properties", {})
+    rows = (
+        (f"`{name}`", "–" if about.get("default") is None else f"`{about['default']}`", _range(about), about.get("description", ""))
+        for name, about in fields.items()
+    )
+    return table(("parameter", "default", "may be", "meaning"), rows) if fields else "It has no parameters.\n"
+
+
+def _range(about: dict[str, Any]) -> str:
+    if "minimum" in about and "maximum" in about:
+        return f"{about['minimum']} to {about['maximum']}"
+    return str(about.get("type") or " or ".join(part["type"] for part in about.get("anyOf", []))).replace("null", "absent")
+
+
+def _strikes(found: Fault) -> str:
+    refused = {}
+    for name in STRATEGIES:
+        try:
+            found.check(name, {})
+        except ValueError as error:
+            refused[name] = str(error)
+    if not refused:
+        return "It strikes a job with any strategy.\n"
+    return "".join(f"It refuses a job with `{name}`: {why}.\n" for name, why in refused.items())
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------------------
+
+
+def _terms(kind: type[StrEnum]) -> dict[str, str]:
+    """What a docstring of the form ``NAME: meaning.`` says about each name."""
+    text = " ".join((kind.__doc__ or "").split())
+    found = re.findall(rf"({'|'.join(kind)}): (.*?)(?=\s(?:{'|'.join(kind)}): |$)", text)
+    missing = set(kind) - {name for name, _ in found}
+    if missing:
+        raise ValueError(f"the docstring of {kind.__name__} does not explain {sorted(missing)}")
+    return dict(found)
+
+
+def outcomes() -> str:
+    return table(("outcome of a send", "meaning"), ((f"`{name}`", what) for name, what in _terms(Outcome).items()))
+
+
+def anomalies() -> str:
+    return table(("anomaly", "meaning"), ((f"`{name}`", what) for name, what in _terms(Anomaly).items()))
+
+
+def guarantees() -> str:
+    rows = ((str(kind), *("forbidden" if anomaly in kind.forbidden else "allowed" for anomaly in Anomaly)) for kind in Guarantee)
+    return table(("guarantee", *(f"`{anomaly}`" for anomaly in Anomaly)), rows)
+
+
+def exit_codes() -> str:
+    return table(("outcome of a run", "exit code"), ((f"`{outcome}`", str(number)) for outcome, number in EXIT_CODES.items()))
+
+
+def rules() -> str:
+    """The rules of the verdict, from the docstring of the module that applies them."""
+    return "```text\n" + inspect.cleandoc(verdict.__doc__ or "") + "\n```\n"
+
+
+def columns(schema: pa.Schema) -> str:
+    version = (schema.metadata or {})[b"schema_version"].decode()
+    return table(("column", "type"), ((f"`{field.name}`", str(field.type)) for field in schema)) + f"\nSchema version {version}.\n"
+
+
+# --- house ------------------------------------------------------------------------------------------------------------------------
+
+
+def requirements() -> str:
+    rows = []
+    for line in (DOCS.parent / "requirements.in").read_text().splitlines():
+        pinned, _, why = line.partition("#")
+        if pinned.strip():
+            rows.append((f"`{pinned.strip()}`", why.strip()))
+    return table(("package", "why it is here"), rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "strategies": strategies,
+    **{f"strategy:{name}": lambda found=found: failpoints(found) for name, found in STRATEGIES.items()},  # type: ignore[misc]
+    "faults": faults,
+    **{f"fault:{name}": lambda found=found: fault(found) for name, found in FAULTS.items()},  # type: ignore[misc]
+    "outcomes": outcomes,
+    "anomalies": anomalies,
+    "guarantees": guarantees,
+    "exit_codes": exit_codes,
+    "rules": rules,
+    "sent": lambda: columns(history.SENT),
+    "delivered": lambda: columns(history.DELIVERED),
+    "reconciliation": lambda: columns(verdict.RECONCILIATION),
+    "requirements": requirements,
+}
+
+
+def rewritten(text: str) -> str:
+    """A document with every generated part as the code has it now. Raises KeyError for a part that nothing generates."""
+    return PART.sub(lambda part: f"{part[1]}{PARTS[part['name']]()}{part[3]}", text)
+
+
+def named(text: str) -> list[str]:
+    """The generated parts that a document holds."""
+    return [part["name"] for part in PART.finditer(text)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="docs/generate.py", description="Write the parts of docs/*.md that come from the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when a document is not what the code says")
+    check = parser.parse_args().check
+    stale = []
+    for path in sorted(DOCS.glob("*.md")):
+        before = path.read_text()
+        after = rewritten(before)
+        if after != before:
+            stale.append(path.name)
+            if not check:
+                path.write_text(after)
+    for name in stale:
+        print(f"docs/{name} {'is not what the code says: run `python docs/generate.py`' if check else 'rewritten'}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

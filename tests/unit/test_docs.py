@@ -1,0 +1,99 @@
+"""The documents say what the code says: their generated parts are up to date, and what they name is there and complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from chaos import steps
+from chaos.experiment import Experiment
+from chaos.faults import FAULTS
+from delivery.verdict import RunOutcome, Terms, without_evidence
+from docs import generate
+from pipelines.strategies import STRATEGIES
+from testbed.settings import ROOT
+
+PAGES = sorted(generate.DOCS.glob("*.md"))
+
+
+def _text(name: str) -> str:
+    return (generate.DOCS / name).read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_generated_parts_are_what_the_code_says(page: Path) -> None:
+    assert generate.rewritten(page.read_text()) == page.read_text(), "run `python docs/generate.py`"
+
+
+def test_a_part_that_drifted_is_noticed() -> None:
+    drifted = _text("verdicts.md").replace("| at-least-once | forbidden | allowed |", "| at-least-once | allowed | allowed |")
+    assert drifted != _text("verdicts.md")
+    assert generate.rewritten(drifted) == _text("verdicts.md")
+
+
+def test_every_part_that_can_be_generated_is_shown_somewhere() -> None:
+    shown = {name for page in PAGES for name in generate.named(page.read_text())}
+    assert shown == set(generate.PARTS)
+
+
+def test_every_part_is_closed() -> None:
+    for page in PAGES:
+        text = page.read_text()
+        assert len(generate.named(text)) == text.count("<!-- generated: ") - len(re.findall(r"`<!-- generated: ", text)), page.name
+
+
+def test_every_strategy_has_a_section_that_names_its_failpoints() -> None:
+    sections = dict(re.findall(r"^## `(\w+)`$(.*?)(?=^## |\Z)", _text("strategies.md"), re.MULTILINE | re.DOTALL))
+    assert set(sections) == set(STRATEGIES)
+    for name, strategy in STRATEGIES.items():
+        by_hand = generate.PART.sub("", sections[name])
+        assert [at.name for at in strategy.failpoints if f"`{at.name}`" not in by_hand] == []
+
+
+def test_every_fault_has_a_section() -> None:
+    assert set(re.findall(r"^### `(\w+)`$", _text("faults.md"), re.MULTILINE)) == set(FAULTS)
+
+
+def test_every_step_is_described() -> None:
+    assert [name for name in steps.STEPS if f"| `{name}` |" not in _text("house.md")] == []
+
+
+def test_every_event_of_the_journal_is_described() -> None:
+    rooms = ("chaos", "pipelines", "dags")
+    sources = [path.read_text() for room in rooms for path in sorted((ROOT / room).rglob("*.py"))]
+    written = {event for source in sources for event in re.findall(r'\bjournal\.append\(\s*"(\w+)"', source)}
+    assert len(written) > 15
+    assert [event for event in sorted(written) if f"`{event}`" not in _text("verdicts.md")] == []
+
+
+def test_every_key_of_the_verdict_is_described() -> None:
+    found = Experiment(strategy="checkpoint")
+    terms = Terms("run", found.name, found.pipeline, found.strategy, found.promised, (), (), found.seed)
+    keys = without_evidence(terms, RunOutcome.ERROR, "")
+    section = _text("verdicts.md").split("### `verdict.json`")[1].split("\n### ")[0]
+    assert [key for key in keys if f"`{key}`" not in section] == []
+
+
+def test_every_dependency_says_why_it_is_here() -> None:
+    rows = generate.requirements().splitlines()[2:]
+    assert len(rows) > 20
+    assert [row for row in rows if row.endswith("|  |")] == []
+
+
+def _anchor(heading: str) -> str:
+    """A heading's anchor as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def test_every_link_between_the_documents_leads_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            name, _, anchor = link.partition("#")
+            target = generate.DOCS / name if name else page
+            headings = [_anchor(found) for found in re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)] if target.exists() else []
+            if not target.exists() or (anchor and anchor not in headings):
+                broken.append(f"{page.name}: {link}")
+    assert broken == []
