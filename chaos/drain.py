@@ -116,7 +116,7 @@ class _Rows:
         row = (
             found.producer if found else None,
             found.sequence if found else None,
-            found.crc if found else None,
+            found.crc if found and found.intact else None,
             message.partition(),
             message.offset(),
             batch,

@@ -72,7 +72,7 @@ class FaultSpec(_Model):
 
     fault: FaultName
     at: float | None = Field(
-        None, gt=0, lt=1, description="Strike when this share of the records is committed; drawn from the seed when absent"
+        None, ge=0.05, le=0.9, description="Strike when this share of the records is committed; drawn from the seed when absent"
     )
     parameters: dict[str, Any] = Field(default_factory=dict, description="The fault's own parameters; `streamproof faults` lists them")
 
@@ -114,7 +114,7 @@ class Experiment(_Model):
 
     @property
     def micro_batch(self) -> int:
-        return self.batch_records or max(100, self.workload.records // 12)
+        return self.batch_records or self.workload.records // 12
 
     def with_seed(self, seed: int | None) -> Experiment:
         return self if seed is None else Experiment.model_validate({**self.model_dump(), "seed": seed})

@@ -14,12 +14,14 @@ from typing import Any
 from chaos import lock
 from chaos.faults import FAULTS
 from chaos.supervisor import kill_drivers
-from delivery.folder import RunFolder
+from delivery.folder import EvidenceError, RunFolder
 from pipelines import failpoints, strategies
 from pipelines.job import Job
+from pipelines.transactions import TransactionLost
 from testbed import embedded, settings
 from testbed.embedded import KAFKA_PROXY, Testbed
 from testbed.kafka import Cluster
+from testbed.process import TestbedError
 
 log = logging.getLogger("chaos.heal")
 
@@ -42,11 +44,21 @@ def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
     done["toxics"] = testbed.proxies.reset(KAFKA_PROXY)
     if (folder.path / "job.json").exists():
         job = Job.read(folder)
-        done["recovered"] = strategies.get(job.strategy).recover(job)
+        done["recovered"] = _recover(job)
         Cluster(testbed.direct_kafka).delete_topics([job.input_topic, job.output_topic])
     lock.release(folder.name)
     folder.journal.append("restored", **done)
     return done
+
+
+def _recover(job: Job) -> dict[str, Any]:
+    """Let the strategy finish or undo its open transactions. What it cannot finish any more is said, and holds nothing up: the run's
+    topics go, and with them whatever was to become visible there."""
+    try:
+        return strategies.get(job.strategy).recover(job)
+    except TransactionLost as lost:
+        log.error("%s", lost)
+        return {"lost": str(lost)}
 
 
 def _heal_injections(folder: RunFolder, testbed: Testbed) -> list[str]:
@@ -75,7 +87,10 @@ def heal_all(testbed: Testbed, *, spare: Path | None = None) -> list[str]:
     left = [folder for folder in unrestored() if folder.path != spare]
     for folder in left:
         log.warning("restoring what run %s left behind", folder.name)
-        restore(folder, testbed)
+        try:
+            restore(folder, testbed)
+        except (TestbedError, EvidenceError, KeyError) as error:  # a damaged folder must not keep the others from being healed
+            log.error("run %s could not be restored: %s. Look at %s, then delete it", folder.name, error, folder.path)
     testbed.proxies.reset(KAFKA_PROXY)
     held = lock.holder()
     if held is not None and (spare is None or held.run != spare.name):

@@ -6,9 +6,12 @@ file, and a lock that was not touched for ``STALE_S`` is stale.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,7 +19,8 @@ import psutil
 
 from testbed import embedded
 
-STALE_S = 90.0
+STALE_S = 60.0
+BEAT_S = 5.0
 
 
 class TestbedBusy(Exception):
@@ -83,7 +87,27 @@ def beat(run: str) -> None:
     """Say that ``run`` is still at work."""
     found = holder()
     if found is not None and found.run == run:
-        os.utime(path())
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(path())
+
+
+@contextlib.contextmanager
+def beating(run: str) -> Iterator[None]:
+    """Beat for ``run`` as long as the body goes on."""
+    done = threading.Event()
+
+    def go_on() -> None:
+        while not done.wait(BEAT_S):
+            beat(run)
+
+    beat(run)
+    beater = threading.Thread(target=go_on, name="beat", daemon=True)
+    beater.start()
+    try:
+        yield
+    finally:
+        done.set()
+        beater.join()
 
 
 def release(run: str | None = None) -> None:

@@ -8,7 +8,7 @@ from delivery.folder import RunFolder, read_json_lines
 
 
 class Progress:
-    """Micro-batches committed so far. Reads only what was appended since the last look."""
+    """Micro-batches committed so far. The file is read again only when it has grown."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder

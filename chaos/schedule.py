@@ -12,11 +12,13 @@ import random
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from chaos.experiment import Experiment
+from chaos.experiment import BadInput, Experiment
 from chaos.faults import FAULTS
 
 STEADY_SHARE = 0.2
 IMPACT_SHARE = 0.75
+LATEST_IMPACT_SHARE = 0.95
+MIN_BATCHES = 8
 EARLIEST_AT, LATEST_AT = 0.3, 0.55
 LOOKAHEAD_BATCHES = 3
 
@@ -48,7 +50,10 @@ class Schedule:
 
 
 def plan(experiment: Experiment) -> Schedule:
-    """The same experiment and seed give the same schedule, byte for byte."""
+    """The same experiment and seed give the same schedule, byte for byte.
+
+    Raises BadInput when the workload has too few micro-batches for its faults to show their evidence.
+    """
     rng = random.Random(f"schedule:{experiment.seed}")
     counts: dict[str, int] = {}
     injections = []
@@ -58,5 +63,27 @@ def plan(experiment: Experiment) -> Schedule:
         parameters = FAULTS[spec.fault].parameters_model.model_validate(spec.parameters).model_dump(mode="json")
         injections.append(Injection(f"{spec.fault}-{counts[spec.fault]}", spec.fault, spec.at or drawn, parameters))
     injections.sort(key=lambda injection: injection.at)
-    last = injections[-1].at if injections else 0.0
-    return Schedule(experiment.seed, STEADY_SHARE, round(min(0.95, max(IMPACT_SHARE, last + 0.2)), 3), tuple(injections))
+    first = injections[0].at if injections else 1.0
+    return Schedule(experiment.seed, round(min(STEADY_SHARE, first / 2), 3), _impact_share(experiment, injections), tuple(injections))
+
+
+def _impact_share(experiment: Experiment, injections: list[Injection]) -> float:
+    """Until where the impact phase goes: one fault after the other, each with the batches that its evidence needs."""
+    records, batch = experiment.workload.records, experiment.micro_batch
+    if records < MIN_BATCHES * batch:
+        raise BadInput(
+            f"batch_records: {records} records in micro-batches of {batch} are fewer than {MIN_BATCHES} batches, too few for three phases: "
+            f"set batch_records to at most {records // MIN_BATCHES}"
+        )
+    reached = 0.0
+    for injection in injections:
+        fault = FAULTS[injection.fault]
+        needed = fault.batches(fault.parameters_model.model_validate(injection.parameters))
+        reached = max(reached, injection.at) + needed * batch / records
+    if reached > LATEST_IMPACT_SHARE:
+        names = ", ".join(injection.injection for injection in injections)
+        raise BadInput(
+            f"faults: {names} need records up to {reached:.0%} of the workload to show their evidence, expected at most "
+            f"{LATEST_IMPACT_SHARE:.0%}: strike earlier (`at`), send more records, or set batch_records below {batch}"
+        )
+    return round(max(IMPACT_SHARE, reached), 3)

@@ -47,8 +47,9 @@ log = logging.getLogger("chaos.steps")
 def create(found: Experiment, name: str | None = None, owner: int | None = None) -> RunFolder:
     """Make the run's folder. ``owner`` is the pid of the one process that carries the run, None when many do.
 
-    Repeating it with the ``name`` of an existing run gives that run.
+    Repeating it with the ``name`` of an existing run gives that run. Raises BadInput when the experiment cannot be planned.
     """
+    schedule = plan(found)
     settings.runs().mkdir(parents=True, exist_ok=True)
     if name is None:
         name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{found.name}"
@@ -56,7 +57,7 @@ def create(found: Experiment, name: str | None = None, owner: int | None = None)
         name = next(candidate for candidate in names if not (settings.runs() / candidate).exists())
     folder = RunFolder.create(settings.runs() / name)
     if not folder.experiment.exists():
-        folder.schedule.write_text(plan(found).to_json())
+        write_atomically(folder.schedule, schedule.to_json())
         write_atomically(folder.path / "owner.json", json.dumps({"pid": owner}))
         folder.journal.append("run_created", run=folder.name, seed=found.seed)
         write_atomically(folder.experiment, found.to_yaml())
@@ -69,7 +70,8 @@ def perform(name: str, folder: RunFolder, **options: Any) -> None:
     folder.journal.append("step_started", step=name, pid=os.getpid())
     log.info("step %s", name)
     try:
-        STEPS[name](folder, **options)
+        with lock.beating(folder.name):
+            STEPS[name](folder, **options)
     except RunEnded as error:
         folder.journal.append("step_ended", step=name, reason=str(error))
         raise
@@ -120,7 +122,7 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
     job.write()
     count = found.workload.partitions
     Cluster(testbed.direct_kafka).create_topics({job.input_topic: count, job.output_topic: count})
-    (folder.path / "deadline.json").write_text(json.dumps({"at": time.time() + found.timeout_s}))
+    write_atomically(folder.path / "deadline.json", json.dumps({"at": time.time() + found.timeout_s}))
 
 
 def _spark_settings() -> dict[str, str]:
@@ -191,7 +193,6 @@ def inject_faults(folder: RunFolder) -> None:
 def drain(folder: RunFolder) -> None:
     """Read everything that was delivered."""
     testbed = embedded.current()
-    lock.beat(folder.name)
     draining.drain(folder, testbed.direct_kafka, Job.read(folder).output_topic, DRAIN_S)
 
 
@@ -230,10 +231,12 @@ def restore(folder: RunFolder) -> None:
 
 def _failed_step(folder: RunFolder) -> dict[str, Any] | None:
     """The first step that failed and was not repeated with success."""
-    failures = {event["step"]: event for event in reversed(folder.journal.events("step_failed"))}
-    for event in folder.journal.events("step_finished"):
-        if event["step"] in failures and event["at"] >= failures[event["step"]]["at"]:
-            del failures[event["step"]]
+    failures: dict[str, dict[str, Any]] = {}
+    for event in folder.journal.events("step_failed", "step_finished"):
+        if event["event"] == "step_failed":
+            failures.setdefault(event["step"], event)
+        else:
+            failures.pop(event["step"], None)
     return min(failures.values(), key=lambda event: str(event["at"]), default=None)
 
 

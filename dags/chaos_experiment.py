@@ -22,7 +22,7 @@ LONGEST = timedelta(hours=24)
     default_args={"retries": 0, "execution_timeout": LONGEST},
 )
 def chaos_experiment() -> None:
-    prepare = PrepareOperator().as_setup()
+    prepare = PrepareOperator().as_setup()  # type: ignore[no-untyped-call]
     folder = "{{ ti.xcom_pull(task_ids='prepare') }}"
     together = [StepOperator(step=step, folder=folder) for step in ("run_pipeline", "generate_load", "inject_faults")]
     drain, verify, expect, report = (StepOperator(step=step, folder=folder) for step in ("drain", "verify", "expect", "report"))

@@ -14,6 +14,8 @@ from delivery.anomaly import Anomaly
 from delivery.checker import Finding
 from delivery.history import Delivered, Sent
 
+# What blame can name, the most telling first: a failpoint says more than the exit that it causes.
+_STRIKES = ("failpoint_fired", "target_found", "injection_injected", "driver_exited")
 NEARBY = timedelta(seconds=30)
 
 
@@ -22,30 +24,35 @@ class Timeline:
 
     def __init__(self, progress: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]) -> None:
         self._progress = progress
-        self._strikes = [event for event in events if event["event"] in ("injection_started", "failpoint_fired", "driver_exited")]
+        self._strikes = [event for event in events if event["event"] in _STRIKES]
 
     def batches(self, partition: int, offset: int) -> list[str]:
         """The committed micro-batches whose input held this source record, as "batch 17 of start 2"."""
         name = str(partition)
-        return [
-            f"batch {line['batch']} of start {line['start']}"
-            for line in self._progress
-            if (line["from"] or {}).get(name, 0) <= offset < line["until"].get(name, 0)
-        ]
+        found = []
+        reached: dict[int, int] = {}  # per start: where the batch begins that does not say from where it read
+        for line in self._progress:
+            until = line["until"].get(name, 0)
+            begin = (line["from"] or {}).get(name, reached.get(line["start"], max(reached.values(), default=0)))
+            if begin <= offset < until:
+                found.append(f"batch {line['batch']} of start {line['start']}")
+            reached[line["start"]] = until
+        return found
 
     def strike_before(self, stamp: datetime | None) -> str | None:
         """The last thing that was broken before ``stamp``, if it was shortly before."""
-        best = None
-        for event in self._strikes:
-            at = datetime.fromisoformat(event["at"])
-            if stamp is not None and timedelta(0) <= stamp - at <= NEARBY:
-                best = _strike(event)
-        return best
+        if stamp is None:
+            return None
+        near = [event for event in self._strikes if timedelta(0) <= stamp - datetime.fromisoformat(event["at"]) <= NEARBY]
+        telling = min(near, key=lambda event: _STRIKES.index(event["event"]), default=None)
+        return _strike(telling) if telling is not None else None
 
 
 def _strike(event: dict[str, Any]) -> str:
     if event["event"] == "failpoint_fired":
         return f"the driver was killed at {event['failpoint']} of batch {event['batch']}"
+    if event["event"] == "target_found":
+        return f"executor {event.get('executor')} was killed while it held {event.get('running_tasks')} running tasks"
     if event["event"] == "driver_exited":
         return f"driver start {event['start']} ended ({event.get('reason', 'unknown')})"
     return f"{event['injection']} was injected"

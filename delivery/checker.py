@@ -7,7 +7,8 @@ Each record is named by (producer, sequence). Let ``copies`` be how often it was
     REJECTED        copies 0: right      1 or more: PHANTOM (somebody was told that it is not there)
     never sent                           1 or more: PHANTOM
 
-A delivered copy whose checksum is not that of the record that was sent is CORRUPTED; it still counts as a copy. A delivered record
+A delivered copy whose checksum is not that of the record that was sent, or not the one that it carries itself, is CORRUPTED; it still
+counts as a copy. A delivered record
 without a readable identity is CORRUPTED and counts as nobody's copy. Offsets of the output are never evidence: a transactional topic
 has gaps.
 
@@ -92,16 +93,16 @@ def check(sent: Sent, delivered: Delivered) -> Reconciliation:
     undead = sent.rejected & (copies > 0)
     wrong = np.zeros(len(rows), bool)
     expected = sent.crc[send[known]]
-    wrong[known] = (expected >= 0) & (expected != delivered.crc[rows[known]])
+    wrong[known] = (delivered.crc[rows[known]] < 0) | ((expected >= 0) & (expected != delivered.crc[rows[known]]))
 
     found: list[Finding] = []
     copies_of = _Copies(send, rows)
     for anomaly, mask in ((Anomaly.LOST, lost), (Anomaly.DUPLICATED, duplicated), (Anomaly.PHANTOM, undead)):
         for number in np.flatnonzero(mask):
             found.append(_finding(anomaly, sent, int(number), int(copies[number]), copies_of(int(number))))
+    damaged_of = _Copies(np.where(wrong, send, -1), rows)
     for number in np.unique(send[wrong]):
-        damaged = tuple(int(row) for row in rows[wrong & (send == number)])
-        found.append(_finding(Anomaly.CORRUPTED, sent, int(number), int(copies[number]), damaged))
+        found.append(_finding(Anomaly.CORRUPTED, sent, int(number), int(copies[number]), damaged_of(int(number))))
     strangers: dict[tuple[int, int], list[int]] = {}
     for row in rows[~known]:
         strangers.setdefault((int(delivered.producer[row]), int(delivered.sequence[row])), []).append(int(row))

@@ -4,7 +4,8 @@ Files and columns:
     ``sent/*.parquet``       producer, sequence, partition, offset?, key, crc, outcome, sent_at
     ``delivered/*.parquet``  producer?, sequence?, crc?, partition, offset, batch?, attempt?, start?, delivered_at
 A question mark is a null: an offset is known only of an ACKED record; a delivered record without an identity that can be read has null
-producer and sequence. ``partition``/``offset`` are of the source topic in the first, of the output topic in the second.
+producer and sequence, one that contradicts the checksum it carries has a null crc.
+``partition``/``offset`` are of the source topic in the first, of the output topic in the second.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ class Sent:
 @dataclass(frozen=True)
 class Delivered:
     """What was delivered, columns of equal length. ``identified`` is False where no identity could be read; its ids are then -1.
+    ``crc`` is -1 where the record contradicts the checksum that it carries.
     ``batch``, ``attempt`` and ``start`` are -1 where the strategy does not say."""
 
     producer: np.ndarray

@@ -29,8 +29,13 @@ class DecisionLog:
         return None
 
     def decide(self, batch: int, transactions: list[Prepared]) -> None:
-        """Log the decision to commit. Raises FileExistsError when the batch was decided before."""
+        """Log the decision to commit. Raises FileExistsError when the batch was decided before.
+
+        There is one writer at a time: a driver's start begins when the last one has ended.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
+        if self._done(batch).exists():
+            raise FileExistsError(f"batch {batch} was decided and carried out before: {self._done(batch)}")
         temporary = self.folder / f".{batch}.{os.getpid()}"
         with temporary.open("w") as file:
             json.dump([transaction.to_dict() for transaction in transactions], file)

@@ -3,7 +3,8 @@
 The model: an operator scales a topic up. Records go to the new partitions at once; a job that looks for partitions only at its start
 never reads them, one that starts them at *latest* loses what was written before it looked.
 
-Evidence: the broker lists the new count, the workload wrote to a new partition, and the job read every new partition's records.
+Evidence: the broker lists the new count, the workload wrote to each new partition, and the job read records of each. That it read *all*
+of them is the checker's business.
 It cannot be healed: Kafka does not shrink a topic. The topic belongs to the run and is deleted with it.
 """
 

@@ -1,8 +1,8 @@
 """What a fault is, and the scene it strikes in.
 
-A fault goes through four moments, each journaled by the conductor: it *aims* (finds its target by role), *injects*, shows *evidence*
-(that the system under test changed, not that a call returned), and *heals* (idempotent, read back). Aiming is journaled before
-injecting, so that whatever a killed runner leaves behind can be healed from the journal alone.
+A fault goes through four moments, each journaled by the conductor: it *aims* (finds out all that healing will need), *injects* (what it
+strikes is found by role), shows *evidence* (that the system under test changed, not that a call returned), and *heals* (idempotent,
+read back). Aiming is journaled before injecting, so that whatever a killed runner leaves behind can be healed from the journal alone.
 """
 
 from __future__ import annotations
@@ -108,6 +108,9 @@ class Fault(Protocol):
     @property
     def parameters_model(self) -> type[Parameters]: ...
 
+    def batches(self, parameters: Any) -> int:
+        """How many micro-batches must still come after this fault struck, for its evidence."""
+
     def check(self, strategy: str, parameters: dict[str, Any]) -> None:
         """Raises ValueError when this fault cannot strike a job with that strategy."""
 
@@ -126,7 +129,10 @@ class Fault(Protocol):
 
 
 class Unconditional:
-    """The common case: strikes any strategy, and promises no anomaly."""
+    """The common case: strikes any strategy, promises no anomaly, and shows its evidence within two micro-batches."""
+
+    def batches(self, parameters: Any) -> int:
+        return 2
 
     def check(self, strategy: str, parameters: dict[str, Any]) -> None:
         return

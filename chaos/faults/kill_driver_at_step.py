@@ -35,6 +35,9 @@ class KillDriverAtStep:
     target = "the driver, at a step of its commit protocol"
     parameters_model = KillDriverAtStepParameters
 
+    def batches(self, parameters: KillDriverAtStepParameters) -> int:
+        return 2
+
     def check(self, strategy: str, parameters: dict[str, Any]) -> None:
         _failpoint(strategy, parameters.get("step"))
 

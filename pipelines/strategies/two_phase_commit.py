@@ -32,7 +32,7 @@ from delivery.guarantee import Guarantee
 from pipelines.decisions import DecisionLog
 from pipelines.failpoints import Failpoint
 from pipelines.job import Job
-from pipelines.transactions import Coordinator
+from pipelines.transactions import Coordinator, Prepared, TransactionLost
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,14 +54,17 @@ class TwoPhaseCommit:
     failpoints = (AFTER_PREPARE, BEFORE_DECISION, AFTER_DECISION, BETWEEN_COMMITS, AFTER_COMMIT)
 
     def recover(self, job: Job) -> dict[str, Any]:
-        """Commit what was decided, then abort what is left open. Raises TransactionLost when a decision cannot be carried out."""
+        """Abort what is open and undecided, then commit what was decided. Raises TransactionLost when a decision cannot be carried out."""
         log = decision_log(job)
         with Coordinator(job.bootstrap) as coordinator:
             unfinished = log.unfinished()
+            aborted = coordinator.abort(_undecided(coordinator.ongoing(f"{job.query}."), unfinished))
             for batch, transactions in unfinished.items():
-                coordinator.commit(transactions)
+                try:
+                    coordinator.commit(transactions)
+                except TransactionLost as lost:
+                    raise TransactionLost(f"batch {batch}: {lost}") from lost
                 log.finish(batch)
-            aborted = coordinator.abort(coordinator.ongoing(f"{job.query}."))
         return {"finished_batches": sorted(unfinished), "aborted_transactions": aborted} if unfinished or aborted else {}
 
     def starting_offsets(self, job: Job) -> str:
@@ -81,6 +84,11 @@ class TwoPhaseCommit:
             .option("checkpointLocation", f"file://{job.checkpoint()}")
             .start()
         )
+
+
+def _undecided(ongoing: list[Prepared], unfinished: dict[int, list[Prepared]]) -> list[Prepared]:
+    decided = {transaction.transactional_id for transactions in unfinished.values() for transaction in transactions}
+    return [transaction for transaction in ongoing if transaction.transactional_id not in decided]
 
 
 def decision_log(job: Job) -> DecisionLog:

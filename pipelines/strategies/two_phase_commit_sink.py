@@ -97,9 +97,8 @@ class TwoPhaseWriter(DataSourceStreamArrowWriter):
             coordinator.commit(decided[1:])
             log.finish(batchId)
             reach(run, AFTER_COMMIT.name, batchId)
-            if any(message.attempt > 0 for message in named):
-                # The next batch has not begun: what is still open belongs to attempts that were lost.
-                coordinator.abort(coordinator.ongoing(_prefix(self.job)))
+            # The next batch has not begun: what is still open belongs to attempts that were lost (to a fault, or to speculation).
+            coordinator.abort(coordinator.ongoing(_prefix(self.job)))
 
     def abort(self, messages: list[TaskMessage | None], batchId: int) -> None:  # type: ignore[override]
         """Runs at the driver when the batch failed. What was decided stays decided; everything else of the batch is aborted."""
@@ -156,7 +155,7 @@ def _take_producer(job: Job) -> tuple[str, Producer]:
     ready = _spares.pop(key, None)
     try:
         taken = ready.result(REQUEST_S) if ready is not None else _make_producer(job)
-    except KafkaException:  # a spare that failed in the background, perhaps long ago
+    except (KafkaException, TimeoutError):  # a spare that failed in the background, perhaps long ago
         taken = _make_producer(job)
     _spares[key] = _making.submit(_make_producer, job)
     return taken

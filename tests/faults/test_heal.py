@@ -26,6 +26,7 @@ name: left-behind
 strategy: two_phase_commit
 workload: {source: synthetic, records: 20000}
 faults: [{fault: network_latency, at: 0.3, parameters: {latency_ms: 100, batches: 50}}]
+batch_records: 200
 seed: 5
 """
 

@@ -1,0 +1,233 @@
+"""Airflow as a service of this machine: its own home, SQLite, loopback only, behind a login that is made for it.
+
+``python -m dags.airflow_service up|down|status``. The components run as processes of their own (no triggerer: nothing here defers), each
+in its own session and with the testbed's mark, so that ``streamproof down`` ends them too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from delivery.folder import write_atomically
+from testbed import settings
+from testbed.process import TestbedError, free_port, remembered, spawn, stop, tail, wait_until
+
+COMPONENTS = {
+    "airflow-api-server": ["api-server", "--workers", "1"],
+    # The log server would listen on every interface; the API server reads the logs from their files.
+    "airflow-scheduler": ["scheduler", "--skip-serve-logs"],
+    "airflow-dag-processor": ["dag-processor"],
+}
+USER = "admin"
+HEALTHY_S = 180.0
+MIGRATE_S = 300.0
+REQUEST_S = 30.0
+DAG = "chaos_experiment"
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Made once for a home, kept in a file that only its owner reads."""
+
+    port: int
+    password: str
+    jwt_secret: str
+    api_secret: str
+    fernet_key: str
+
+
+def home() -> Path:
+    return settings.home() / "airflow"
+
+
+def _secrets() -> Secrets:
+    path = home() / "secrets.json"
+    if path.exists():
+        return Secrets(**json.loads(path.read_text()))
+    made = Secrets(
+        port=free_port(),
+        password=secrets.token_urlsafe(12),
+        jwt_secret=secrets.token_urlsafe(48),
+        api_secret=secrets.token_urlsafe(48),
+        fernet_key=base64.urlsafe_b64encode(os.urandom(32)).decode(),
+    )
+    home().mkdir(parents=True, exist_ok=True)
+    home().chmod(0o700)
+    write_atomically(path, json.dumps(asdict(made)))
+    path.chmod(0o600)
+    return made
+
+
+def environment() -> dict[str, str]:
+    """Everything that Airflow is configured by."""
+    here, made = home(), _secrets()
+    passwords = here / "passwords.json"
+    write_atomically(passwords, json.dumps({USER: made.password}))
+    passwords.chmod(0o600)
+    address = f"http://127.0.0.1:{made.port}"
+    options = {
+        "CORE__DAGS_FOLDER": settings.ROOT / "dags",
+        "CORE__LOAD_EXAMPLES": False,
+        "CORE__EXECUTOR": "LocalExecutor",
+        "CORE__PARALLELISM": 6,
+        "CORE__MAX_ACTIVE_TASKS_PER_DAG": 6,
+        "CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
+        "CORE__FERNET_KEY": made.fernet_key,
+        "CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
+        "CORE__AUTH_MANAGER": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
+        "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": passwords,
+        "API__HOST": "127.0.0.1",
+        "API__PORT": made.port,
+        "API__BASE_URL": address,
+        "API__SECRET_KEY": made.api_secret,
+        "API_AUTH__JWT_SECRET": made.jwt_secret,
+        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{here / 'airflow.db'}",
+        "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": 1,
+        "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,
+        "DAG_PROCESSOR__REFRESH_INTERVAL": 30,
+        "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": 30,
+        "LOGGING__BASE_LOG_FOLDER": here / "logs",
+        "USAGE_DATA_COLLECTION__ENABLED": False,
+    }
+    return {
+        "AIRFLOW_HOME": str(here),
+        "PYTHONPATH": str(settings.ROOT),
+        "STREAMPROOF_HOME": str(settings.home()),
+        "STREAMPROOF_CACHE": str(settings.cache()),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        **{f"AIRFLOW__{key}": str(value) for key, value in options.items()},
+    }
+
+
+def up(say: Callable[[str], None] = lambda line: None) -> Api:
+    """Start what is not running, wait until Airflow is healthy and knows the DAG. Raises TestbedError when it does not become so."""
+    begun = time.monotonic()
+    env = environment()
+    command = [sys.executable, "-m", "airflow"]
+    if not (home() / "migrated").exists():
+        say("making Airflow's database")
+        log = home() / "migrate.log"
+        with log.open("wb") as output:
+            done = subprocess.run(
+                [*command, "db", "migrate"], env={**os.environ, **env}, stdout=output, stderr=output, timeout=MIGRATE_S, check=False
+            )
+        if done.returncode != 0:
+            raise TestbedError(f"airflow: its database could not be made. {log} ends with:\n{tail(log)}")
+        (home() / "migrated").touch()
+    handles = {}
+    for role, words in COMPONENTS.items():
+        old = remembered(role, home())
+        handles[role] = old if old is not None and old.alive else spawn(role, [*command, *words], home(), env)
+    api = Api()
+    for role, handle in handles.items():
+        wait_until(f"{role}: healthy", lambda role=role: api.healthy(role), HEALTHY_S, process=handle, poll_s=0.3)  # type: ignore[misc]
+    wait_until(f"the DAG {DAG}", api.knows_dag, HEALTHY_S, process=handles["airflow-dag-processor"], poll_s=0.3)
+    say(f"Airflow ready after {time.monotonic() - begun:.1f} s")
+    return api
+
+
+def status() -> dict[str, str]:
+    handles = {role: remembered(role, home()) for role in COMPONENTS}
+    return {role: "up" if handle is not None and handle.alive else "down" for role, handle in handles.items()}
+
+
+def down() -> None:
+    """Stop Airflow's processes and all that they started."""
+    for role in COMPONENTS:
+        handle = remembered(role, home())
+        process = handle.process() if handle is not None else None
+        if process is not None:
+            stop([process, *process.children(recursive=True)])
+        (home() / f"{role}.pid").unlink(missing_ok=True)
+
+
+class Api:
+    """Airflow's REST API, logged in."""
+
+    def __init__(self) -> None:
+        self.url = f"http://127.0.0.1:{_secrets().port}"
+        self.user, self.password = USER, _secrets().password
+        self._client = httpx.Client(base_url=self.url, timeout=REQUEST_S, trust_env=False)
+        self._token_at = 0.0
+
+    def healthy(self, role: str) -> bool:
+        try:
+            found = self._client.get("/api/v2/monitor/health").json()
+        except (httpx.HTTPError, ValueError):
+            return False
+        part = {"airflow-api-server": "metadatabase", "airflow-scheduler": "scheduler", "airflow-dag-processor": "dag_processor"}[role]
+        return bool((found.get(part) or {}).get("status") == "healthy")
+
+    def knows_dag(self) -> bool:
+        return self.request("GET", f"/api/v2/dags/{DAG}", accept=(200, 404)).status_code == 200
+
+    def trigger(self, run_id: str, conf: dict[str, Any]) -> None:
+        """Start a DAG run. Raises TestbedError with Airflow's answer when it refuses the form."""
+        self.request("POST", f"/api/v2/dags/{DAG}/dagRuns", {"dag_run_id": run_id, "conf": conf, "logical_date": None})
+
+    def state(self, run_id: str) -> str:
+        return str(self.request("GET", f"/api/v2/dags/{DAG}/dagRuns/{run_id}").json()["state"])
+
+    def tasks(self, run_id: str) -> dict[str, str | None]:
+        """Each task's state."""
+        found = self.request("GET", f"/api/v2/dags/{DAG}/dagRuns/{run_id}/taskInstances").json()["task_instances"]
+        return {task["task_id"]: task["state"] for task in found}
+
+    def log(self, run_id: str, task: str) -> str:
+        """The text of a task's first try."""
+        found = self.request("GET", f"/api/v2/dags/{DAG}/dagRuns/{run_id}/taskInstances/{task}/logs/1?full_content=true").json()["content"]
+        return "\n".join(str(line.get("event", line)) if isinstance(line, dict) else str(line) for line in found)
+
+    def mark_failed(self, run_id: str) -> None:
+        self.request("PATCH", f"/api/v2/dags/{DAG}/dagRuns/{run_id}", {"state": "failed"})
+
+    def request(self, verb: str, path: str, body: Any = None, accept: tuple[int, ...] = (200, 201)) -> httpx.Response:
+        try:
+            if time.monotonic() - self._token_at > 600:
+                answer = self._client.post("/auth/token", json={"username": self.user, "password": self.password})
+                answer.raise_for_status()
+                self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+                self._token_at = time.monotonic()
+            answer = self._client.request(verb, path, json=body)
+        except httpx.HTTPError as error:
+            raise TestbedError(f"airflow does not answer {verb} {path}: {error}") from error
+        if answer.status_code not in accept:
+            raise TestbedError(f"airflow answers {answer.status_code} to {verb} {path}: {answer.text[:500]}")
+        return answer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m dags.airflow_service", description="Start and stop this project's Airflow.")
+    parser.add_argument("what", choices=["up", "down", "status"])
+    what = parser.parse_args().what
+    try:
+        if what == "up":
+            api = up(lambda line: print(line, flush=True))
+            print(f"{api.url}  user {api.user}, password in {home() / 'passwords.json'}")
+        elif what == "down":
+            down()
+        else:
+            for role, state in status().items():
+                print(f"{role}: {state}")
+    except TestbedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
