@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from chaos.faults import FAULTS
-from chaos.faults.fault import FaultError, RunEnded, Scene
+from chaos.faults.fault import FaultError, Parameters, RunEnded, Scene
 from chaos.schedule import LOOKAHEAD_BATCHES, Injection, Schedule
 from chaos.workload import Gate
 from testbed.process import TestbedError
@@ -39,8 +41,11 @@ def conduct(scene: Scene, schedule: Schedule) -> None:
     for injection in schedule.injections:
         gate.open_to(int(injection.at * scene.records) + ahead)
         committed(injection.at)
-        gate.open_to(int(schedule.impact_share * scene.records))
-        strike(replace(scene, rng=random.Random(f"{injection.injection}:{schedule.seed}")), injection)
+        last = injection is schedule.injections[-1]
+        needed = FAULTS[injection.fault].batches(_parameters(injection)) * scene.job.batch_records
+        # The gate opens once the fault has struck: what it is to meet must not have been sent before.
+        limit = int(schedule.impact_share * scene.records) if last else scene.progress.committed() + needed + ahead
+        strike(replace(scene, rng=random.Random(f"{injection.injection}:{schedule.seed}")), injection, partial(gate.open_to, limit))
     gate.open_to(int(schedule.impact_share * scene.records))
     # The last impact batch must not be counted as recovery: wait until what the impact phase sent is (nearly) committed.
     committed(schedule.impact_share - 2 * scene.job.batch_records / scene.records)
@@ -56,10 +61,14 @@ def _written(scene: Scene) -> int:
     return int((scene.folder.journal.last("load_finished") or {}).get("acked", scene.records))
 
 
-def strike(scene: Scene, injection: Injection) -> None:
-    """One fault from aim to heal."""
+def _parameters(injection: Injection) -> Parameters:
+    return FAULTS[injection.fault].parameters_model.model_validate(injection.parameters)
+
+
+def strike(scene: Scene, injection: Injection, struck: Callable[[], None]) -> None:
+    """One fault from aim to heal. ``struck`` is called once it was injected."""
     fault, journal, name = FAULTS[injection.fault], scene.folder.journal, injection.injection
-    parameters = fault.parameters_model.model_validate(injection.parameters)
+    parameters = _parameters(injection)
     target: dict[str, Any] | None = None
     try:
         target = fault.aim(scene, parameters)
@@ -67,6 +76,7 @@ def strike(scene: Scene, injection: Injection) -> None:
         log.info("%s: %s", name, fault.summary)
         fault.inject(scene, parameters, target)
         journal.append("injection_injected", injection=name, target=target)
+        struck()
         claims = fault.evidence(scene, parameters, target)
         journal.append("injection_evidence", injection=name, claims=[claim.to_dict() for claim in claims])
         for claim in claims:

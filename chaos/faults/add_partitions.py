@@ -32,6 +32,10 @@ class AddPartitions(Unconditional):
     target = "the input topic"
     parameters_model = AddPartitionsParameters
 
+    def batches(self, parameters: AddPartitionsParameters) -> int:
+        """Two that were sent before the partitions were there, one whose records reach them, one to spare."""
+        return 4
+
     def aim(self, scene: Scene, parameters: AddPartitionsParameters) -> dict[str, Any]:
         before = Cluster(scene.testbed.direct_kafka).partitions(scene.job.input_topic)
         return {"role": self.target, "topic": scene.job.input_topic, "before": before, "after": before + parameters.count}
