@@ -8,7 +8,7 @@ COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashe
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format bench-run down lock clean
+.PHONY: help setup demo test test-all lint format bench-run down docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -40,6 +40,9 @@ bench-run: setup  ## how long each part of a run takes
 
 down: setup  ## stop the testbed
 	@.venv/bin/streamproof down
+
+docs: setup  ## write the parts of docs/ that come from the code
+	$(RUN) docs/generate.py
 
 lock: setup  ## resolve the requirements anew; UPGRADE=--upgrade takes newer versions
 	for name in requirements requirements-build requirements-java requirements-go requirements-uv; do \

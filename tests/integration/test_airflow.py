@@ -1,0 +1,69 @@
+"""A real Airflow: a form that it must refuse, and a run that is marked failed in the middle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from chaos import lock
+from dags import airflow_service
+from dags.airflow_service import Api
+from delivery.folder import RunFolder
+from testbed import settings
+from testbed.embedded import KAFKA_PROXY, Testbed
+from testbed.process import marked
+
+WAIT_S = 150.0
+
+
+@pytest.fixture(scope="module")
+def airflow(home: Path) -> Iterator[Api]:
+    yield airflow_service.up()
+    airflow_service.down()
+
+
+def _until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + WAIT_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.3)
+    return found
+
+
+def _ended(api: Api, run_id: str) -> str | None:
+    state = api.state(run_id)
+    return state if state in ("success", "failed") else None
+
+
+def test_airflow_listens_on_loopback_only_and_asks_who_is_there(airflow: Api) -> None:
+    pids = {process.pid for process in marked()}
+    addresses = {c.laddr.ip for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN and c.pid in pids}
+    assert addresses
+    assert all(address.startswith(("127.", "::ffff:127.")) or address == "::1" for address in addresses), addresses
+    assert airflow._client.get("/api/v2/dags", headers={"Authorization": ""}).status_code == 401
+
+
+def test_a_form_with_an_unknown_key_is_refused_before_anything_is_started(airflow: Api) -> None:
+    airflow.trigger("bad-form", {"recordz": 5})
+    assert _until(lambda: _ended(airflow, "bad-form")) == "failed"
+    assert not (settings.runs() / "bad-form").exists()
+    assert "the form: recordz" in airflow.log("bad-form", "prepare")
+
+
+def test_a_run_that_is_marked_failed_is_aborted_and_the_testbed_restored(airflow: Api, testbed: Testbed) -> None:
+    conf = {"strategy": "checkpoint", "fault": "network_latency", "workload": "synthetic", "records": 200_000, "seed": 3}
+    airflow.trigger("abort-me", conf)
+    folder = RunFolder(settings.runs() / "abort-me")
+    _until(lambda: folder.path.is_dir() and folder.journal.last("injection_injected"))
+    airflow.mark_failed("abort-me")
+    _until(lambda: airflow.tasks("abort-me")["restore"] in ("success", "failed"))
+    assert _until(lambda: _ended(airflow, "abort-me")) == "failed"
+    assert folder.read_json(folder.verdict)["outcome"] == "ABORTED"
+    _until(lambda: not marked(STREAMPROOF_RUN="abort-me"))
+    assert testbed.proxies.toxics(KAFKA_PROXY) == {}
+    assert lock.holder() is None
