@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from chaos.faults import FAULTS
-from chaos.faults.fault import FaultError, Parameters, RunEnded, Scene
+from chaos.faults.fault import FaultError, RunEnded, Scene
 from chaos.schedule import LOOKAHEAD_BATCHES, Injection, Schedule
 from chaos.workload import Gate
 from testbed.process import TestbedError
@@ -38,15 +36,13 @@ def conduct(scene: Scene, schedule: Schedule) -> None:
     gate.open_to(int(schedule.steady_share * scene.records) + ahead)
     committed(schedule.steady_share)
     phase("impact")
+    limit = int(schedule.impact_share * scene.records)
+    # Before a fault strikes the workload stays a little ahead of the job: there is always work, and always something left to send.
+    gate.open_to(limit, ahead)
     for injection in schedule.injections:
-        gate.open_to(int(injection.at * scene.records) + ahead)
         committed(injection.at)
-        last = injection is schedule.injections[-1]
-        needed = FAULTS[injection.fault].batches(_parameters(injection)) * scene.job.batch_records
-        # The gate opens once the fault has struck: what it is to meet must not have been sent before.
-        limit = int(schedule.impact_share * scene.records) if last else scene.progress.committed() + needed + ahead
-        strike(replace(scene, rng=random.Random(f"{injection.injection}:{schedule.seed}")), injection, partial(gate.open_to, limit))
-    gate.open_to(int(schedule.impact_share * scene.records))
+        strike(replace(scene, rng=random.Random(f"{injection.injection}:{schedule.seed}")), injection)
+    gate.open_to(limit)
     # The last impact batch must not be counted as recovery: wait until what the impact phase sent is (nearly) committed.
     committed(schedule.impact_share - 2 * scene.job.batch_records / scene.records)
     phase("recovery")
@@ -61,14 +57,10 @@ def _written(scene: Scene) -> int:
     return int((scene.folder.journal.last("load_finished") or {}).get("acked", scene.records))
 
 
-def _parameters(injection: Injection) -> Parameters:
-    return FAULTS[injection.fault].parameters_model.model_validate(injection.parameters)
-
-
-def strike(scene: Scene, injection: Injection, struck: Callable[[], None]) -> None:
-    """One fault from aim to heal. ``struck`` is called once it was injected."""
+def strike(scene: Scene, injection: Injection) -> None:
+    """One fault from aim to heal."""
     fault, journal, name = FAULTS[injection.fault], scene.folder.journal, injection.injection
-    parameters = _parameters(injection)
+    parameters = fault.parameters_model.model_validate(injection.parameters)
     target: dict[str, Any] | None = None
     try:
         target = fault.aim(scene, parameters)
@@ -76,7 +68,6 @@ def strike(scene: Scene, injection: Injection, struck: Callable[[], None]) -> No
         log.info("%s: %s", name, fault.summary)
         fault.inject(scene, parameters, target)
         journal.append("injection_injected", injection=name, target=target)
-        struck()
         claims = fault.evidence(scene, parameters, target)
         journal.append("injection_evidence", injection=name, claims=[claim.to_dict() for claim in claims])
         for claim in claims:

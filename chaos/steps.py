@@ -167,9 +167,10 @@ def generate_load(folder: RunFolder) -> None:
     events = workload.events(found.workload, found.seed)
     sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic)
     gate, sent, begun = workload.Gate(folder), 0, time.monotonic()
+    size = min(workload.MAX_CHUNK, max(1, here.job.batch_records // 2))
     folder.journal.append("load_started", records=found.workload.records)
     try:
-        while chunk := list(itertools.islice(events, workload.CHUNK)):
+        while chunk := list(itertools.islice(events, size)):
             due = sent + len(chunk)
             here.wait_for(
                 "the gate of the workload to open",

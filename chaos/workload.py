@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from chaos.experiment import BadInput, Source, Workload
+from chaos.progress import Progress
 from delivery import history, identity
 from delivery.folder import RunFolder, read_json_lines, write_atomically
 from delivery.outcome import Outcome
@@ -33,7 +34,7 @@ from delivery.outcome import Outcome
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
-CHUNK = 500
+MAX_CHUNK = 500
 FILE_RECORDS = 50_000
 FLUSH_S = 30.0
 DELIVERY_TIMEOUT_MS = 30_000
@@ -86,15 +87,19 @@ class Gate:
 
     def __init__(self, folder: RunFolder) -> None:
         self._path = folder.path / "gate.json"
+        self._progress = Progress(folder)
 
-    def open_to(self, records: int) -> None:
-        write_atomically(self._path, json.dumps({"records": records}))
+    def open_to(self, records: int, ahead: int | None = None) -> None:
+        """Let ``records`` be sent; with ``ahead`` never more than that many before the job has committed the rest."""
+        write_atomically(self._path, json.dumps({"records": records, "ahead": ahead}))
 
     def records(self) -> int:
         try:
-            return int(json.loads(self._path.read_text())["records"])
+            gate = json.loads(self._path.read_text())
         except FileNotFoundError:
             return 0
+        limit = int(gate["records"])
+        return limit if gate["ahead"] is None else min(limit, self._progress.committed() + int(gate["ahead"]))
 
 
 class Sender:
