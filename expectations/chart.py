@@ -111,15 +111,12 @@ def _marks(events: Sequence[dict[str, Any]], began: datetime) -> Iterable[Mark]:
 
 
 def _batches(progress: Sequence[dict[str, Any]], began: datetime) -> Iterable[Batch]:
-    first: dict[str, int] = {}
-    until: dict[str, int] = {}
+    until: dict[str, int] = {}  # the run's topics are its own: they begin at offset 0
     for line in sorted(progress, key=lambda line: str(line["committed_at"])):
-        for partition, offset in (line.get("from") or {}).items():
-            first.setdefault(partition, offset)
         for partition, offset in (line.get("until") or {}).items():
             until[partition] = max(until.get(partition, 0), offset)
         seconds = max((_moment(line["committed_at"]) - _moment(line["started_at"])).total_seconds(), 0.001)
-        committed = sum(offset - min(first.get(partition, 0), offset) for partition, offset in until.items())
+        committed = sum(until.values())
         at_s = (_moment(line["committed_at"]) - began).total_seconds()
         yield Batch(at_s, committed, line["rows"] / seconds, line["batch"], line["start"], line["rows"])
 

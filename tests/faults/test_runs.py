@@ -119,7 +119,7 @@ def test_offset_commit_duplicates_a_batch_when_the_driver_dies_before_the_offset
     assert "of start 2" in blame[0]
 
 
-@pytest.mark.parametrize("step", ["after_decision", "between_commits"])
+@pytest.mark.parametrize("step", [pytest.param("after_decision", marks=pytest.mark.slow), "between_commits"])
 def test_a_logged_decision_survives_the_driver(testbed: Testbed, step: str) -> None:
     folder = _run("two_phase_commit", FaultSpec(fault="kill_driver_at_step", parameters={"step": step}))
     _assert_passed(folder)
@@ -127,6 +127,7 @@ def test_a_logged_decision_survives_the_driver(testbed: Testbed, step: str) -> N
     assert recovered["finished_batches"] == [fired["batch"]]
 
 
+@pytest.mark.slow
 def test_an_undecided_batch_leaves_no_trace_of_its_first_attempt(testbed: Testbed) -> None:
     folder = _run("two_phase_commit", FaultSpec(fault="kill_driver_at_step", parameters={"step": "before_decision"}))
     _assert_passed(folder)
