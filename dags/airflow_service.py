@@ -105,6 +105,8 @@ def environment() -> dict[str, str]:
     }
     return {
         "AIRFLOW_HOME": str(here),
+        # Airflow renames its processes, which overwrites the environment that others see of them, and with it the testbed's mark.
+        "SPT_NOENV": "1",
         "PYTHONPATH": str(settings.ROOT),
         "STREAMPROOF_HOME": str(settings.home()),
         "STREAMPROOF_CACHE": str(settings.cache()),
@@ -188,9 +190,9 @@ class Api:
         return {task["task_id"]: task["state"] for task in found}
 
     def log(self, run_id: str, task: str) -> str:
-        """The text of a task's first try."""
+        """The text of a task's first try, with the errors that ended it."""
         found = self.request("GET", f"/api/v2/dags/{DAG}/dagRuns/{run_id}/taskInstances/{task}/logs/1?full_content=true").json()["content"]
-        return "\n".join(str(line.get("event", line)) if isinstance(line, dict) else str(line) for line in found)
+        return "\n".join(text for line in found for text in _texts(line))
 
     def mark_failed(self, run_id: str) -> None:
         self.request("PATCH", f"/api/v2/dags/{DAG}/dagRuns/{run_id}", {"state": "failed"})
@@ -208,6 +210,14 @@ class Api:
         if answer.status_code not in accept:
             raise TestbedError(f"airflow answers {answer.status_code} to {verb} {path}: {answer.text[:500]}")
         return answer
+
+
+def _texts(line: Any) -> list[str]:
+    """A line of a task's log as text. Airflow keeps an exception apart from the event that tells of it."""
+    if not isinstance(line, dict):
+        return [str(line)]
+    errors = line.get("error_detail") or []
+    return [str(line.get("event", line)), *(f"{error['exc_type']}: {error['exc_value']}" for error in errors)]
 
 
 def main() -> int:
