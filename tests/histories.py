@@ -1,0 +1,213 @@
+"""Histories for tests: a clean one, made to be damaged in one place, and a run's folder that holds it."""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from delivery import history
+from delivery.anomaly import Anomaly
+from delivery.checker import Finding, Reconciliation, check
+from delivery.folder import RunFolder, write_atomically
+from delivery.guarantee import Guarantee
+from delivery.outcome import Outcome
+from delivery.verdict import Terms
+
+BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
+Id = tuple[int, int]
+
+
+def crc_of(producer: int, sequence: int) -> int:
+    return zlib.crc32(b"%d/%d" % (producer, sequence))
+
+
+@dataclass(frozen=True)
+class Record:
+    producer: int
+    sequence: int
+    partition: int
+    offset: int | None
+    outcome: Outcome = Outcome.ACKED
+
+    @property
+    def id(self) -> Id:
+        return self.producer, self.sequence
+
+    @property
+    def crc(self) -> int:
+        return crc_of(self.producer, self.sequence)
+
+
+@dataclass(frozen=True)
+class Copy:
+    producer: int | None
+    sequence: int | None
+    crc: int | None
+    partition: int
+    offset: int
+    batch: int | None = 0
+    attempt: int | None = 0
+    start: int | None = 1
+
+    @property
+    def id(self) -> tuple[int | None, int | None]:
+        return self.producer, self.sequence
+
+
+@dataclass
+class Histories:
+    """What was sent and what was delivered, as rows. ``settle``, ``drop`` and ``double`` damage it in place."""
+
+    sent: list[Record] = field(default_factory=list)
+    delivered: list[Copy] = field(default_factory=list)
+
+    def settle(self, ids: Iterable[Id], outcome: Outcome) -> None:
+        """Give these sends another outcome."""
+        wanted = set(ids)
+        self.sent = [
+            replace(row, outcome=outcome, offset=row.offset if outcome is Outcome.ACKED else None) if row.id in wanted else row
+            for row in self.sent
+        ]
+
+    def drop(self, ids: Iterable[Id]) -> None:
+        """Take every copy of these away."""
+        wanted = set(ids)
+        self.delivered = [copy for copy in self.delivered if copy.id not in wanted]
+
+    def double(self, ids: Iterable[Id], times: int = 1) -> None:
+        """Deliver these again, ``times`` times."""
+        wanted = set(ids)
+        end = max((copy.offset for copy in self.delivered), default=0)
+        again = [copy for copy in self.delivered if copy.id in wanted] * times
+        self.delivered += [replace(copy, offset=end + number) for number, copy in enumerate(again, 1)]
+
+    def change(self, wanted: Id, **fields: Any) -> None:
+        """Change fields of every copy of one record."""
+        self.delivered = [replace(copy, **fields) if copy.id == wanted else copy for copy in self.delivered]
+
+    def shuffle(self, seed: int) -> None:
+        rng = random.Random(seed)
+        rng.shuffle(self.sent)
+        rng.shuffle(self.delivered)
+
+    def columns(self) -> tuple[history.Sent, history.Delivered]:
+        sent, delivered = self.sent, self.delivered
+        return (
+            history.Sent(
+                _ints(row.producer for row in sent),
+                _ints(row.sequence for row in sent),
+                _ints(row.partition for row in sent),
+                _ints(row.offset for row in sent),
+                _ints(row.crc for row in sent),
+                np.array([row.outcome is Outcome.ACKED for row in sent], bool),
+                np.array([row.outcome is Outcome.REJECTED for row in sent], bool),
+            ),
+            history.Delivered(
+                **{name: _ints(getattr(copy, name) for copy in delivered) for name in ("producer", "sequence", "crc")},
+                **{name: _ints(getattr(copy, name) for copy in delivered) for name in ("partition", "offset", "batch", "attempt", "start")},
+                identified=np.array([copy.sequence is not None for copy in delivered], bool),
+            ),
+        )
+
+    def check(self) -> Reconciliation:
+        return check(*self.columns())
+
+    def found(self) -> dict[Anomaly, list[tuple[int | None, int | None]]]:
+        """The anomalous records by anomaly, sorted; an anomaly of which there is none is left out."""
+        return named(self.check().findings)
+
+    def write(self, folder: RunFolder) -> None:
+        """As ``sent/00000.parquet`` and ``delivered/00000.parquet``; the n-th copy was delivered n ms after the begin."""
+        rows = [
+            history.SentRow(row.producer, row.sequence, row.partition, row.offset, f"k{row.sequence}", row.crc, BEGUN, row.outcome)
+            for row in self.sent
+        ]
+        history.write_sent(folder.sent / "00000.parquet", rows)
+        columns: dict[str, list[Any]] = {
+            name: [getattr(copy, name) for copy in self.delivered] for name in history.DELIVERED.names if name != "delivered_at"
+        }
+        columns["delivered_at"] = [BEGUN + timedelta(milliseconds=number) for number in range(len(self.delivered))]
+        history.write_delivered(folder.delivered / "00000.parquet", columns)
+
+
+def named(findings: Iterable[Finding]) -> dict[Anomaly, list[tuple[int | None, int | None]]]:
+    found: dict[Anomaly, list[tuple[int | None, int | None]]] = {}
+    for finding in findings:
+        found.setdefault(finding.anomaly, []).append((finding.producer, finding.sequence))
+    return {anomaly: sorted(ids, key=str) for anomaly, ids in found.items()}
+
+
+def clean(*counts: int, partitions: int = 3) -> Histories:
+    """``counts[p]`` records of each producer p, all acknowledged, each delivered once."""
+    ids = [(producer, sequence) for producer, count in enumerate(counts) for sequence in range(count)]
+    sent = [Record(producer, sequence, number % partitions, number // partitions) for number, (producer, sequence) in enumerate(ids)]
+    delivered = [Copy(row.producer, row.sequence, row.crc, row.partition, row.offset or 0) for row in sent]
+    return Histories(sent, delivered)
+
+
+def _ints(values: Iterable[int | None]) -> np.ndarray:
+    return np.array([-1 if value is None else value for value in values], np.int64)
+
+
+# --- a whole run's folder -----------------------------------------------------------------------------------------------------------
+
+TERMS = Terms("run", "experiment", "kafka_to_kafka", "two_phase_commit", Guarantee.EXACTLY_ONCE, (), ("kill_executor-1",), 7)
+HOLDS = [{"claim": "the process is gone", "holds": True, "detail": "pid 1"}]
+INJECTION = "kill_executor-1"
+
+
+def at(seconds: float) -> str:
+    return (BEGUN + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+
+
+@dataclass
+class Story:
+    """A run that went well, told second by second; a test changes one thing of it and writes it down."""
+
+    histories: Histories = field(default_factory=lambda: clean(60))
+    events: list[dict[str, Any]] = field(default_factory=lambda: [dict(event) for event in _EVENTS])
+    progress: list[dict[str, Any]] = field(default_factory=lambda: [dict(line) for line in _PROGRESS])
+    drain: dict[str, Any] = field(default_factory=lambda: {"complete": True, "reason": None, "records": 60})
+
+    def without(self, *events: str) -> Story:
+        self.events = [event for event in self.events if event["event"] not in events]
+        return self
+
+    def write(self, path: Path) -> RunFolder:
+        folder = RunFolder.create(path)
+        self.histories.write(folder)
+        folder.journal.path.write_text("".join(json.dumps(event) + "\n" for event in self.events))
+        folder.progress.write_text("".join(json.dumps(line) + "\n" for line in self.progress))
+        write_atomically(folder.drain, json.dumps(self.drain))
+        return folder
+
+
+_EVENTS: tuple[dict[str, Any], ...] = (
+    {"at": at(0), "event": "driver_started", "start": 1, "pid": 1},
+    {"at": at(1), "event": "phase", "phase": "steady"},
+    {"at": at(4), "event": "phase", "phase": "impact"},
+    {"at": at(5), "event": "injection_started", "injection": INJECTION, "fault": "kill_executor", "target": {}, "parameters": {"count": 1}},
+    {"at": at(5.5), "event": "injection_injected", "injection": INJECTION, "target": {"killed": [1]}},
+    {"at": at(6), "event": "injection_evidence", "injection": INJECTION, "claims": HOLDS},
+    {"at": at(7), "event": "injection_healed", "injection": INJECTION, "claims": []},
+    {"at": at(9), "event": "phase", "phase": "recovery"},
+    {"at": at(12), "event": "phase", "phase": "done"},
+    {"at": at(13), "event": "step_finished", "step": "drain", "seconds": 1.0},
+)
+
+
+def _batch(number: int, seconds: float) -> dict[str, Any]:
+    ends = {str(partition): (number + 1) * 5 for partition in range(3)}
+    begins = {str(partition): number * 5 for partition in range(3)}
+    return {"batch": number, "start": 1, "rows": 15, "committed_at": at(seconds), "from": begins, "until": ends}
+
+
+_PROGRESS = tuple(_batch(number, seconds) for number, seconds in enumerate((2.0, 4.5, 8.0, 10.0)))

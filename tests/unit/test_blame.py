@@ -1,0 +1,162 @@
+"""Blame says where an anomalous record came from, which batches held it and what was broken then; it never guesses."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delivery.blame import NEARBY, Timeline
+from delivery.outcome import Outcome
+from delivery.verdict import judge
+from tests.histories import BEGUN, TERMS, Copy, Story, at
+
+
+def blames(story: Story, path: Path) -> list[str]:
+    rows = judge(story.write(path / "run"), TERMS).table.to_pylist()
+    return [row["blame"] for row in rows if row["row"] == "record"]
+
+
+def test_a_lost_record_is_told_with_its_source_and_the_batch_that_read_it(tmp_path: Path) -> None:
+    story = Story()
+    story.histories.drop([(0, 22)])
+    assert blames(story, tmp_path) == [
+        "record 0/22 (source partition 1, offset 7) was acknowledged but never delivered; it was read by batch 1 of start 1"
+    ]
+
+
+def test_a_lost_record_that_no_batch_read_is_told_so(tmp_path: Path) -> None:
+    story = Story()
+    story.histories.drop([(0, 59)])
+    story.progress = story.progress[:3]
+    assert blames(story, tmp_path)[0].endswith("never delivered; no committed batch covers its offset")
+
+
+def test_a_duplicate_names_the_batch_and_attempt_of_each_copy(tmp_path: Path) -> None:
+    story = Story()
+    original = next(copy for copy in story.histories.delivered if copy.id == (0, 3))
+    story.histories.delivered.append(Copy(0, 3, original.crc, 0, 99, batch=0, attempt=2, start=2))
+    (blame,) = blames(story, tmp_path)
+    assert blame == (
+        "record 0/3 (source partition 0, offset 1) was delivered 2 times: "
+        "by batch 0 attempt 0 of start 1 (output 0/1), then by batch 0 attempt 2 of start 2 (output 0/99)"
+    )
+
+
+def test_a_copy_whose_strategy_says_nothing_is_named_by_its_place(tmp_path: Path) -> None:
+    story = Story()
+    story.histories.change((0, 3), batch=None, attempt=None, start=None)
+    story.histories.double([(0, 3)])
+    assert "delivered 2 times: output 0/1, then output 0/20" in blames(story, tmp_path)[0]
+
+
+def test_many_copies_are_cut_short(tmp_path: Path) -> None:
+    story = Story()
+    story.histories.double([(0, 3)], times=9)
+    blame = blames(story, tmp_path)[0]
+    assert "was delivered 10 times" in blame
+    assert blame.endswith("and 6 more")
+
+
+def test_a_phantom_says_whether_it_was_refused_or_never_sent(tmp_path: Path) -> None:
+    story = Story()
+    story.histories.settle([(0, 3)], Outcome.REJECTED)
+    story.histories.delivered.append(Copy(9, 9, 1, 0, 99))
+    refused, unknown = blames(story, tmp_path)
+    assert "record 0/3 (source partition 0) was delivered although its send was refused" in refused
+    assert unknown == "record 9/9 was delivered although nobody sent it: by batch 0 attempt 0 of start 1 (output 0/99)"
+
+
+def test_a_damaged_record_says_where_it_lies(tmp_path: Path) -> None:
+    story = Story()
+    story.histories.change((0, 3), crc=1)
+    story.histories.delivered.append(Copy(None, None, None, 2, 99, None, None, None))
+    damaged, unreadable = blames(story, tmp_path)
+    assert damaged.startswith("record 0/3 (source partition 0, offset 1) was delivered damaged: by batch 0")
+    assert unreadable == "a record without a readable identity was delivered damaged: output 2/99"
+
+
+# --- the timeline -------------------------------------------------------------------------------------------------------------------
+
+
+def _line(batch: int, begin: dict[str, int], until: dict[str, int], start: int = 1) -> dict[str, Any]:
+    return {"batch": batch, "start": start, "from": begin, "until": until}
+
+
+def test_a_batch_holds_its_begin_and_not_its_end() -> None:
+    timeline = Timeline([_line(0, {"0": 0}, {"0": 5}), _line(1, {"0": 5}, {"0": 9})], [])
+    assert [timeline.batches(0, offset) for offset in (0, 4, 5, 8, 9)] == [
+        ["batch 0 of start 1"],
+        ["batch 0 of start 1"],
+        ["batch 1 of start 1"],
+        ["batch 1 of start 1"],
+        [],
+    ]
+
+
+def test_a_replayed_batch_is_named_twice() -> None:
+    timeline = Timeline([_line(0, {"0": 0}, {"0": 5}), _line(0, {"0": 0}, {"0": 5}, start=2)], [])
+    assert timeline.batches(0, 3) == ["batch 0 of start 1", "batch 0 of start 2"]
+
+
+def test_a_first_batch_that_does_not_say_where_it_began_starts_at_the_earliest_or_where_the_last_start_ended() -> None:
+    timeline = Timeline([_line(0, {}, {"0": 5}), _line(0, {}, {"0": 9}, start=2)], [])
+    assert timeline.batches(0, 3) == ["batch 0 of start 1"]
+    assert timeline.batches(0, 7) == ["batch 0 of start 2"]
+
+
+def test_a_partition_that_a_batch_does_not_know_is_in_none() -> None:
+    assert Timeline([_line(0, {"0": 0}, {"0": 5})], []).batches(1, 0) == []
+
+
+def _event(event: str, seconds: float, **fields: Any) -> dict[str, Any]:
+    return {"at": at(seconds), "event": event, **fields}
+
+
+FIRED = _event("failpoint_fired", 1, failpoint="after_output", batch=4)
+EXITED = _event("driver_exited", 2, start=1, reason="killed by SIGKILL")
+
+
+def _after(seconds: float) -> datetime:
+    return BEGUN + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (FIRED, "the driver was killed at after_output of batch 4"),
+        (EXITED, "driver start 1 ended (killed by SIGKILL)"),
+        (_event("target_found", 1, executor="1", running_tasks=2), "executor 1 was killed while it held 2 running tasks"),
+        (_event("injection_injected", 1, injection="add_partitions-1"), "add_partitions-1 was injected"),
+    ],
+)
+def test_what_was_broken_shortly_before_is_told(event: dict[str, Any], said: str) -> None:
+    assert Timeline([], [event]).strike_before(_after(5)) == said
+
+
+def test_a_failpoint_says_more_than_the_exit_it_causes() -> None:
+    assert Timeline([], [FIRED, EXITED]).strike_before(_after(5)) == "the driver was killed at after_output of batch 4"
+
+
+def test_what_was_broken_later_or_long_before_is_not_blamed() -> None:
+    timeline = Timeline([], [FIRED])
+    assert timeline.strike_before(_after(0.5)) is None
+    assert timeline.strike_before(_after(2) + NEARBY) is None
+    assert timeline.strike_before(None) is None
+
+
+def test_what_broke_nothing_is_not_blamed() -> None:
+    assert Timeline([], [_event("phase", 1, phase="impact"), _event("step_started", 1, step="drain")]).strike_before(_after(2)) is None
+
+
+@pytest.mark.xfail(strict=True, reason="the oldest of several strikes of one kind is blamed, not the last")
+def test_the_last_of_several_strikes_is_blamed() -> None:
+    later = _event("failpoint_fired", 20, failpoint="after_output", batch=9)
+    assert Timeline([], [FIRED, later]).strike_before(_after(21)) == "the driver was killed at after_output of batch 9"
+
+
+def test_a_stamp_of_another_zone_is_the_same_moment() -> None:
+    stamp = datetime(2026, 1, 1, 0, 0, 5, tzinfo=UTC).astimezone()
+    assert Timeline([], [FIRED]).strike_before(stamp) is not None

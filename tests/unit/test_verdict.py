@@ -1,0 +1,291 @@
+"""The verdict's rules, in their order: each test tells the story of a good run and changes one thing of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delivery.anomaly import Anomaly
+from delivery.folder import EvidenceError, RunFolder
+from delivery.guarantee import Guarantee
+from delivery.outcome import Outcome
+from delivery.verdict import RECONCILIATION, RunOutcome, Terms, judge, without_evidence, write_reconciliation
+from tests.histories import INJECTION, TERMS, Story, at
+
+AT_LEAST_ONCE = replace(TERMS, strategy="checkpoint", guarantee=Guarantee.AT_LEAST_ONCE)
+CONTROL = replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,))
+NOT_HELD = {"claim": "the master dropped it", "holds": False, "detail": "RUNNING"}
+
+
+@pytest.fixture
+def verdict(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    def judged(story: Story, terms: Terms = TERMS) -> dict[str, Any]:
+        return judge(story.write(tmp_path / "run"), terms).verdict
+
+    return judged
+
+
+Judged = Callable[..., dict[str, Any]]
+
+
+def _event(story: Story, name: str) -> dict[str, Any]:
+    return next(event for event in story.events if event["event"] == name)
+
+
+# --- PASSED -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_lost_nothing_under_a_fault_with_evidence_passes(verdict: Judged) -> None:
+    found = verdict(Story())
+    assert (found["outcome"], found["as_expected"]) == ("PASSED", True)
+    assert found["reason"] == "two_phase_commit kept exactly-once for 60 acknowledged records"
+    assert found["anomalies"] == {"LOST": 0, "DUPLICATED": 0, "PHANTOM": 0, "CORRUPTED": 0}
+    assert found["forbidden"] == ["CORRUPTED", "DUPLICATED", "LOST", "PHANTOM"]
+
+
+def test_an_anomaly_that_the_guarantee_allows_passes_and_is_told(verdict: Judged) -> None:
+    story = Story()
+    story.histories.double([(0, 1), (0, 2)])
+    found = verdict(story, AT_LEAST_ONCE)
+    assert found["outcome"] == "PASSED"
+    assert "2 DUPLICATED, which it allows" in found["reason"]
+
+
+def test_a_run_without_a_planned_fault_needs_no_evidence_of_one(verdict: Judged) -> None:
+    story = Story().without("injection_started", "injection_injected", "injection_evidence", "injection_healed")
+    assert verdict(story, replace(TERMS, planned=()))["outcome"] == "PASSED"
+
+
+def test_a_negative_control_that_bit_passes_and_says_so(verdict: Judged) -> None:
+    story = Story()
+    story.histories.double([(0, 1)])
+    found = verdict(story, CONTROL)
+    assert found["outcome"] == "PASSED"
+    assert "the negative control bit: 1 DUPLICATED, as expected" in found["reason"]
+
+
+# --- FAILED -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("anomaly", "damage"),
+    [
+        ("LOST", lambda histories: histories.drop([(0, 5)])),
+        ("DUPLICATED", lambda histories: histories.double([(0, 5)])),
+        ("PHANTOM", lambda histories: histories.settle([(0, 5)], Outcome.REJECTED)),
+        ("CORRUPTED", lambda histories: histories.change((0, 5), crc=1)),
+    ],
+)
+def test_one_forbidden_anomaly_fails_the_run(verdict: Judged, anomaly: str, damage: Callable[[Any], None]) -> None:
+    story = Story()
+    damage(story.histories)
+    found = verdict(story)
+    assert (found["outcome"], found["as_expected"]) == ("FAILED", False)
+    assert found["reason"] == f"two_phase_commit broke exactly-once: 1 {anomaly}"
+    assert found["anomalies"][anomaly] == 1
+
+
+def test_a_forbidden_anomaly_fails_a_run_however_much_else_was_not_shown(verdict: Judged) -> None:
+    story = Story(events=[], progress=[], drain={"complete": False, "reason": "cut"})
+    story.histories.double([(0, 5)])
+    assert verdict(story)["outcome"] == "FAILED"
+
+
+def test_a_negative_control_that_loses_too_fails(verdict: Judged) -> None:
+    story = Story()
+    story.histories.double([(0, 1)])
+    story.histories.drop([(0, 2)])
+    assert verdict(story, CONTROL)["reason"] == "checkpoint broke at-least-once: 1 LOST"
+
+
+# --- INCONCLUSIVE -------------------------------------------------------------------------------------------------------------------
+
+
+def _inconclusive(found: dict[str, Any], reason: str) -> None:
+    assert (found["outcome"], found["as_expected"]) == ("INCONCLUSIVE", False)
+    assert found["reason"] == reason
+
+
+def test_lost_records_do_not_count_while_the_drain_is_not_complete(verdict: Judged) -> None:
+    story = Story(drain={"complete": False, "reason": "an open transaction holds back partitions [1]"})
+    story.histories.drop([(0, 5)])
+    expected = "the drain did not reach the end of the output: an open transaction holds back partitions [1]"
+    _inconclusive(verdict(story), expected)
+
+
+def test_an_injection_without_evidence_is_not_enough(verdict: Judged) -> None:
+    _inconclusive(verdict(Story().without("injection_evidence")), f"{INJECTION} did not bite (no evidence was recorded)")
+
+
+def test_an_injection_with_an_empty_list_of_evidence_is_not_enough(verdict: Judged) -> None:
+    story = Story()
+    _event(story, "injection_evidence")["claims"] = []
+    _inconclusive(verdict(story), f"{INJECTION} did not bite (no evidence was recorded)")
+
+
+def test_one_claim_that_does_not_hold_is_named(verdict: Judged) -> None:
+    story = Story()
+    evidence = _event(story, "injection_evidence")
+    evidence["claims"] = [*evidence["claims"], NOT_HELD]
+    _inconclusive(verdict(story), f"{INJECTION} did not bite (not shown: the master dropped it)")
+
+
+def test_an_injection_that_failed_says_why(verdict: Judged) -> None:
+    story = Story().without("injection_injected", "injection_evidence")
+    story.events.append({"at": at(6), "event": "injection_failed", "injection": INJECTION, "error": "no executor held a task"})
+    _inconclusive(verdict(story), f"{INJECTION} did not bite (no executor held a task)")
+
+
+def test_a_planned_injection_that_was_never_tried_is_missed(verdict: Judged) -> None:
+    found = verdict(Story(), replace(TERMS, planned=(INJECTION, "network_latency-1")))
+    _inconclusive(found, "network_latency-1 did not bite (no evidence was recorded); network_latency-1 was not healed")
+
+
+def test_an_injection_that_was_not_healed_is_named(verdict: Judged) -> None:
+    _inconclusive(verdict(Story().without("injection_healed")), f"{INJECTION} was not healed")
+
+
+def test_a_heal_that_does_not_read_back_is_no_heal(verdict: Judged) -> None:
+    story = Story()
+    _event(story, "injection_healed")["claims"] = [{"claim": "no toxic is left", "holds": False, "detail": "latency"}]
+    _inconclusive(verdict(story), f"{INJECTION} was not healed")
+
+
+@pytest.mark.parametrize(("phase", "number"), [("steady", 0), ("recovery", 3)])
+def test_a_phase_without_a_micro_batch_is_named(verdict: Judged, phase: str, number: int) -> None:
+    story = Story()
+    del story.progress[number]
+    _inconclusive(verdict(story), f"no micro-batch was committed in the {phase} phase")
+
+
+def test_a_phase_that_never_began_is_named(verdict: Judged) -> None:
+    story = Story()
+    story.events = [event for event in story.events if event.get("phase") not in ("recovery", "done")]
+    _inconclusive(verdict(story), "no micro-batch was committed in the recovery phase")
+
+
+def test_nothing_acknowledged_proves_nothing(verdict: Judged) -> None:
+    story = Story()
+    story.histories.settle([row.id for row in story.histories.sent], Outcome.INDETERMINATE)
+    _inconclusive(verdict(story), "nothing was acknowledged, so nothing could be lost")
+
+
+def test_a_negative_control_that_did_not_bite_is_inconclusive(verdict: Judged) -> None:
+    _inconclusive(verdict(Story(), CONTROL), "the negative control did not bite: no DUPLICATED record was found")
+
+
+def test_every_doubt_is_told(verdict: Judged) -> None:
+    reason = verdict(Story(drain={"complete": False, "reason": "cut"}).without("injection_evidence", "injection_healed"))["reason"]
+    assert reason.split("; ") == [
+        "the drain did not reach the end of the output: cut",
+        f"{INJECTION} did not bite (no evidence was recorded)",
+        f"{INJECTION} was not healed",
+    ]
+
+
+# --- what else it says --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_injection_is_told_as_the_journal_has_it(verdict: Judged) -> None:
+    (injection,) = verdict(Story())["injections"]
+    assert injection["fault"] == "kill_executor"
+    assert injection["target"] == {"killed": [1]}
+    assert injection["parameters"] == {"count": 1}
+    assert (injection["injected_at"], injection["healed_at"]) == (at(5.5), at(7))
+    assert (injection["bit"], injection["healed"]) == (True, True)
+
+
+def test_recovery_is_the_time_from_the_injection_to_the_next_committed_output(verdict: Judged) -> None:
+    found = verdict(Story())
+    assert found["recovery_s"] == found["injections"][0]["first_output_s"] == 2.5
+    assert found["longest_gap_s"] == 3.5
+
+
+def test_each_phase_counts_the_batches_that_were_committed_in_it(verdict: Judged) -> None:
+    phases = verdict(Story())["phases"]
+    assert {name: (phase["batches"], phase["records"], phase["seconds"]) for name, phase in phases.items()} == {
+        "steady": (1, 15, 3.0),
+        "impact": (2, 30, 5.0),
+        "recovery": (1, 15, 3.0),
+    }
+
+
+def test_a_batch_on_the_border_belongs_to_the_phase_that_begins(verdict: Judged) -> None:
+    story = Story()
+    story.progress[1]["committed_at"] = at(4)
+    assert [phase["batches"] for phase in verdict(story)["phases"].values()] == [1, 2, 1]
+
+
+# --- a function of the folder -------------------------------------------------------------------------------------------------------
+
+
+def _damaged_story() -> Story:
+    story = Story()
+    story.histories.drop([(0, 7)])
+    story.histories.double([(0, 8), (0, 9)])
+    story.histories.change((0, 10), producer=None, sequence=None, crc=None)
+    return story
+
+
+def test_the_same_folder_gives_the_same_verdict_twice_and_is_not_touched(tmp_path: Path) -> None:
+    folder = _damaged_story().write(tmp_path / "run")
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    one, two = judge(folder, TERMS), judge(folder, TERMS)
+    assert json.dumps(one.verdict) == json.dumps(two.verdict)
+    assert one.table.equals(two.table)
+    assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_copy_of_the_folder_elsewhere_gives_the_same_verdict(tmp_path: Path) -> None:
+    folder = _damaged_story().write(tmp_path / "run")
+    shutil.copytree(folder.path, tmp_path / "elsewhere")
+    one, two = judge(folder, TERMS), judge(RunFolder(tmp_path / "elsewhere"), TERMS)
+    assert one.verdict == two.verdict
+    assert one.table.equals(two.table)
+
+
+def test_the_verdict_can_be_written_as_json(tmp_path: Path) -> None:
+    found = judge(_damaged_story().write(tmp_path / "run"), TERMS).verdict
+    assert json.loads(json.dumps(found)) == json.loads(json.dumps(found, default=str))
+
+
+def test_the_table_has_a_row_per_anomalous_record_and_one_per_partition(tmp_path: Path) -> None:
+    folder = _damaged_story().write(tmp_path / "run")
+    judgement = judge(folder, TERMS)
+    rows = judgement.table.to_pylist()
+    records = [(row["anomaly"], row["sequence"], row["copies"]) for row in rows if row["row"] == "record"]
+    assert records == [("LOST", 7, 0), ("LOST", 10, 0), ("DUPLICATED", 8, 2), ("DUPLICATED", 9, 2), ("CORRUPTED", None, 1)]
+    assert all(row["blame"] for row in rows if row["row"] == "record")
+    assert sum(row["lost"] for row in rows if row["row"] == "partition") == 2
+    assert judgement.table.schema.equals(RECONCILIATION, check_metadata=True)
+
+
+def test_the_reconciliation_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    folder = _damaged_story().write(tmp_path / "run")
+    table = judge(folder, TERMS).table
+    for _ in range(2):
+        write_reconciliation(folder, table)
+    assert [path.name for path in folder.path.glob("*reconciliation*")] == ["reconciliation.parquet"]
+
+
+@pytest.mark.parametrize("missing", ["delivered/drain.json"])
+def test_evidence_that_is_missing_is_an_error_that_names_it(tmp_path: Path, missing: str) -> None:
+    folder = Story().write(tmp_path / "run")
+    (folder.path / missing).unlink()
+    with pytest.raises(EvidenceError, match=missing):
+        judge(folder, TERMS)
+
+
+@pytest.mark.parametrize("outcome", [RunOutcome.ABORTED, RunOutcome.ERROR])
+def test_a_run_without_evidence_claims_nothing(tmp_path: Path, outcome: RunOutcome) -> None:
+    found, whole = without_evidence(TERMS, outcome, "stopped"), judge(Story().write(tmp_path / "run"), TERMS).verdict
+    assert (found["outcome"], found["as_expected"], found["reason"]) == (outcome, False, "stopped")
+    assert set(found) == set(whole), "both kinds of verdict have the same fields"
+    assert not found["anomalies"]
+    assert found["delivered"] is None
