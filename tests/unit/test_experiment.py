@@ -1,0 +1,236 @@
+"""What a user gives is checked before anything is touched; one line names the field, what was expected and what came."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from chaos.experiment import MAX_SEED, BadInput, Experiment, FaultSpec, Form, Source, Workload, load
+from chaos.faults import FAULTS
+from chaos.schedule import plan
+from delivery.anomaly import Anomaly
+from delivery.guarantee import Guarantee
+from pipelines.strategies import STRATEGIES
+from testbed.settings import ROOT
+
+GOOD = "strategy: checkpoint\n"
+
+
+@pytest.fixture
+def refusal(tmp_path: Path):  # type: ignore[no-untyped-def]
+    """What ``load`` says of a text (or bytes) that it must refuse."""
+
+    def refused(content: str | bytes) -> str:
+        path = tmp_path / "bad.yaml"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(BadInput) as found:
+            load(path)
+        message = str(found.value)
+        assert message.startswith(str(path)), "an error names the file"
+        return message.removeprefix(str(path)).removeprefix(": ")
+
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("content", "field", "told"),
+    [
+        ("strategy: nope", "strategy", "there is no strategy 'nope'; there are: checkpoint, offset_commit, two_phase_commit"),
+        ("strategy:", "strategy", "there is no strategy None"),
+        ("strategy: [a]", "strategy", "there is no strategy ['a']"),
+        ("name: x", "strategy", "Field required"),
+        (GOOD + "faults: [{fault: nope}]", "faults.0.fault", "there is no fault 'nope'; there are: kill_executor"),
+        (GOOD + "faults: {fault: kill_executor}", "faults", "valid list"),
+        (GOOD + "faults: [{fault: kill_executor, at: 0}]", "faults.0.at", "greater than or equal to 0.05, came 0"),
+        (GOOD + "faults: [{fault: kill_executor, at: 1.5}]", "faults.0.at", "came 1.5"),
+        (GOOD + "faults: [{fault: kill_executor, at: .nan}]", "faults.0.at", "came nan"),
+        (GOOD + "faults: [{fault: kill_executor, at: .inf}]", "faults.0.at", "came inf"),
+        (GOOD + "faults: [{fault: kill_executor, when: 0.5}]", "faults.0.when", "not permitted, came 0.5"),
+        (GOOD + "workload: {records: -5}", "workload.records", "greater than or equal to 100, came -5"),
+        (GOOD + "workload: {records: .nan}", "workload.records", "finite number, came nan"),
+        (GOOD + "workload: {records: .inf}", "workload.records", "finite number, came inf"),
+        (GOOD + f"workload: {{records: {10**30}}}", "workload.records", "less than or equal to 50000000"),
+        (GOOD + "workload: {records: 1000.5}", "workload.records", "came 1000.5"),
+        (GOOD + "workload: {records: many}", "workload.records", "came 'many'"),
+        (GOOD + "workload: {records: 336777}", "workload", "336776 records, 336777 were asked for: use source 'synthetic'"),
+        (GOOD + "workload: {source: kafka}", "workload.source", "'flights' or 'synthetic', came 'kafka'"),
+        (GOOD + "workload: {partitions: 0}", "workload.partitions", "came 0"),
+        (GOOD + "workload: {rate_per_s: -1}", "workload.rate_per_s", "came -1"),
+        (GOOD + "workload: {recrds: 5}", "workload.recrds", "not permitted, came 5"),
+        (GOOD + "stratgy: x", "stratgy", "not permitted, came 'x'"),
+        (GOOD + "name: ../x", "name", "match pattern"),
+        (GOOD + "seed: -1", "seed", "came -1"),
+        (GOOD + f"seed: {MAX_SEED + 1}", "seed", f"came {MAX_SEED + 1}"),
+        (GOOD + "guarantee: always", "guarantee", "came 'always'"),
+        (GOOD + "expect: [BROKEN]", "expect.0", "came 'BROKEN'"),
+        (GOOD + "timeout_s: 1", "timeout_s", "came 1"),
+        (GOOD + "pipeline: nope", "pipeline", "there is no pipeline 'nope'"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_the_field(refusal, content: str, field: str, told: str) -> None:  # type: ignore[no-untyped-def]
+    message = refusal(content)
+    assert "\n" not in message
+    assert message.split(": ")[0] == field
+    assert told in message
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("[1, 2]", "expected a mapping with at least `strategy`, came list"),
+        ("", "expected a mapping with at least `strategy`, came NoneType"),
+        ("hello", "expected a mapping with at least `strategy`, came str"),
+        ("strategy: [", "is not YAML"),
+        (b"\x00\xff\xfe\x01", "cannot be read"),
+        (b"strategy: \x00", "is not YAML"),
+        ("!!python/object/apply:os.system ['true']", "is not YAML"),
+        (GOOD + "---\n" + GOOD, "is not YAML"),
+    ],
+)
+def test_a_file_that_is_no_experiment_is_refused(refusal, content: str | bytes, told: str) -> None:  # type: ignore[no-untyped-def]
+    assert told in refusal(content)
+
+
+@pytest.mark.xfail(strict=True, raises=(ValueError, RecursionError), reason="what PyYAML raises besides YAMLError comes through as it is")
+@pytest.mark.parametrize(
+    "content",
+    [GOOD + "name: 2026-13-45", GOOD + f"seed: 1{'0' * 5000}", GOOD + "seed: 0b_", "[" * 5000],
+    ids=["date", "digits", "base", "deep"],
+)
+def test_yaml_that_its_parser_chokes_on_is_refused(refusal, content: str) -> None:  # type: ignore[no-untyped-def]
+    refusal(content)
+
+
+@pytest.mark.xfail(strict=True, reason="the second of two equal keys wins without a word")
+def test_a_key_that_is_given_twice_is_refused(refusal) -> None:  # type: ignore[no-untyped-def]
+    assert "strategy" in refusal(GOOD + "strategy: two_phase_commit")
+
+
+@pytest.mark.parametrize(
+    ("fault", "field", "told"),
+    [
+        ("{fault: kill_executor, parameters: {count: 99}}", "count", "came 99"),
+        ("{fault: kill_executor, parameters: {cuont: 1}}", "cuont", "not permitted"),
+        ("{fault: network_latency, parameters: {latency_ms: .nan}}", "latency_ms", "finite"),
+        ("{fault: network_latency, parameters: {latency_ms: -1}}", "latency_ms", "came -1"),
+        ("{fault: add_partitions, parameters: {count: 1000000}}", "count", "came 1000000"),
+        ("{fault: kill_driver_at_step, parameters: {step: [1]}}", "step", "valid string"),
+    ],
+)
+def test_a_faults_parameters_are_checked_by_name(refusal, fault: str, field: str, told: str) -> None:  # type: ignore[no-untyped-def]
+    message = refusal(GOOD + f"faults: [{fault}]")
+    assert "\n" not in message
+    assert message.split(": ")[0] in (f"faults.0.{field}", f"faults.0.parameters.{field}")
+    assert told in message
+
+
+def test_a_step_that_the_strategy_has_not_is_refused_with_those_it_has(refusal) -> None:  # type: ignore[no-untyped-def]
+    message = refusal("strategy: offset_commit\nfaults: [{fault: kill_driver_at_step, parameters: {step: after_decision}}]")
+    assert "strategy 'offset_commit' has no step 'after_decision'; its steps: after_output, after_offset_commit" in message
+    assert "strategy 'checkpoint' has no step" in refusal(GOOD + "faults: [{fault: kill_driver_at_step}]")
+
+
+def test_an_expected_anomaly_that_the_guarantee_forbids_is_refused(refusal) -> None:  # type: ignore[no-untyped-def]
+    message = refusal("strategy: two_phase_commit\nexpect: [DUPLICATED]")
+    assert "expect: DUPLICATED is forbidden by exactly-once; set `guarantee`" in message
+    assert Experiment(strategy="two_phase_commit", guarantee=Guarantee.AT_LEAST_ONCE, expect=[Anomaly.DUPLICATED]).expect
+
+
+def test_each_of_several_problems_has_a_line(refusal) -> None:  # type: ignore[no-untyped-def]
+    message = refusal("strategy: nope\nseed: -1\nworkload: {records: 1}")
+    assert len(message.splitlines()) == 3
+
+
+def test_a_file_that_is_not_there_or_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such file"):
+        load(tmp_path / "none.yaml")
+    with pytest.raises(BadInput, match="cannot be read"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_experiment_of_the_repository_can_be_planned(path: Path) -> None:
+    found = load(path)
+    assert found.name == path.stem
+    assert len(plan(found).injections) == len(found.faults)
+
+
+# --- what is made of good input -----------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.sampled_from(sorted(STRATEGIES)),
+    st.lists(st.sampled_from(["kill_executor", "network_latency", "add_partitions"]), max_size=3),
+    st.integers(100, 336_776),
+    st.sampled_from(Source),
+    st.none() | st.integers(10, 10_000),
+)
+def test_an_experiment_is_read_back_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, strategy: str, faults: list[str], records: int, source: Source, batch: int | None
+) -> None:
+    made = Experiment(
+        strategy=strategy,
+        workload=Workload(source=source, records=records),
+        faults=[FaultSpec(fault=fault) for fault in faults],
+        batch_records=batch,
+    )
+    path = tmp_path_factory.getbasetemp() / "experiment.yaml"
+    path.write_text(made.to_yaml())
+    assert load(path) == made
+
+
+def test_a_seed_is_drawn_when_none_is_given_and_kept_when_one_is() -> None:
+    assert len({Experiment(strategy="checkpoint").seed for _ in range(5)}) > 1
+    assert Experiment(strategy="checkpoint", seed=5).with_seed(None).seed == 5
+    assert Experiment(strategy="checkpoint", seed=5).with_seed(6).seed == 6
+    with pytest.raises(ValidationError):
+        Experiment(strategy="checkpoint").with_seed(-1)
+
+
+def test_the_strategys_own_promise_holds_unless_another_is_given() -> None:
+    assert Experiment(strategy="checkpoint").promised is Guarantee.AT_LEAST_ONCE
+    assert Experiment(strategy="checkpoint", guarantee=Guarantee.EXACTLY_ONCE).promised is Guarantee.EXACTLY_ONCE
+
+
+CHOICES = [(strategy, fault) for strategy in STRATEGIES for fault in (*FAULTS, "none")]
+IMPOSSIBLE = [(name, "kill_driver_at_step") for name, strategy in STRATEGIES.items() if not strategy.failpoints]
+
+
+@pytest.mark.parametrize(("strategy", "fault"), IMPOSSIBLE)
+def test_choices_of_the_form_that_do_not_fit_each_other_are_refused(strategy: str, fault: str) -> None:
+    with pytest.raises(ValueError, match="has no step"):
+        Form(strategy=strategy, fault=fault).experiment()
+
+
+@pytest.mark.parametrize(("strategy", "fault"), [choice for choice in CHOICES if choice not in IMPOSSIBLE])
+def test_each_other_choice_of_the_form_is_an_experiment_that_can_be_planned(strategy: str, fault: str) -> None:
+    found = Form(strategy=strategy, fault=fault, seed=3).experiment()
+    assert plan(found).seed == 3
+    assert [spec.fault for spec in found.faults] == ([] if fault == "none" else [fault])
+    assert yaml.safe_load(found.to_yaml())["name"] == found.name
+
+
+def test_the_form_expects_what_its_fault_provokes() -> None:
+    assert Form(strategy="offset_commit", fault="kill_driver_at_step").experiment().expect == [Anomaly.DUPLICATED]
+    assert Form(strategy="two_phase_commit", fault="kill_driver_at_step").experiment().expect == []
+
+
+def test_the_forms_schema_offers_the_choices_there_are() -> None:
+    properties = Form.model_json_schema()["properties"]
+    assert properties["strategy"]["enum"] == list(STRATEGIES)
+    assert properties["fault"]["enum"] == [*FAULTS, "none"]
+    assert all("description" in field for field in properties.values())
+
+
+def test_importing_the_model_imports_neither_spark_nor_kafka() -> None:
+    heavy = ("pyspark", "confluent_kafka", "kafka", "pandas", "pyarrow", "numpy", "great_expectations", "airflow")
+    code = f"import sys, chaos.experiment; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"

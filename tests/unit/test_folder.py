@@ -1,0 +1,134 @@
+"""A run's folder keeps whole things: a file is replaced or not, a journal's line is there or not."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from delivery.folder import EvidenceError, Journal, RunFolder, read_json_lines, utc_now, write_atomically
+from testbed.settings import ROOT
+
+
+def test_a_stamp_is_utc_with_milliseconds() -> None:
+    stamp = utc_now()
+    assert datetime.fromisoformat(stamp).utcoffset() == timedelta(0)
+    assert len(stamp) == len("2026-01-01T00:00:00.000+00:00")
+
+
+def test_the_journal_gives_events_in_order_by_name(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    for number, event in enumerate(("phase", "aborted", "phase")):
+        journal.append(event, number=number)
+    assert [event["number"] for event in journal.events()] == [0, 1, 2]
+    assert [event["number"] for event in journal.events("phase")] == [0, 2]
+    last = journal.last("aborted", "phase")
+    assert last is not None
+    assert last["number"] == 2
+    assert journal.last("never") is None
+
+
+def test_a_journal_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    assert Journal(tmp_path / "journal.jsonl").events() == []
+
+
+def test_a_journal_takes_what_json_has_no_word_for(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.append("odd", path=tmp_path, text="two\nlines")
+    assert journal.events()[0]["path"] == str(tmp_path)
+    assert journal.events()[0]["text"] == "two\nlines"
+
+
+def test_processes_that_append_side_by_side_never_tear_a_line(tmp_path: Path) -> None:
+    path, processes, lines = tmp_path / "journal.jsonl", 4, 50
+    code = (
+        "import sys; from pathlib import Path; from delivery.folder import Journal; journal = Journal(Path(sys.argv[1]))\n"
+        f"for number in range({lines}): journal.append('line', number=number, who=sys.argv[2], filler='x' * 3000)"
+    )
+    started = [subprocess.Popen([sys.executable, "-c", code, str(path), str(who)], cwd=ROOT) for who in range(processes)]
+    assert [process.wait(60) for process in started] == [0] * processes
+    events = Journal(path).events()
+    for who in range(processes):
+        assert [event["number"] for event in events if event["who"] == str(who)] == list(range(lines))
+
+
+def test_a_last_line_without_its_end_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"event":"a"}\n{"event":"b"')
+    assert [line["event"] for line in read_json_lines(path)] == ["a"]
+
+
+def test_a_damaged_line_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"event":"a"}\n{"event"\n{"event":"c"}\n')
+    with pytest.raises(EvidenceError, match=r"lines\.jsonl: a line is not JSON"):
+        list(read_json_lines(path))
+
+
+@pytest.mark.xfail(strict=True, reason="an append after a torn line joins it, which damages the journal for good")
+def test_a_line_that_was_torn_by_a_kill_does_not_damage_the_next(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.path.write_text('{"at":"2026-01-01T00:00:00.000+00:00","event":"a"}\n{"at":"2026-')
+    journal.append("b")
+    assert [event["event"] for event in journal.events()] == ["a", "b"]
+
+
+def test_a_replaced_file_is_the_old_or_the_new_one_and_nothing_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file.json"
+    write_atomically(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "new\ud800")
+    assert path.read_text() == "old"
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert [found.name for found in path.parent.iterdir()] == ["file.json"]
+
+
+def test_readers_never_see_half_of_a_file_whose_writer_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    code = (
+        "import sys, itertools; from pathlib import Path; from delivery.folder import write_atomically\n"
+        "for number in itertools.count(): write_atomically(Path(sys.argv[1]), str(number % 10) * 100_000)"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", code, str(path)], cwd=ROOT)
+    try:
+        seen: set[str] = set()
+        while len(seen) < 5:
+            assert writer.poll() is None
+            if path.exists():
+                text = path.read_text()
+                assert text == text[0] * 100_000
+                seen.add(text[0])
+    finally:
+        writer.send_signal(signal.SIGKILL)
+        writer.wait(10)
+    assert len(set(path.read_text())) == 1
+
+
+def test_opening_a_folder_that_is_no_run_says_so(tmp_path: Path) -> None:
+    with pytest.raises(EvidenceError, match=r"is not a run's folder: it has no experiment\.yaml"):
+        RunFolder.open(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_creating_a_folder_twice_keeps_what_is_in_it(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    folder.journal.append("first")
+    assert RunFolder.create(tmp_path / "run").journal.events()[0]["event"] == "first"
+    assert folder.name == "run"
+
+
+def test_json_that_is_missing_or_damaged_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    with pytest.raises(EvidenceError, match=r"drain\.json is missing"):
+        folder.read_json(folder.drain)
+    folder.drain.write_text("{")
+    with pytest.raises(EvidenceError, match=r"drain\.json is not JSON"):
+        folder.read_json(folder.drain)
+    folder.drain.write_text(json.dumps({"complete": True}))
+    assert folder.read_json(folder.drain) == {"complete": True}
