@@ -137,7 +137,7 @@ def test_an_undecided_batch_leaves_no_trace_of_its_first_attempt(testbed: Testbe
 
 
 def test_two_phase_commit_survives_latency_and_new_partitions_in_one_run(testbed: Testbed) -> None:
-    folder = _run("two_phase_commit", FaultSpec(fault="network_latency", at=0.3), FaultSpec(fault="add_partitions", at=0.5))
+    folder = _run("two_phase_commit", FaultSpec(fault="network_latency", at=0.25), FaultSpec(fault="add_partitions", at=0.5))
     verdict = _assert_passed(folder)
     grown = verdict["injections"][1]["target"]
     partitions = {row["partition"] for row in pq.read_table(folder.reconciliation).to_pylist() if row["row"] == "partition"}
