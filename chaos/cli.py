@@ -6,6 +6,7 @@ Exit codes: 0 PASSED (or done), 1 FAILED, 2 bad input, 3 INCONCLUSIVE or ERROR, 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import sys
@@ -52,6 +53,7 @@ app = typer.Typer(
 testbed_app = typer.Typer(help="The embedded testbed: Kafka, Toxiproxy and Spark on this machine.", no_args_is_help=True)
 app.add_typer(testbed_app, name="testbed")
 out = Console(highlight=False)
+say = functools.partial(out.print, soft_wrap=True)  # a line stays a line, however narrow the terminal or the pipe
 
 FileArgument = Annotated[Path, typer.Argument(help="An experiment as YAML; the repository's are in experiments/.")]
 SeedOption = Annotated[int | None, typer.Option(help="Instead of the file's seed.", min=0, max=experiment.MAX_SEED)]
@@ -65,7 +67,7 @@ def run(file: FileArgument, seed: SeedOption = None) -> None:
     from chaos import runner
 
     found = _experiment(file, seed)
-    out.print(f"seed {found.seed}")
+    say(f"seed {found.seed}")
     with _progress(found):
         folder = runner.run(found)
     _say_verdict(folder, folder.read_json(folder.verdict))
@@ -87,11 +89,11 @@ def check(run: RunArgument, as_json: JsonOption = False) -> None:
         print(json.dumps({**judgement.verdict, "records": records[:1000]}, indent=1, default=str))
         raise typer.Exit(EXIT_CODES[judgement.verdict["outcome"]])
     if stored is not None and stored["outcome"] != judgement.verdict["outcome"]:
-        out.print(f"[yellow]the stored verdict says {stored['outcome']} ({stored['reason']}); the evidence says otherwise:[/yellow]")
+        say(f"[yellow]the stored verdict says {stored['outcome']} ({stored['reason']}); the evidence says otherwise:[/yellow]")
     for row in records[:SHOWN_RECORDS]:
-        out.print(f"{row['anomaly']}: {row['blame']}", soft_wrap=True)
+        say(f"{row['anomaly']}: {row['blame']}")
     if len(records) > SHOWN_RECORDS:
-        out.print(f"... and {len(records) - SHOWN_RECORDS} more; all with `--json` or in {folder.reconciliation.name}")
+        say(f"... and {len(records) - SHOWN_RECORDS} more; all with `--json` or in {folder.reconciliation.name}")
     _say_verdict(folder, judgement.verdict)
 
 
@@ -103,16 +105,14 @@ def plan(file: FileArgument, seed: SeedOption = None, as_json: JsonOption = Fals
     if as_json:
         print(schedule.to_json())
         return
-    out.print(
-        f"{found.name}: {found.strategy} ({found.promised}), {found.workload.records} {found.workload.source} records, seed {found.seed}"
-    )
-    out.print(f"  steady    until {schedule.steady_share:.0%} of the records are committed")
+    say(f"{found.name}: {found.strategy} ({found.promised}), {found.workload.records} {found.workload.source} records, seed {found.seed}")
+    say(f"  steady    until {schedule.steady_share:.0%} of the records are committed")
     for injection in schedule.injections:
         parameters = ", ".join(f"{key}={value}" for key, value in injection.parameters.items() if value is not None)
-        out.print(f"  impact    at {injection.at:.1%}: {injection.injection}" + (f" ({parameters})" if parameters else ""))
-    out.print(f"  recovery  from {schedule.impact_share:.0%} to the end")
+        say(f"  impact    at {injection.at:.1%}: {injection.injection}" + (f" ({parameters})" if parameters else ""))
+    say(f"  recovery  from {schedule.impact_share:.0%} to the end")
     if found.expect:
-        out.print(f"  a negative control: {', '.join(found.expect)} must be seen")
+        say(f"  a negative control: {', '.join(found.expect)} must be seen")
 
 
 @app.command()
@@ -123,10 +123,10 @@ def faults(as_json: JsonOption = False) -> None:
         print(json.dumps(listed, indent=1))
         return
     for fault in listed:
-        out.print(f"[bold]{fault['name']}[/bold]: {fault['summary']}")
-        out.print(f"  target: {fault['target']}")
+        say(f"[bold]{fault['name']}[/bold]: {fault['summary']}")
+        say(f"  target: {fault['target']}")
         for name, about in fault["parameters"].items():
-            out.print(f"  {name} = {about['default']}: {about['description']}", soft_wrap=True)
+            say(f"  {name} = {about['default']}: {about['description']}")
 
 
 def _describe_fault(name: str) -> dict[str, Any]:
@@ -144,9 +144,9 @@ def strategies(as_json: JsonOption = False) -> None:
         print(json.dumps([_describe_strategy(name) for name in STRATEGIES], indent=1))
         return
     for found in STRATEGIES.values():
-        out.print(f"[bold]{found.name}[/bold] ({found.guarantee}): {found.summary}")
+        say(f"[bold]{found.name}[/bold] ({found.guarantee}): {found.summary}")
         for point in found.failpoints:
-            out.print(f"  {point.name} ({point.at}): {point.window}", soft_wrap=True)
+            say(f"  {point.name} ({point.at}): {point.window}")
 
 
 def _describe_strategy(name: str) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def pipelines() -> None:
     import importlib
 
     for name in PIPELINES:
-        out.print(f"[bold]{name}[/bold]: {(importlib.import_module(f'pipelines.{name}').__doc__ or '').strip()}")
+        say(f"[bold]{name}[/bold]: {(importlib.import_module(f'pipelines.{name}').__doc__ or '').strip()}")
 
 
 @app.command()
@@ -173,7 +173,7 @@ def heal(force: Annotated[bool, typer.Option("--force", help="Also end a run tha
 
     testbed = healing.current_or_none()
     if testbed is None:
-        out.print("no testbed is up: nothing to heal")
+        say("no testbed is up: nothing to heal")
         return
     holder = lock.holder()
     if holder is not None and not lock.is_stale(holder) and not force:
@@ -182,7 +182,7 @@ def heal(force: Annotated[bool, typer.Option("--force", help="Also end a run tha
     for folder in left:
         steps.abort(folder, "healed after its runner was gone")
     names = sorted({folder.name for folder in left} | set(healing.heal_all(testbed)))
-    out.print(f"healed {', '.join(names) if names else 'the testbed'}: no toxic, no driver, no open transaction of a run is left")
+    say(f"healed {', '.join(names) if names else 'the testbed'}: no toxic, no driver, no open transaction of a run is left")
 
 
 @app.command()
@@ -209,15 +209,15 @@ def history(limit: Annotated[int, typer.Option(help="How many runs.", min=1)] = 
 @app.command()
 def down() -> None:
     """Stop everything that was started here: testbed, Airflow, runs."""
-    out.print(f"ended {embedded.down()} processes")
+    say(f"ended {embedded.down()} processes")
 
 
 @testbed_app.command("up")
 def start_testbed() -> None:
     """Start what is not running, and wait until all of it is ready."""
-    found = embedded.up(lambda line: out.print(line))
-    out.print(f"Kafka {found.direct_kafka}, through the proxy {found.pipeline_kafka}", soft_wrap=True)
-    out.print(f"{found.spark_master}; Toxiproxy 127.0.0.1:{found.toxiproxy_port}", soft_wrap=True)
+    found = embedded.up(lambda line: say(line))
+    say(f"Kafka {found.direct_kafka}, through the proxy {found.pipeline_kafka}")
+    say(f"{found.spark_master}; Toxiproxy 127.0.0.1:{found.toxiproxy_port}")
 
 
 @testbed_app.command("down")
@@ -235,12 +235,12 @@ def show_testbed(as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps(states))
     elif not states:
-        out.print("no testbed is up: `streamproof testbed up`")
+        say("no testbed is up: `streamproof testbed up`")
     for name, state in states.items() if not as_json else ():
-        out.print(f"{name}: {state}")
+        say(f"{name}: {state}")
     holder = lock.holder()
     if holder is not None and not as_json:
-        out.print(f"held by run {holder.run}{' (stale: `streamproof heal`)' if lock.is_stale(holder) else ''}")
+        say(f"held by run {holder.run}{' (stale: `streamproof heal`)' if lock.is_stale(holder) else ''}")
     if any(state != "up" for state in states.values()):
         raise typer.Exit(3)
 
@@ -263,9 +263,9 @@ def _say_verdict(folder: RunFolder, verdict: dict[str, Any]) -> None:
     colour = COLOURS[verdict["outcome"]]
     for injection in verdict["injections"]:
         held = sum(claim["holds"] for claim in injection["evidence"])
-        out.print(f"{injection['injection']}: {held} of {len(injection['evidence'])} claims of evidence hold")
-    out.print(f"[bold {colour}]{verdict['outcome']}[/]: {verdict['reason']}", soft_wrap=True)
-    out.print(f"{folder.report if folder.report.exists() else folder.path}", soft_wrap=True)
+        say(f"{injection['injection']}: {held} of {len(injection['evidence'])} claims of evidence hold")
+    say(f"[bold {colour}]{verdict['outcome']}[/]: {verdict['reason']}")
+    say(f"{folder.report if folder.report.exists() else folder.path}")
     raise typer.Exit(EXIT_CODES[verdict["outcome"]])
 
 

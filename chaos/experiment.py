@@ -19,6 +19,7 @@ from delivery.guarantee import Guarantee
 from pipelines.strategies import STRATEGIES
 
 PIPELINES = ("kafka_to_kafka",)
+TESTBEDS = ("embedded",)
 Model = TypeVar("Model", bound=BaseModel)
 MAX_SEED = 2**31 - 1
 
@@ -46,6 +47,9 @@ def _known(kind: str, names: tuple[str, ...]) -> Any:
 StrategyName = Annotated[str, _known("strategy", tuple(STRATEGIES)), Field(json_schema_extra={"enum": list(STRATEGIES)})]
 FaultName = Annotated[str, _known("fault", tuple(FAULTS)), Field(json_schema_extra={"enum": list(FAULTS)})]
 PipelineName = Annotated[str, _known("pipeline", PIPELINES), Field(json_schema_extra={"enum": list(PIPELINES)})]
+
+
+TestbedName = Annotated[str, _known("testbed", TESTBEDS), Field(json_schema_extra={"enum": list(TESTBEDS)})]
 
 
 class _Model(BaseModel):
@@ -88,6 +92,7 @@ class Experiment(_Model):
     name: str = Field("experiment", pattern=r"^[a-z0-9][a-z0-9_-]{0,59}$", description="Lower-case letters, digits, - and _")
     pipeline: PipelineName = "kafka_to_kafka"
     strategy: StrategyName
+    testbed: TestbedName = "embedded"
     guarantee: Guarantee | None = Field(None, description="What is to hold; the strategy's own promise when absent")
     workload: Workload = Workload()
     faults: list[FaultSpec] = Field(default_factory=list, max_length=20)
