@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from chaos import experiment
 from chaos.experiment import PIPELINES, BadInput, Experiment
@@ -42,6 +42,7 @@ EXIT_CODES = {
 }
 BAD_INPUT = 2
 SHOWN_RECORDS = 10
+WIDE = 180
 COLOURS = {"PASSED": "green", "FAILED": "red", "INCONCLUSIVE": "yellow", "ERROR": "magenta", "ABORTED": "blue"}
 
 app = typer.Typer(
@@ -188,7 +189,9 @@ def heal(force: Annotated[bool, typer.Option("--force", help="Also end a run tha
 @app.command()
 def history(limit: Annotated[int, typer.Option(help="How many runs.", min=1)] = 20) -> None:
     """List the last runs."""
-    table = Table("run", "outcome", "strategy", "faults", "lost", "duplicated", "recovery")
+    if not out.is_terminal:
+        out.width = WIDE
+    table = Table(Column("run", overflow="fold"), "outcome", "strategy", "faults", "lost", "duplicated", "recovery")
     paths = sorted(settings.runs().glob("*/verdict.json"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in paths[:limit]:
         verdict = json.loads(path.read_text())
