@@ -1,0 +1,144 @@
+"""A failpoint fires once among all processes, for its batch, after saying so; disarmed it costs next to nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import timeit
+from pathlib import Path
+
+import pytest
+
+from delivery.folder import RunFolder
+from pipelines.failpoints import Action, FailpointError, arm, armed, disarm, reach
+from pipelines.strategies import STRATEGIES
+from testbed.settings import ROOT
+
+# Reaches the step again and again until it fired for somebody; exit code 7 when it fired here.
+REACHES = """
+import sys
+from delivery.folder import RunFolder
+from pipelines.failpoints import FailpointError, reach
+folder = RunFolder(sys.argv[1])
+print("ready", flush=True)
+while not (folder.path / "go").exists():
+    pass
+try:
+    for batch in range(200):
+        reach(folder, "after_output", batch)
+except FailpointError:
+    sys.exit(7)
+"""
+REACHES_ONCE = (
+    "import sys; from delivery.folder import RunFolder; from pipelines.failpoints import reach; reach(RunFolder(sys.argv[1]), 'x', 1)"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run")
+
+
+def test_a_disarmed_failpoint_does_nothing(folder: RunFolder) -> None:
+    reach(folder, "after_output", 1)
+    assert not folder.journal.path.exists()
+
+
+def test_a_failpoint_of_a_folder_that_is_gone_does_nothing(tmp_path: Path) -> None:
+    reach(RunFolder(tmp_path / "none"), "after_output", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_armed_failpoint_raises_once_and_says_so_first(folder: RunFolder) -> None:
+    arm(folder, "after_output", Action.RAISE)
+    with pytest.raises(FailpointError, match="failpoint after_output fired in batch 4"):
+        reach(folder, "after_output", 4, attempt=2)
+    reach(folder, "after_output", 5)
+    (event,) = folder.journal.events("failpoint_fired")
+    assert (event["failpoint"], event["batch"], event["action"], event["attempt"]) == ("after_output", 4, "raise", 2)
+    assert armed(folder) == []
+
+
+def test_only_the_failpoint_that_was_armed_fires(folder: RunFolder) -> None:
+    arm(folder, "after_output", Action.RAISE)
+    reach(folder, "after_offset_commit", 1)
+    assert armed(folder) == ["after_output"]
+
+
+def test_a_failpoint_armed_for_a_batch_waits_for_it(folder: RunFolder) -> None:
+    arm(folder, "after_output", Action.RAISE, batch=0)
+    for batch in (1, 2):
+        reach(folder, "after_output", batch)
+    with pytest.raises(FailpointError):
+        reach(folder, "after_output", 0)
+
+
+def test_a_disarmed_failpoint_says_whether_it_was_still_armed(folder: RunFolder) -> None:
+    arm(folder, "after_output", Action.RAISE)
+    assert disarm(folder, "after_output")
+    assert not disarm(folder, "after_output")
+    reach(folder, "after_output", 1)
+
+
+def test_a_failpoint_that_fired_can_be_armed_again(folder: RunFolder) -> None:
+    for _ in range(2):
+        arm(folder, "after_output", Action.RAISE)
+        with pytest.raises(FailpointError):
+            reach(folder, "after_output", 1)
+    assert len(folder.journal.events("failpoint_fired")) == 2
+
+
+def test_among_many_processes_one_fires(folder: RunFolder) -> None:
+    arm(folder, "after_output", Action.RAISE)
+    command = [sys.executable, "-c", REACHES, str(folder.path)]
+    runners = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT) for _ in range(4)]
+    for runner in runners:
+        assert runner.stdout is not None
+        assert runner.stdout.readline() == "ready\n"
+    (folder.path / "go").touch()
+    codes = []
+    for runner in runners:
+        runner.communicate(timeout=60)
+        codes.append(runner.returncode)
+    assert sorted(codes) == [0, 0, 0, 7]
+    assert len(folder.journal.events("failpoint_fired")) == 1
+
+
+def test_the_kill_ends_jvm_python_and_whoever_reached_it_after_it_was_journaled(folder: RunFolder) -> None:
+    driver = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
+    try:
+        (folder.path / "driver.json").write_text(json.dumps({"jvm_pid": driver[0].pid, "python_pid": driver[1].pid}))
+        arm(folder, "x", Action.KILL_DRIVER)
+        reached = subprocess.run([sys.executable, "-c", REACHES_ONCE, str(folder.path)], cwd=ROOT, timeout=60, check=False)
+        assert [process.wait(10) for process in driver] == [-signal.SIGKILL] * 2
+        assert reached.returncode == -signal.SIGKILL
+        assert [event["failpoint"] for event in folder.journal.events("failpoint_fired")] == ["x"]
+    finally:
+        for process in driver:
+            process.kill()
+            process.wait(10)
+
+
+def test_the_kill_is_not_stopped_by_a_driver_that_is_gone_already(folder: RunFolder) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(30)
+    (folder.path / "driver.json").write_text(json.dumps({"jvm_pid": gone.pid, "python_pid": gone.pid}))
+    arm(folder, "x", Action.KILL_DRIVER)
+    assert (
+        subprocess.run([sys.executable, "-c", REACHES_ONCE, str(folder.path)], cwd=ROOT, timeout=60, check=False).returncode
+        == -signal.SIGKILL
+    )
+
+
+def test_a_disarmed_failpoint_costs_less_than_a_tenth_of_a_millisecond(folder: RunFolder) -> None:
+    best = min(timeit.repeat(lambda: reach(folder, "after_output", 1), number=200, repeat=10)) / 200
+    assert best < 100e-6
+
+
+def test_names_of_failpoints_are_told_apart_and_explained() -> None:
+    for strategy in STRATEGIES.values():
+        names = [point.name for point in strategy.failpoints]
+        assert len(set(names)) == len(names)
+        assert all(point.at in ("driver", "task") and point.window for point in strategy.failpoints)
