@@ -222,8 +222,12 @@ def report(folder: RunFolder) -> None:
 def restore(folder: RunFolder) -> None:
     """Leave the testbed as it was found. A run that broke or was stopped gets the verdict that says so."""
     aborted, failed = folder.journal.last("aborted"), _failed_step(folder)
-    if aborted is not None or (failed is None and not folder.verdict.exists()):
-        _overrule(folder, RunOutcome.ABORTED, (aborted or {}).get("reason", "the run was stopped before it had a verdict"))
+    if aborted is None and failed is None and not folder.verdict.exists():
+        # Its other steps may still be at work (Airflow starts a teardown at once): the journal tells them to end.
+        folder.journal.append("aborted", reason="the run was stopped before it had a verdict")
+        aborted = folder.journal.last("aborted")
+    if aborted is not None:
+        _overrule(folder, RunOutcome.ABORTED, aborted["reason"])
     elif failed is not None:
         _overrule(folder, RunOutcome.ERROR, f"step {failed['step']} failed: {failed['error']}")
     if folder.journal.last("testbed_taken") is not None and embedded.status():
@@ -261,10 +265,10 @@ def abort(folder: RunFolder, reason: str) -> None:
 
     A run that was judged and restored before is left as it is.
     """
+    supervisor.kill_drivers(folder)
     if folder.verdict.exists() and folder.journal.last("restored") is not None:
         return
     folder.journal.append("aborted", reason=reason)
-    supervisor.kill_drivers(folder)
     restore(folder)
 
 

@@ -60,6 +60,7 @@ class Supervisor:
                 self._exited(child, code)
                 if self._stopping is not None and code == 0:
                     return
+                self._scene.check_alive()
                 self._give_up_if_hopeless()
                 child = self._launch()
             self._watch()
