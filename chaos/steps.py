@@ -265,8 +265,8 @@ def abort(folder: RunFolder, reason: str) -> None:
 
     A run that was judged and restored before is left as it is.
     """
-    supervisor.kill_drivers(folder)
     if folder.verdict.exists() and folder.journal.last("restored") is not None:
+        supervisor.kill_drivers(folder)
         return
     folder.journal.append("aborted", reason=reason)
     restore(folder)
