@@ -203,9 +203,9 @@ def stamped() -> dict[str, object]:
 def in_place() -> bool:
     if stamped().get("fingerprint") != fingerprint():
         return False
-    from testbed import settings
+    from testbed import java
 
-    if not (settings.cache() / "cds" / "stamp.txt").exists():
+    if not java.archive("stamp").with_suffix(".txt").exists():
         return False
     verify = [str(PYTHON), "-m", "testbed.install", "--verify"]
     return subprocess.run(verify, cwd=ROOT, env=environment_of_children(), stdout=subprocess.DEVNULL, check=False).returncode == 0

@@ -135,7 +135,8 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     cache = settings.cache()
     os.environ["STREAMPROOF_CACHE"] = str(cache)
-    os.environ["STREAMPROOF_HOME"] = str(cache / "training")
+    home = cache / f"training-{java.archive('any').parent.name}"
+    os.environ["STREAMPROOF_HOME"] = str(home)
     begun = time.monotonic()
     if trained():
         return
@@ -146,7 +147,7 @@ def main() -> None:
         _stamp().parent.mkdir(parents=True, exist_ok=True)
         _stamp().write_text(f"failed: {error}")
     finally:
-        shutil.rmtree(cache / "training", ignore_errors=True)
+        shutil.rmtree(home, ignore_errors=True)
 
 
 if __name__ == "__main__":

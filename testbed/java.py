@@ -7,6 +7,7 @@ benchmarks of sinks must not use them.
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from testbed import settings
@@ -15,8 +16,12 @@ QUICK_START = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"
 
 
 def archive(name: str) -> Path:
-    """Where the class-data-sharing archive of the JVM role ``name`` lies, once it was made."""
-    return settings.cache() / "cds" / f"{name}.jsa"
+    """Where the class-data-sharing archive of the JVM role ``name`` lies, once it was made.
+
+    An archive holds for one class path, and Spark's is in the checkout's environment: checkouts that share a cache keep their own.
+    """
+    checkout = hashlib.sha256(str(settings.ROOT).encode()).hexdigest()[:12]
+    return settings.cache() / "cds" / checkout / f"{name}.jsa"
 
 
 def archive_flags(name: str) -> list[str]:
