@@ -13,7 +13,7 @@ from typing import Any
 
 from chaos import lock
 from chaos.faults import FAULTS
-from chaos.supervisor import kill_drivers
+from chaos.supervisor import kill_drivers, kill_executors
 from delivery.folder import EvidenceError, RunFolder
 from pipelines import failpoints, strategies
 from pipelines.job import Job
@@ -37,7 +37,7 @@ def restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
 
 
 def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
-    done: dict[str, Any] = {"killed": kill_drivers(folder)}
+    done: dict[str, Any] = {"killed": kill_drivers(folder) + kill_executors(folder)}
     done["healed"] = _heal_injections(folder, testbed)
     for name in failpoints.armed(folder):
         failpoints.disarm(folder, name)

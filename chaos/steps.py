@@ -117,7 +117,7 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
         batch_records=found.micro_batch,
         transaction_timeout_ms=found.transaction_timeout_s * 1000,
         master=testbed.spark_master,
-        spark=_spark_settings(),
+        spark=_spark_settings(folder),
     )
     job.write()
     count = found.workload.partitions
@@ -125,7 +125,7 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
     write_atomically(folder.path / "deadline.json", json.dumps({"at": time.time() + found.timeout_s}))
 
 
-def _spark_settings() -> dict[str, str]:
+def _spark_settings(folder: RunFolder) -> dict[str, str]:
     flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver")])
     executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor")])
     return {
@@ -140,6 +140,7 @@ def _spark_settings() -> dict[str, str]:
         "spark.executor.cores": str(spark.WORKER_CORES),
         "spark.cores.max": str(spark.WORKER_CORES * len(spark.WORKERS)),
         "spark.executorEnv.PYTHONPATH": str(settings.ROOT),
+        f"spark.executorEnv.{supervisor.EXECUTOR_MARK}": folder.name,
         "spark.pyspark.python": sys.executable,
         "spark.ui.port": "0",
         "spark.ui.showConsoleProgress": "false",
