@@ -1,0 +1,92 @@
+"""``postgres_two_phase_commit``: PostgreSQL transactions prepared by the tasks, ended by the driver's decision. Exactly-once.
+
+The model: each task with records opens one transaction, copies them and a row of the ledger, and prepares it: PREPARE TRANSACTION puts it
+on disk under a name, the gid, where nobody sees its rows and no crash undoes it. The driver collects the gids, writes its decision into a
+table, and commits them all.
+
+    task    1. BEGIN, COPY, ledger row                         failpoint ``before_prepare``
+            2. PREPARE TRANSACTION                             failpoint ``after_prepare``
+    driver  3. every transaction is found prepared             failpoint ``before_decision``
+            4. the decision (all gids) is committed            failpoint ``after_decision``
+            5. the first transaction is committed              failpoint ``between_commits``
+            6. the others are; the decision is marked done     failpoint ``after_commit``
+    Spark   7. ``commits/N`` is written
+
+Crash windows:
+    before 2: the transaction is open and ends with its connection. Spark runs the task again.
+    between 2 and 4: prepared, nothing decided. The next start rolls back every prepared transaction of the query that no decision names,
+    and Spark replays the batch. A sweep that does not look at the decisions would LOSE.
+    between 4 and 7: decided. The next start first carries the decision out. Spark replays the batch; its tasks see the decision and write
+    nothing, and its commit finds the batch done. Between 5 and 6 a reader may see part of the batch.
+
+COMMIT PREPARED of a transaction that was committed before gives the same error (42704) as of one that never was. So each transaction
+writes a row with its own gid into the ledger: a decided gid that is neither prepared nor in the ledger raises TransactionLost.
+
+A gid is used once: ``query:start:batch:partition:task attempt:attempt``. The ledger's key has the gid in it, so that a lost attempt's
+transaction, still prepared, does not block the retry. It is nobody's then: it is rolled back after the commit of its batch, or at the next
+start. Left alone it would hold its locks for ever: PostgreSQL gives prepared transactions no timeout.
+
+Checked against: PostgreSQL 18.4 (``max_prepared_transactions`` must be set; PREPARE TRANSACTION survives SIGKILL of the server) and Spark
+4.1 (``WriteToDataSourceV2``; ``commit(N)`` is called again with new messages after a driver's death).
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from delivery.guarantee import Guarantee
+from pipelines.failpoints import Failpoint
+from pipelines.job import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+BEFORE_PREPARE = Failpoint(
+    "before_prepare", "task", "the task's transaction is open: it is rolled back with its connection, the task retried"
+)
+AFTER_PREPARE = Failpoint(
+    "after_prepare", "task", "the task's transaction is prepared, nobody knows of it: it is rolled back, the records written anew"
+)
+BEFORE_DECISION = Failpoint("before_decision", "driver", "all prepared, nothing decided: all are rolled back, the batch replayed")
+AFTER_DECISION = Failpoint("after_decision", "driver", "decided, nothing visible: the next start commits")
+BETWEEN_COMMITS = Failpoint("between_commits", "driver", "decided, part of the batch visible: the next start commits the rest")
+AFTER_COMMIT = Failpoint("after_commit", "driver", "all visible, Spark does not know: the replay finds the decision and writes nothing")
+
+
+class PostgresTwoPhaseCommit:
+    name = "postgres_two_phase_commit"
+    summary = "PostgreSQL transactions prepared in the executors, ended by the driver's durable decision"
+    guarantee = Guarantee.EXACTLY_ONCE
+    failpoints = (BEFORE_PREPARE, AFTER_PREPARE, BEFORE_DECISION, AFTER_DECISION, BETWEEN_COMMITS, AFTER_COMMIT)
+
+    def recover(self, job: Job) -> dict[str, Any]:
+        """Roll back what is prepared and undecided, then commit what was decided. Raises TransactionLost when that cannot be done."""
+        from pipelines import postgres
+
+        tables = postgres.Tables(job.query)
+        with closing(postgres.connect(job.postgres, autocommit=True)) as connection:
+            rolled_back = postgres.roll_back_undecided(connection, tables)
+            decisions = postgres.unfinished(connection, tables)
+            for batch, gids in decisions.items():
+                postgres.carry_out(connection, tables, batch, gids)
+                postgres.finish(connection, tables, batch)
+        return {"finished_batches": sorted(decisions), "rolled_back": rolled_back} if decisions or rolled_back else {}
+
+    def starting_offsets(self, job: Job) -> str:
+        return "earliest"
+
+    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+        from pipelines.strategies.postgres_two_phase_commit_sink import PostgresTwoPhaseSink
+
+        job.checkpoint().mkdir(parents=True, exist_ok=True)
+        frame.sparkSession.dataSource.register(PostgresTwoPhaseSink)
+        return (
+            frame.writeStream.format(PostgresTwoPhaseSink.name())
+            .queryName(job.query)
+            .option("run", job.folder)
+            .option("start", str(job.start))
+            .option("checkpointLocation", f"file://{job.checkpoint()}")
+            .start()
+        )
