@@ -36,6 +36,7 @@ ROLE = "postgres"
 USER, DATABASE = "streamproof", "postgres"
 READY_S = 30.0
 CONNECT_S = 10
+INITDB = ("--auth=scram-sha-256", "--encoding=UTF8", "--locale=C")
 # What a deployment that uses two-phase commit has to set, and then what makes the server fit into one folder of one machine.
 SETTINGS = {
     "max_prepared_transactions": "64",
@@ -135,8 +136,8 @@ def _make_data(folder: Path) -> None:
     passfile(folder).unlink(missing_ok=True)
     with os.fdopen(os.open(passfile(folder), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(f"127.0.0.1:*:*:{USER}:{password}\n")
-    options = [f"--pgdata={fresh}", f"--username={USER}", "--auth=scram-sha-256", "--pwfile=/dev/stdin"]
-    command = [*_as_another(), str(programs() / "initdb"), *options, "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
+    options = [f"--pgdata={fresh}", f"--username={USER}", "--pwfile=/dev/stdin", "--no-sync", "--no-instructions"]
+    command = [*_as_another(), str(programs() / "initdb"), *INITDB, *options]
     env = {**os.environ, MARK: str(settings.home()), "LC_ALL": "C"}
     done = subprocess.run(command, input=f"{password}\n", capture_output=True, text=True, timeout=READY_S, cwd=folder, env=env)
     if done.returncode != 0:
