@@ -21,8 +21,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from chaos import conductor, experiment, heal, lock, supervisor, workload
-from chaos import drain as draining
+from chaos import conductor, experiment, heal, lock, outputs, supervisor, workload
 from chaos.experiment import BadInput, Experiment
 from chaos.faults.fault import RunEnded, Scene
 from chaos.progress import Progress
@@ -121,7 +120,8 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
     )
     job.write()
     count = found.workload.partitions
-    Cluster(testbed.direct_kafka).create_topics({job.input_topic: count, job.output_topic: count})
+    Cluster(testbed.direct_kafka).create_topics({job.input_topic: count})
+    outputs.of(job).create(job, testbed, count)
     write_atomically(folder.path / "deadline.json", json.dumps({"at": time.time() + found.timeout_s}))
 
 
@@ -194,8 +194,8 @@ def inject_faults(folder: RunFolder) -> None:
 
 def drain(folder: RunFolder) -> None:
     """Read everything that was delivered."""
-    testbed = embedded.current()
-    draining.drain(folder, testbed.direct_kafka, Job.read(folder).output_topic, DRAIN_S)
+    job = Job.read(folder)
+    outputs.of(job).drain(folder, job, embedded.current(), DRAIN_S)
 
 
 def verify(folder: RunFolder) -> None:

@@ -32,6 +32,8 @@ from delivery.guarantee import Guarantee
 from pipelines.decisions import DecisionLog
 from pipelines.failpoints import Failpoint
 from pipelines.job import Job
+from pipelines.sink import Sink
+from pipelines.strategies.strategy import Strategy
 from pipelines.transactions import Coordinator, Prepared, TransactionLost
 
 if TYPE_CHECKING:
@@ -47,10 +49,12 @@ BETWEEN_COMMITS = Failpoint("between_commits", "driver", "decided, part of the b
 AFTER_COMMIT = Failpoint("after_commit", "driver", "all visible, Spark does not know: the replay finds the decision and writes nothing")
 
 
-class TwoPhaseCommit:
+class TwoPhaseCommit(Strategy):
     name = "two_phase_commit"
     summary = "Kafka transactions prepared in the executors, finished by the driver from a durable decision log"
+    sink = Sink.KAFKA
     guarantee = Guarantee.EXACTLY_ONCE
+    atomic = True
     failpoints = (AFTER_PREPARE, BEFORE_DECISION, AFTER_DECISION, BETWEEN_COMMITS, AFTER_COMMIT)
 
     def recover(self, job: Job) -> dict[str, Any]:
@@ -67,9 +71,6 @@ class TwoPhaseCommit:
                 log.finish(batch)
         return {"finished_batches": sorted(unfinished), "aborted_transactions": aborted} if unfinished or aborted else {}
 
-    def starting_offsets(self, job: Job) -> str:
-        return "earliest"
-
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
         from pipelines.strategies.two_phase_commit_sink import KafkaTwoPhaseSink
 
@@ -77,7 +78,8 @@ class TwoPhaseCommit:
         spark = frame.sparkSession
         spark.dataSource.register(KafkaTwoPhaseSink)
         return (
-            frame.writeStream.format(KafkaTwoPhaseSink.name())
+            frame.select("key", "value")
+            .writeStream.format(KafkaTwoPhaseSink.name())
             .queryName(job.query)
             .option("run", job.folder)
             .option("start", str(job.start))
