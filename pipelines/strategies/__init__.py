@@ -1,6 +1,7 @@
 """Commit strategies: how a streaming job commits its output and its progress through the source.
 
-One file each. A strategy is registered by naming its module here; importing this package imports neither Spark nor Kafka.
+One file each. A strategy is registered by naming its module here; importing this package imports neither Spark
+nor a client of Kafka or PostgreSQL.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from pipelines.strategies.checkpoint import Checkpoint
 from pipelines.strategies.file_sink import FileSink, FileSinkListed
 from pipelines.strategies.offset_commit import OffsetCommit
 from pipelines.strategies.offset_in_transaction import OffsetInTransaction
+from pipelines.strategies.postgres_ledger import PostgresLedger, PostgresLedgerSingle
+from pipelines.strategies.postgres_two_phase_commit import PostgresTwoPhaseCommit
+from pipelines.strategies.postgres_upsert import PostgresUpsert
 from pipelines.strategies.strategy import Strategy
 from pipelines.strategies.two_phase_commit import TwoPhaseCommit
 
@@ -21,6 +25,10 @@ _ALL: tuple[Strategy, ...] = (
     TwoPhaseCommit(),
     FileSink(),
     FileSinkListed(),
+    PostgresLedger(),
+    PostgresLedgerSingle(),
+    PostgresUpsert(),
+    PostgresTwoPhaseCommit(),
 )
 STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in _ALL}
 

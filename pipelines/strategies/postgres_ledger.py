@@ -29,34 +29,33 @@ Checked against: PostgreSQL 18.4 (INSERT ... ON CONFLICT DO NOTHING waits for a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from delivery.guarantee import Guarantee
-from pipelines.failpoints import Failpoint
+from pipelines.failpoints import Failpoint, Site
 from pipelines.job import Job
+from pipelines.sink import Sink
+from pipelines.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
 BEFORE_TASK_COMMIT = Failpoint(
-    "before_task_commit", "task", "records and ledger are written, not committed: both are rolled back, the part is written again"
+    "before_task_commit", Site.TASK, "records and ledger are written, not committed: both are rolled back, the part is written again"
 )
-AFTER_TASK_COMMIT = Failpoint("after_task_commit", "task", "the part is committed, Spark does not know: the retry finds it in the ledger")
-AFTER_BATCH = Failpoint("after_batch", "driver", "all parts are committed, Spark does not know: the replay finds them in the ledger")
+AFTER_TASK_COMMIT = Failpoint(
+    "after_task_commit", Site.TASK, "the part is committed, Spark does not know: the retry finds it in the ledger"
+)
+AFTER_BATCH = Failpoint("after_batch", Site.DRIVER, "all parts are committed, Spark does not know: the replay finds them in the ledger")
 
 
-class PostgresLedger:
+class PostgresLedger(Strategy):
     name = "postgres_ledger"
     summary = "Records and a ledger row (batch, partition) in one PostgreSQL transaction per task"
+    sink = Sink.POSTGRES
     guarantee = Guarantee.EXACTLY_ONCE
     failpoints = (BEFORE_TASK_COMMIT, AFTER_TASK_COMMIT, AFTER_BATCH)
-
-    def recover(self, job: Job) -> dict[str, Any]:
-        return {}
-
-    def starting_offsets(self, job: Job) -> str:
-        return "earliest"
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
         from pipelines.strategies.postgres_ledger_sink import PostgresLedgerSink
@@ -76,6 +75,7 @@ class PostgresLedger:
 class PostgresLedgerSingle(PostgresLedger):
     name = "postgres_ledger_single"
     summary = "The whole batch and its ledger row in one PostgreSQL transaction of a single task"
+    atomic = True
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
         return super().start(frame.repartition(1), job)

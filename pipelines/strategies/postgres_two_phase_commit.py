@@ -36,29 +36,33 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from delivery.guarantee import Guarantee
-from pipelines.failpoints import Failpoint
+from pipelines.failpoints import Failpoint, Site
 from pipelines.job import Job
+from pipelines.sink import Sink
+from pipelines.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
 BEFORE_PREPARE = Failpoint(
-    "before_prepare", "task", "the task's transaction is open: it is rolled back with its connection, the task retried"
+    "before_prepare", Site.TASK, "the task's transaction is open: it is rolled back with its connection, the task retried"
 )
 AFTER_PREPARE = Failpoint(
-    "after_prepare", "task", "the task's transaction is prepared, nobody knows of it: it is rolled back, the records written anew"
+    "after_prepare", Site.TASK, "the task's transaction is prepared, nobody knows of it: it is rolled back, the records written anew"
 )
-BEFORE_DECISION = Failpoint("before_decision", "driver", "all prepared, nothing decided: all are rolled back, the batch replayed")
-AFTER_DECISION = Failpoint("after_decision", "driver", "decided, nothing visible: the next start commits")
-BETWEEN_COMMITS = Failpoint("between_commits", "driver", "decided, part of the batch visible: the next start commits the rest")
-AFTER_COMMIT = Failpoint("after_commit", "driver", "all visible, Spark does not know: the replay finds the decision and writes nothing")
+BEFORE_DECISION = Failpoint("before_decision", Site.DRIVER, "all prepared, nothing decided: all are rolled back, the batch replayed")
+AFTER_DECISION = Failpoint("after_decision", Site.DRIVER, "decided, nothing visible: the next start commits")
+BETWEEN_COMMITS = Failpoint("between_commits", Site.DRIVER, "decided, part of the batch visible: the next start commits the rest")
+AFTER_COMMIT = Failpoint("after_commit", Site.DRIVER, "all visible, Spark does not know: the replay finds the decision and writes nothing")
 
 
-class PostgresTwoPhaseCommit:
+class PostgresTwoPhaseCommit(Strategy):
     name = "postgres_two_phase_commit"
     summary = "PostgreSQL transactions prepared in the executors, ended by the driver's durable decision"
+    sink = Sink.POSTGRES
     guarantee = Guarantee.EXACTLY_ONCE
+    atomic = True
     failpoints = (BEFORE_PREPARE, AFTER_PREPARE, BEFORE_DECISION, AFTER_DECISION, BETWEEN_COMMITS, AFTER_COMMIT)
 
     def recover(self, job: Job) -> dict[str, Any]:
@@ -73,9 +77,6 @@ class PostgresTwoPhaseCommit:
                 postgres.carry_out(connection, tables, batch, gids)
                 postgres.finish(connection, tables, batch)
         return {"finished_batches": sorted(decisions), "rolled_back": rolled_back} if decisions or rolled_back else {}
-
-    def starting_offsets(self, job: Job) -> str:
-        return "earliest"
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
         from pipelines.strategies.postgres_two_phase_commit_sink import PostgresTwoPhaseSink

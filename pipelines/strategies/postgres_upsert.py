@@ -24,32 +24,29 @@ first; an index tells a conflict with a transaction in progress, and waits for i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from delivery.guarantee import Guarantee
-from pipelines.failpoints import Failpoint
+from pipelines.failpoints import Failpoint, Site
 from pipelines.job import Job
+from pipelines.sink import Sink
+from pipelines.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
-BEFORE_TASK_COMMIT = Failpoint("before_task_commit", "task", "upserted, not committed: it is rolled back, and upserted again")
-AFTER_TASK_COMMIT = Failpoint("after_task_commit", "task", "committed, Spark does not know: the retry puts the same rows in their place")
-AFTER_BATCH = Failpoint("after_batch", "driver", "all committed, Spark does not know: the replay puts the same rows in their place")
+BEFORE_TASK_COMMIT = Failpoint("before_task_commit", Site.TASK, "upserted, not committed: it is rolled back, and upserted again")
+AFTER_TASK_COMMIT = Failpoint("after_task_commit", Site.TASK, "committed, Spark does not know: the retry puts the same rows in their place")
+AFTER_BATCH = Failpoint("after_batch", Site.DRIVER, "all committed, Spark does not know: the replay puts the same rows in their place")
 
 
-class PostgresUpsert:
+class PostgresUpsert(Strategy):
     name = "postgres_upsert"
     summary = "INSERT ... ON CONFLICT by the record's identity: writing again changes nothing"
+    sink = Sink.POSTGRES
     guarantee = Guarantee.EXACTLY_ONCE
     failpoints = (BEFORE_TASK_COMMIT, AFTER_TASK_COMMIT, AFTER_BATCH)
-
-    def recover(self, job: Job) -> dict[str, Any]:
-        return {}
-
-    def starting_offsets(self, job: Job) -> str:
-        return "earliest"
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
         from pipelines.strategies.postgres_upsert_sink import PostgresUpsertSink
