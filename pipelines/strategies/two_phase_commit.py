@@ -37,6 +37,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delivery.guarantee import Guarantee
+from pipelines import checkpoints
 from pipelines.decisions import DecisionLog
 from pipelines.failpoints import Failpoint, Site, reach
 from pipelines.job import Job
@@ -104,7 +105,8 @@ class TwoPhaseCommit(Strategy):
                     reach(job.run, BETWEEN_RECOVERED.name, batch)
                     coordinator.commit(transactions[1:])
                 except TransactionLost as lost:
-                    raise TransactionLost(f"batch {batch}: {lost}") from lost
+                    held = checkpoints.records(job.checkpoint(), batch)
+                    raise TransactionLost(f"batch {batch} ({held}): {lost}") from lost
                 reach(job.run, BEFORE_FINISH.name, batch)
                 log.finish(batch)
         return {"finished_batches": sorted(unfinished), "aborted_transactions": aborted} if unfinished or aborted else {}
