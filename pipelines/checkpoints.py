@@ -24,7 +24,7 @@ def until(checkpoint: Path, batch: int) -> dict[str, int]:
 
 
 def records(checkpoint: Path, batch: int) -> str:
-    """Which input a batch holds, in words: ``partition 0: offsets 10 to 19, partition 1: ...``; says so when the checkpoint does not know."""
+    """Which input a batch holds, in words (``partition 0: offsets 10 to 19``); says so when the checkpoint does not know."""
     try:
         ends = until(checkpoint, batch)
         begins = until(checkpoint, batch - 1) if batch else {}
