@@ -167,6 +167,10 @@ def requirements() -> str:
     return table(("package", "why it is here"), rows)
 
 
+def example() -> str:
+    return "```python\n" + (DOCS / "examples" / "foreach_batch.py").read_text() + "```\n"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "strategies": strategies,
     **{f"strategy:{name}": lambda found=found: failpoints(found) for name, found in STRATEGIES.items()},  # type: ignore[misc]
@@ -182,6 +186,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "delivered": lambda: columns(history.DELIVERED),
     "reconciliation": lambda: columns(verdict.RECONCILIATION),
     "requirements": requirements,
+    "example": example,
 }
 
 

@@ -23,6 +23,19 @@ def until(checkpoint: Path, batch: int) -> dict[str, int]:
     return parse((checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
 
 
+def records(checkpoint: Path, batch: int) -> str:
+    """Which input a batch holds, in words (``partition 0: offsets 10 to 19``); says so when the checkpoint does not know."""
+    try:
+        ends = until(checkpoint, batch)
+        begins = until(checkpoint, batch - 1) if batch else {}
+    except (FileNotFoundError, IndexError, ValueError):
+        return "input unknown: the checkpoint has no offsets of it"
+    ranges = ((partition, begins.get(partition, 0), end) for partition, end in sorted(ends.items(), key=lambda item: int(item[0])))
+    return (
+        ", ".join(f"partition {partition}: offsets {begin} to {end - 1}" for partition, begin, end in ranges if end > begin) or "no record"
+    )
+
+
 def committed(checkpoint: Path) -> dict[str, int]:
     """Up to where the checkpoint has committed, by partition; empty when it has committed nothing."""
     batch = last(checkpoint / "commits")

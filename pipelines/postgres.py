@@ -373,13 +373,11 @@ def unfinished(connection: Connection, tables: Tables) -> dict[int, list[str]]:
     return {batch: list(gids) for batch, gids in found}
 
 
-def carry_out(connection: Connection, tables: Tables, batch: int, gids: list[str]) -> None:
+def carry_out(connection: Connection, tables: Tables, gids: list[str]) -> None:
     """Commit what was decided; what is committed already stays so. Raises TransactionLost for what is neither prepared nor committed."""
     for gid in gids:
         if not commit_prepared(connection, gid) and not _committed(connection, tables, gid):
-            raise TransactionLost(
-                f"batch {batch}: transaction {gid} was decided, but is neither prepared nor in the ledger: somebody rolled it back"
-            )
+            raise TransactionLost(f"transaction {gid} was decided, but is neither prepared nor in the ledger: somebody rolled it back")
 
 
 def _committed(connection: Connection, tables: Tables, gid: str) -> bool:

@@ -17,6 +17,15 @@ from pipelines.sink import Sink
 from testbed.embedded import Testbed
 
 
+class Reader(Protocol):
+    """Somebody who reads the output while it is written."""
+
+    def visible(self) -> dict[int, int]:
+        """How many records of each batch are visible by now. Asked again and again."""
+
+    def close(self) -> None: ...
+
+
 class Output(Protocol):
     """One kind of output."""
 
@@ -25,6 +34,9 @@ class Output(Protocol):
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
         """Read everything that was delivered into ``delivered/``; write and return ``delivered/drain.json``. May be repeated."""
+
+    def reader(self, job: Job, testbed: Testbed) -> Reader:
+        """A reader that sees what any reader of this output sees."""
 
     def delete(self, job: Job, testbed: Testbed) -> None:
         """Delete the job's output, if there is any. May be repeated."""

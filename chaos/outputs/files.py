@@ -58,8 +58,25 @@ class FilesOutput:
         log.info("drained %d records from %d files in %.1f s", records, len(files), seconds)
         return found
 
+    def reader(self, job: Job, testbed: Testbed) -> FilesReader:
+        return FilesReader(job.files)
+
     def delete(self, job: Job, testbed: Testbed) -> None:
         shutil.rmtree(job.files, ignore_errors=True)
+
+
+class FilesReader:
+    """Reads nothing but the log: a batch appears there as a whole, with all of its files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def visible(self) -> dict[int, int]:
+        names = (path.name for path in (self._folder / "_spark_metadata").glob("[0-9]*"))
+        return {int(name): 1 for name in names if name.isdigit()}
+
+    def close(self) -> None:
+        return
 
 
 def logged_files(folder: Path) -> list[Path]:

@@ -84,9 +84,26 @@ class PostgresOutput:
         log.info("drained %d records in %.1f s%s", records, seconds, "" if reason is None else f", not to the end: {reason}")
         return found
 
+    def reader(self, job: Job, testbed: Testbed) -> PostgresReader:
+        return PostgresReader(testbed.direct_postgres, Tables(job.query))
+
     def delete(self, job: Job, testbed: Testbed) -> None:
         with _connected(testbed) as connection:
             Tables(job.query).drop(connection)
+
+
+class PostgresReader:
+    """Counts the committed rows of each batch, as any other session sees them."""
+
+    def __init__(self, conninfo: str, tables: Tables) -> None:
+        self._connection = postgres.connect(conninfo, autocommit=True)
+        self._count = tables.named("SELECT batch, count(*) FROM {delivered} GROUP BY batch")
+
+    def visible(self) -> dict[int, int]:
+        return dict(self._connection.execute(self._count).fetchall())
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 @contextmanager

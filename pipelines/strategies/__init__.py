@@ -1,10 +1,14 @@
 """Commit strategies: how a streaming job commits its output and its progress through the source.
 
-One file each. A strategy is registered by naming its module here; importing this package imports neither Spark
+One file each. A strategy is registered by naming it in ``_ALL``; one that lives outside of this repository by naming it in the
+environment, ``STREAMPROOF_STRATEGIES=package.module:Class`` (several with commas between). Importing this package imports neither Spark
 nor a client of Kafka or PostgreSQL.
 """
 
 from __future__ import annotations
+
+import importlib
+import os
 
 from pipelines.strategies.at_most_once import AtMostOnce
 from pipelines.strategies.checkpoint import Checkpoint
@@ -30,7 +34,22 @@ _ALL: tuple[Strategy, ...] = (
     PostgresUpsert(),
     PostgresTwoPhaseCommit(),
 )
-STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in _ALL}
+ENVIRONMENT = "STREAMPROOF_STRATEGIES"
+
+
+def _named_by_environment() -> tuple[Strategy, ...]:
+    """The user's own strategies. Raises ValueError naming the entry that cannot be used."""
+    found = []
+    for entry in filter(None, (part.strip() for part in os.environ.get(ENVIRONMENT, "").split(","))):
+        module, _, name = entry.partition(":")
+        try:
+            found.append(getattr(importlib.import_module(module), name)())
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ValueError(f"{ENVIRONMENT}: {entry!r} is not a strategy ({error}); expected package.module:Class") from error
+    return tuple(found)
+
+
+STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in (*_ALL, *_named_by_environment())}
 
 
 def get(name: str) -> Strategy:

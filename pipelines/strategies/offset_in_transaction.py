@@ -12,6 +12,8 @@ first reads the committed offset and drops every record below it.
     driver  6. every task has ended                                          failpoint ``after_tasks``
     Spark   7. ``commits/N`` is written
 
+    and before a query starts: what an earlier start left open is aborted    failpoint ``after_abort``
+
 Crash windows:
     before 5: the transaction is open; the next attempt's initialisation aborts it. No trace.
     after 5: output and offset are visible; the replay reads the offset and drops every record.
@@ -31,7 +33,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delivery.guarantee import Guarantee
-from pipelines.failpoints import Failpoint, Site
+from pipelines.failpoints import Failpoint, Site, reach
 from pipelines.job import Job
 from pipelines.sink import Sink
 from pipelines.strategies.strategy import Strategy
@@ -51,18 +53,28 @@ AFTER_COMMIT = Failpoint(
 )
 AFTER_TASKS = Failpoint("after_tasks", Site.DRIVER, "all is visible, Spark has not committed the batch: the replay drops every record")
 
+AFTER_ABORT = Failpoint("after_abort", Site.RECOVERY, "what was open is aborted, nothing else has happened: the next start does the same")
+
 
 class OffsetInTransaction(Strategy):
     name = "offset_in_transaction"
     summary = "one Kafka transaction per source partition holds the output and the consumed offset"
     sink = Sink.KAFKA
     guarantee = Guarantee.EXACTLY_ONCE
-    failpoints = (AFTER_FENCE, AFTER_PRODUCE, AFTER_OFFSETS, AFTER_COMMIT, AFTER_TASKS)
+    failpoints = (AFTER_FENCE, AFTER_PRODUCE, AFTER_OFFSETS, AFTER_COMMIT, AFTER_TASKS, AFTER_ABORT)
+    doubles = (
+        ("after_produce", "after_abort"),
+        ("after_offsets", "after_abort"),
+        ("after_offsets", "after_commit"),
+        ("after_commit", "after_abort"),
+        ("after_tasks", "after_offsets"),
+    )
 
     def recover(self, job: Job) -> dict[str, Any]:
         """Abort what is open: a partition without new records would keep it open, and hold readers back, until it timed out."""
         with Coordinator(job.bootstrap) as coordinator:
             aborted = coordinator.abort(coordinator.ongoing(f"{job.query}."))
+        reach(job.run, AFTER_ABORT.name, -1)
         return {"aborted_transactions": aborted} if aborted else {}
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:

@@ -12,12 +12,20 @@ table, and commits them all.
             6. the others are; the decision is marked done     failpoint ``after_commit``
     Spark   7. ``commits/N`` is written
 
+and when a start finds what an earlier one left, before its query starts:
+
+    driver  a. what is prepared and undecided is rolled back   failpoint ``after_rollback``
+            b. of each decision that is not done, the first    failpoint ``between_recovered``
+               transaction is committed, then the others       failpoint ``before_finish``
+            c. the decision is marked done
+
 Crash windows:
     before 2: the transaction is open and ends with its connection. Spark runs the task again.
     between 2 and 4: prepared, nothing decided. The next start rolls back every prepared transaction of the query that no decision names,
     and Spark replays the batch. A sweep that does not look at the decisions would LOSE.
     between 4 and 7: decided. The next start first carries the decision out. Spark replays the batch; its tasks see the decision and write
     nothing, and its commit finds the batch done. Between 5 and 6 a reader may see part of the batch.
+    at a, b, c: the next start does the same again; rolling back and committing once more change nothing.
 
 COMMIT PREPARED of a transaction that was committed before gives the same error (42704) as of one that never was. So each transaction
 writes a row with its own gid into the ledger: a decided gid that is neither prepared nor in the ledger raises TransactionLost.
@@ -36,10 +44,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from delivery.guarantee import Guarantee
-from pipelines.failpoints import Failpoint, Site
+from pipelines import checkpoints
+from pipelines.failpoints import Failpoint, Site, reach
 from pipelines.job import Job
 from pipelines.sink import Sink
 from pipelines.strategies.strategy import Strategy
+from pipelines.transactions import TransactionLost
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,6 +66,14 @@ AFTER_DECISION = Failpoint("after_decision", Site.DRIVER, "decided, nothing visi
 BETWEEN_COMMITS = Failpoint("between_commits", Site.DRIVER, "decided, part of the batch visible: the next start commits the rest")
 AFTER_COMMIT = Failpoint("after_commit", Site.DRIVER, "all visible, Spark does not know: the replay finds the decision and writes nothing")
 
+AFTER_ROLLBACK = Failpoint(
+    "after_rollback", Site.RECOVERY, "what was prepared and undecided is rolled back: the next start carries the decisions out"
+)
+BETWEEN_RECOVERED = Failpoint("between_recovered", Site.RECOVERY, "part of a decision is carried out: the next start does so to its end")
+BEFORE_FINISH = Failpoint(
+    "before_finish", Site.RECOVERY, "a decision is carried out and not marked as done: to carry it out again changes nothing"
+)
+
 
 class PostgresTwoPhaseCommit(Strategy):
     name = "postgres_two_phase_commit"
@@ -63,7 +81,26 @@ class PostgresTwoPhaseCommit(Strategy):
     sink = Sink.POSTGRES
     guarantee = Guarantee.EXACTLY_ONCE
     atomic = True
-    failpoints = (BEFORE_PREPARE, AFTER_PREPARE, BEFORE_DECISION, AFTER_DECISION, BETWEEN_COMMITS, AFTER_COMMIT)
+    failpoints = (
+        BEFORE_PREPARE,
+        AFTER_PREPARE,
+        BEFORE_DECISION,
+        AFTER_DECISION,
+        BETWEEN_COMMITS,
+        AFTER_COMMIT,
+        AFTER_ROLLBACK,
+        BETWEEN_RECOVERED,
+        BEFORE_FINISH,
+    )
+    doubles = (
+        ("after_prepare", "after_rollback"),
+        ("before_decision", "after_rollback"),
+        ("before_decision", "after_decision"),
+        ("after_decision", "between_recovered"),
+        ("after_decision", "before_finish"),
+        ("between_commits", "between_recovered"),
+        ("after_commit", "between_commits"),
+    )
 
     def recover(self, job: Job) -> dict[str, Any]:
         """Roll back what is prepared and undecided, then commit what was decided. Raises TransactionLost when that cannot be done."""
@@ -73,8 +110,16 @@ class PostgresTwoPhaseCommit(Strategy):
         with closing(postgres.connect(job.postgres, autocommit=True)) as connection:
             rolled_back = postgres.roll_back_undecided(connection, tables)
             decisions = postgres.unfinished(connection, tables)
+            reach(job.run, AFTER_ROLLBACK.name, max(decisions, default=-1))
             for batch, gids in decisions.items():
-                postgres.carry_out(connection, tables, batch, gids)
+                try:
+                    postgres.carry_out(connection, tables, gids[:1])
+                    reach(job.run, BETWEEN_RECOVERED.name, batch)
+                    postgres.carry_out(connection, tables, gids[1:])
+                except TransactionLost as lost:
+                    held = checkpoints.records(job.checkpoint(), batch)
+                    raise TransactionLost(f"batch {batch} ({held}): {lost}") from lost
+                reach(job.run, BEFORE_FINISH.name, batch)
                 postgres.finish(connection, tables, batch)
         return {"finished_batches": sorted(decisions), "rolled_back": rolled_back} if decisions or rolled_back else {}
 

@@ -87,9 +87,9 @@ class TwoPhaseWriter(DataSourceStreamArrowWriter):
                 postgres.decide(connection, tables, batchId, gids)
                 decided = gids
                 reach(run, AFTER_DECISION.name, batchId)
-            postgres.carry_out(connection, tables, batchId, decided[:1])
+            postgres.carry_out(connection, tables, decided[:1])
             reach(run, BETWEEN_COMMITS.name, batchId)
-            postgres.carry_out(connection, tables, batchId, decided[1:])
+            postgres.carry_out(connection, tables, decided[1:])
             postgres.finish(connection, tables, batchId)
             reach(run, AFTER_COMMIT.name, batchId)
             # The next batch has not begun: what is still prepared belongs to attempts that were lost (to a fault, or to speculation).

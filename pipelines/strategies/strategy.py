@@ -24,6 +24,8 @@ class Strategy(Protocol):
     failpoints: tuple[Failpoint, ...]
     atomic: bool = False
     """Whether a batch becomes visible as a whole. A reader may still see part of it while the commits are carried out."""
+    doubles: tuple[tuple[str, str], ...] = ()
+    """Pairs of steps for a sweep: a crash at the second while the job recovers from a crash at the first."""
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
         """Start the query that delivers ``frame`` to the job's output. Its columns are those of

@@ -1,4 +1,4 @@
-"""Whole runs that deliver to PostgreSQL, with real faults: one per strategy and crash window. One of them is in the quick tests."""
+"""Whole runs that deliver to PostgreSQL, with real faults. Its strategies are crashed at each of their steps by the sweep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from pipelines import postgres as output
 from pipelines import strategies
-from pipelines.failpoints import Action, Site
+from pipelines.failpoints import Action
 from pipelines.postgres import Tables
 from pipelines.sink import Sink
 from testbed.embedded import Testbed
@@ -49,25 +49,6 @@ def _assert_nothing_is_left(folder: RunFolder, testbed: Testbed) -> None:
 @pytest.mark.parametrize("strategy", [pytest.param(name, marks=[] if name == QUICK else pytest.mark.slow) for name in POSTGRES])
 def test_a_killed_executor_neither_loses_nor_doubles_a_record(testbed: Testbed, strategy: str) -> None:
     _assert_exactly_once(_run(strategy, FaultSpec(fault="kill_executor")), testbed)
-
-
-def _crashes() -> list[tuple[str, str, Action]]:
-    """Each strategy's steps, the driver killed at the driver's and the Python worker at a task's."""
-    return [
-        (name, step.name, Action.KILL_WORKER if step.at == Site.TASK else Action.KILL_DRIVER)
-        for name in POSTGRES
-        for step in strategies.STRATEGIES[name].failpoints
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "step", "action"), _crashes())
-def test_a_crash_at_any_step_neither_loses_nor_doubles_a_record(testbed: Testbed, strategy: str, step: str, action: Action) -> None:
-    fault = FaultSpec(fault="crash_at_step", parameters={"step": step, "action": action})
-    folder = _run(strategy, fault, records=6000)
-    verdict = _assert_exactly_once(folder, testbed, 6000)
-    assert [event["failpoint"] for event in folder.journal.events("failpoint_fired")] == [step]
-    assert verdict["driver_starts"] == (2 if action is Action.KILL_DRIVER else 1)
 
 
 @pytest.mark.slow

@@ -119,9 +119,8 @@ def test_offset_commit_duplicates_a_batch_when_the_driver_dies_before_the_offset
     assert "of start 2" in blame[0]
 
 
-@pytest.mark.parametrize("step", [pytest.param("after_decision", marks=pytest.mark.slow), "between_commits"])
-def test_a_logged_decision_survives_the_driver(testbed: Testbed, step: str) -> None:
-    folder = _run("two_phase_commit", FaultSpec(fault="crash_at_step", parameters={"step": step}))
+def test_a_logged_decision_survives_the_driver(testbed: Testbed) -> None:
+    folder = _run("two_phase_commit", FaultSpec(fault="crash_at_step", parameters={"step": "between_commits"}))
     _assert_passed(folder)
     fired, recovered = folder.journal.events("failpoint_fired")[0], folder.journal.events("recovered")[0]
     assert recovered["finished_batches"] == [fired["batch"]]
