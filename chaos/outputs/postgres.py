@@ -100,7 +100,10 @@ class PostgresReader:
         self._count = tables.named("SELECT batch, count(*) FROM {delivered} GROUP BY batch")
 
     def visible(self) -> dict[int, int]:
-        return dict(self._connection.execute(self._count).fetchall())
+        try:
+            return dict(self._connection.execute(self._count).fetchall())
+        except psycopg.errors.UndefinedTable:  # the output was deleted: the run is over
+            return {}
 
     def close(self) -> None:
         self._connection.close()

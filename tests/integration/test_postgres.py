@@ -301,12 +301,15 @@ def test_of_several_versions_of_a_record_the_latest_stays(connection: Connection
 def test_a_record_without_an_identity_is_kept_under_its_place_in_the_source(
     connection: Connection, tables: Tables, judge: Connection
 ) -> None:
-    odd = batch_of([None, b"", b"k"], [None, b"", b"\xff\x00not ours"], [0, 0, 0], [1, 2, 3])
+    whole = identity.encode(1, 2, b'{"n":2}')
+    damaged = [None, b"", b"\xff\x00not ours", whole[:20], whole.replace(b"0001-", b"0001_"), whole.replace(b"0001-", b"00g1-"), whole]
+    odd = batch_of([b"k"] * len(damaged), damaged, [0] * len(damaged), list(range(len(damaged))))
     for _ in range(2):
         output.upsert(connection, tables, [odd], ORIGIN)
         connection.commit()
-    found = judge.execute(tables.named("SELECT identity, value FROM {delivered} ORDER BY 1")).fetchall()
-    assert found == [("0:1", None), ("0:2", b""), ("0:3", b"\xff\x00not ours")]
+    found = judge.execute(tables.named("SELECT identity, value FROM {delivered} ORDER BY source_offset")).fetchall()
+    names = [*(f"0:{number}" for number in range(len(damaged) - 1)), "0001-000000000002"]
+    assert found == list(zip(names, damaged, strict=True))
 
 
 # --- postgres_two_phase_commit ----------------------------------------------------------------------------------------------------
