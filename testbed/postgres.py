@@ -14,11 +14,13 @@ refuses the data folder.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pwd
 import secrets
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +97,15 @@ def start(folder: Path, ports: PostgresPorts) -> Handle:
     handle = spawn(ROLE, [*_as_another(), str(programs() / "postgres"), "-D", str(data)], folder)
     wait_until("postgres: answer a query", lambda: ready(folder, ports), READY_S, process=handle)
     return handle
+
+
+def quit_at_once(folder: Path) -> None:
+    """Tell the server to end without tidying up. SIGTERM would make it wait until its last client has gone."""
+    handle = remembered(ROLE, folder)
+    process = handle.process() if handle else None
+    if process is not None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGQUIT)
 
 
 def ready(folder: Path, ports: PostgresPorts) -> bool:
