@@ -124,7 +124,7 @@ class Sender:
         # A repeated step must not reuse an identity: it sends as the next producer.
         self.number = len({intent["producer"] for intent in read_json_lines(folder.intents)})
         self._rows: list[history.SentRow] = []
-        self._file = len(list(folder.sent.glob("*.parquet")))
+        self._file = len(history.files(folder.sent))
 
     def partitions(self) -> int:
         return len(self._producer.list_topics(self._topic, timeout=10).topics[self._topic].partitions)

@@ -73,17 +73,23 @@ def write_sent(path: Path, rows: Iterable[SentRow]) -> None:
     kept = list(rows)
     columns = {name: [getattr(row, name) for row in kept] for name in SENT.names}
     columns["outcome"] = [str(outcome) for outcome in columns["outcome"]]
-    _write(path, pa.table(columns, schema=SENT))
+    write_table(path, pa.table(columns, schema=SENT))
 
 
 def write_delivered(path: Path, columns: Mapping[str, Any]) -> None:
-    _write(path, pa.table(dict(columns), schema=DELIVERED))
+    write_table(path, pa.table(dict(columns), schema=DELIVERED))
 
 
-def _write(path: Path, table: pa.Table) -> None:
-    temporary = path.with_name(f".{path.name}")
+def write_table(path: Path, table: pa.Table) -> None:
+    """Replace ``path`` with ``table`` as Parquet. Until it is whole it has a name that no reader looks for."""
+    temporary = path.with_name(f".{path.name}.part")
     pq.write_table(table, temporary, compression="zstd")
     temporary.rename(path)
+
+
+def files(directory: Path) -> list[Path]:
+    """The files of ``sent/`` or ``delivered/`` in their order. Hidden ones are not evidence: their writers did not finish them."""
+    return sorted(path for path in directory.glob("*.parquet") if not path.name.startswith("."))
 
 
 @dataclass(frozen=True)
@@ -173,7 +179,7 @@ def read_delivered(folder: RunFolder) -> Delivered:
 
 def _read(directory: Path, schema: pa.Schema) -> pa.Table:
     tables = []
-    for path in sorted(directory.glob("*.parquet")):
+    for path in files(directory):
         try:
             tables.append(pq.read_table(path).select(schema.names).cast(schema))
         except (OSError, pa.ArrowException, KeyError) as error:
