@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
@@ -132,9 +133,11 @@ class Delivered:
 def read_sent(folder: RunFolder) -> Sent:
     """Read ``sent/``. Records that were intended but have no row are added as INDETERMINATE (partition and offset -1, any checksum fits).
 
-    Raises EvidenceError when a file cannot be read.
+    Raises EvidenceError when a file cannot be read, or holds a record without an identity.
     """
     table = _read(folder.sent, SENT)
+    if table["producer"].null_count or table["sequence"].null_count:
+        raise EvidenceError(f"{folder.sent} holds a record without producer or sequence: the workload sends none")
     outcome = table["outcome"].to_numpy(zero_copy_only=False)
     sent = Sent(
         _ints(table["producer"]),
@@ -172,7 +175,8 @@ def _with_unsettled(sent: Sent, intents: Path) -> Sent:
 def read_delivered(folder: RunFolder) -> Delivered:
     """Read ``delivered/``. Raises EvidenceError when a file cannot be read."""
     table = _read(folder.delivered, DELIVERED)
-    identified = np.asarray(table["sequence"].is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+    # A producer that is not known is -1 here, which in a key of 64 bits cannot be told from producer 65535.
+    identified = pc.and_(table["producer"].is_valid(), table["sequence"].is_valid()).to_numpy(zero_copy_only=False).astype(bool)
     columns = {name: _ints(table[name]) for name in ("producer", "sequence", "crc", "partition", "offset", "batch", "attempt", "start")}
     return Delivered(**columns, identified=identified)
 

@@ -176,7 +176,6 @@ def test_a_schedule_that_is_damaged_is_one_line_that_names_it(home: Path, conten
     _is_one_line(_streamproof(home, "check", "run"), 2, "schedule.json")
 
 
-@pytest.mark.xfail(strict=True, reason="identities that were sent twice are a bare ValueError of the checker: a traceback")
 def test_an_identity_that_was_sent_twice_is_one_line(home: Path) -> None:
     story = Story()
     story.histories.sent.append(story.histories.sent[0])
