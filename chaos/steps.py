@@ -162,11 +162,20 @@ def run_pipeline(folder: RunFolder) -> None:
 
 
 def generate_load(folder: RunFolder) -> None:
-    """Send the workload, as far as the gate is open, and record what became of each record."""
+    """Send the workload, as far as the gate is open, and record what became of each record.
+
+    Repeated after its end it sends nothing. Repeated after it was killed it goes on behind the last record that was to be sent before:
+    nothing is sent twice, and what the killed one left unsettled is INDETERMINATE.
+    """
+    if folder.journal.last("load_finished") is not None:
+        log.info("the workload was sent before")
+        return
     here, found = scene(folder), load(folder)
     events = workload.events(found.workload, found.seed)
     sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic)
-    gate, sent, begun = workload.Gate(folder), 0, time.monotonic()
+    gate, sent, begun = workload.Gate(folder), sender.reached, time.monotonic()
+    before = workload.settled(folder)
+    events = itertools.islice(events, sent, None)
     size = min(workload.MAX_CHUNK, max(1, here.job.batch_records // 2))
     folder.journal.append("load_started", records=found.workload.records)
     try:
@@ -174,14 +183,14 @@ def generate_load(folder: RunFolder) -> None:
             due = sent + len(chunk)
             here.wait_for(
                 "the gate of the workload to open",
-                lambda due=due: gate.records() >= due and workload.pace(due, begun, found.workload.rate_per_s),  # type: ignore[misc]
+                lambda due=due: gate.records() >= due and workload.pace(due - sender.reached, begun, found.workload.rate_per_s),  # type: ignore[misc]
                 here.deadline - time.monotonic(),
             )
             sender.send(sent, chunk, sender.partitions())
             sent = due
     finally:
         sender.save()
-    counts = {str(outcome).lower(): count for outcome, count in sender.counts.items()}
+    counts = {str(outcome).lower(): count + before[outcome] for outcome, count in sender.counts.items()}
     folder.journal.append("load_finished", **counts)
     log.info("sent %d records: %s", sent, counts)
 

@@ -194,6 +194,13 @@ def pace(sent: int, begun: float, rate_per_s: int) -> bool:
     return rate_per_s == 0 or sent <= rate_per_s * (time.monotonic() - begun)
 
 
+def settled(folder: RunFolder) -> Counter[Outcome]:
+    """What became of the records that were sent, or were to be sent, so far. Raises EvidenceError when ``sent/`` cannot be read."""
+    sent = history.read_sent(folder)
+    acked, rejected = int(sent.acked.sum()), int(sent.rejected.sum())
+    return Counter({Outcome.ACKED: acked, Outcome.REJECTED: rejected, Outcome.INDETERMINATE: len(sent) - acked - rejected})
+
+
 def intended(path: Path) -> list[dict[str, int]]:
     """The ranges that were to be sent: producer, first sequence, count."""
     return [dict(intent) for intent in read_json_lines(path)]
