@@ -187,13 +187,18 @@ def _text(url: str, who: str) -> str:
 
 
 def executor_processes(application: str) -> dict[str, psutil.Process]:
-    """The executor JVMs of an application on this testbed: executor id to process."""
-    found = {}
+    """The executor JVMs of an application on this testbed: executor id to process.
+
+    A child that an executor forks has its command line until it executes another program; the executor is the older one.
+    """
+    found: dict[str, tuple[float, psutil.Process]] = {}
     for process in marked():
         try:
-            words = process.cmdline()
+            words, created = process.cmdline(), process.create_time()
         except psutil.NoSuchProcess:
             continue
         if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and application in words:
-            found[words[words.index("--executor-id") + 1]] = process
-    return found
+            executor = words[words.index("--executor-id") + 1]
+            if executor not in found or created < found[executor][0]:
+                found[executor] = created, process
+    return {executor: process for executor, (_, process) in found.items()}
