@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import install, java, settings
-from testbed.process import Handle, TestbedError, listening, remembered, spawn, wait_until
+from testbed.process import Handle, TestbedError, listening, running, spawn, wait_until
 
 READY_S = 60.0
 REQUEST_S = 15.0
@@ -70,8 +70,7 @@ rootLogger.appenderRef.console.ref = console
 
 def start(folder: Path, ports: KafkaPorts) -> Handle:
     """Start the broker (formatting its storage the first time) and return once it accepts connections on both listeners."""
-    old = remembered("kafka", folder)
-    if old and old.alive:
+    if (old := running("kafka", folder)) is not None:
         return old
     data, configuration, logging = folder / "kafka-data", folder / "kafka.properties", folder / "kafka-log4j2.properties"
     folder.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from testbed import install, java, settings
-from testbed.process import Handle, TestbedError, listening, marked, remembered, spawn, wait_until
+from testbed.process import Handle, TestbedError, listening, marked, running, spawn, wait_until
 
 READY_S = 60.0
 HTTP_TIMEOUT_S = 5.0
@@ -88,8 +88,7 @@ def _environment(host: str) -> dict[str, str]:
 
 
 def start_master(folder: Path, ports: SparkPorts) -> Handle:
-    old = remembered("spark-master", folder)
-    if old and old.alive:
+    if (old := running("spark-master", folder)) is not None:
         return old
     arguments = ["--host", "127.0.0.1", "--port", str(ports.master), "--webui-port", str(ports.master_ui)]
     # The master gives up on an application after this many executors ended with none running; faults kill some on purpose.
@@ -102,8 +101,7 @@ def start_master(folder: Path, ports: SparkPorts) -> Handle:
 
 def start_worker(folder: Path, ports: SparkPorts, role: str) -> Handle:
     name = f"spark-{role}"
-    old = remembered(name, folder)
-    if old and old.alive:
+    if (old := running(name, folder)) is not None:
         return old
     host = WORKERS[role]
     arguments = ["--host", host, "--port", str(ports.workers[role]), "--webui-port", str(ports.worker_uis[role])]
@@ -124,6 +122,19 @@ def alive_workers(ui_port: int) -> int:
         return sum(worker["state"] == "ALIVE" for worker in master_state(ui_port)["workers"])
     except TestbedError:
         return 0
+
+
+def registered(ports: SparkPorts) -> bool:
+    """Whether every worker that runs is one that the master counts as alive, by the ids that the workers say they have.
+
+    Counting is not enough: the master counts a worker that was killed until it notices.
+    """
+    try:
+        alive = {worker["id"] for worker in master_state(ports.master_ui)["workers"] if worker["state"] == "ALIVE"}
+        ids = {_json(f"http://{WORKERS[role]}:{port}/json/", f"spark-{role}")["id"] for role, port in ports.worker_uis.items()}
+    except TestbedError:
+        return False
+    return ids <= alive
 
 
 def application_executors(ui_port: int, application: str) -> dict[str, str]:

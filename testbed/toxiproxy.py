@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import settings
-from testbed.process import Handle, TestbedError, listening, remembered, spawn, wait_until
+from testbed.process import Handle, TestbedError, listening, running, spawn, wait_until
 
 HTTP_TIMEOUT_S = 5.0
 READY_S = 15.0
@@ -24,8 +24,7 @@ READY_S = 15.0
 
 def start(folder: Path, port: int) -> Handle:
     """Start the server on loopback ``port`` and return once it answers."""
-    old = remembered("toxiproxy", folder)
-    if old and old.alive:
+    if (old := running("toxiproxy", folder)) is not None:
         return old
     command = [str(settings.cache() / "bin" / "toxiproxy-server"), "-host", "127.0.0.1", "-port", str(port)]
     handle = spawn("toxiproxy", command, folder)

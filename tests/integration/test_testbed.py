@@ -363,3 +363,14 @@ def test_components_that_die_are_told_and_started_again_and_kafka_keeps_its_reco
     assert spark.alive_workers(testbed.spark.master_ui) == 2
     assert cluster.end_offsets(topic) == {0: 1, 1: 0}
     assert kafka_round_trip_ms(testbed.pipeline_kafka) < 1000
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_who_starts_the_testbed_just_as_a_component_is_killed_gets_a_whole_one(testbed: Testbed, role: str) -> None:
+    before = _handles()[role]
+    os.kill(before.pid, signal.SIGKILL)
+    assert not before.alive, "from the moment on that it is killed"
+    assert embedded.up() == testbed
+    assert embedded.status() == ALL_UP
+    assert _handles()[role].pid != before.pid
+    assert spark.registered(testbed.spark)
