@@ -117,13 +117,6 @@ def master_state(ui_port: int) -> dict[str, Any]:
     return state
 
 
-def alive_workers(ui_port: int) -> int:
-    try:
-        return sum(worker["state"] == "ALIVE" for worker in master_state(ui_port)["workers"])
-    except TestbedError:
-        return 0
-
-
 def registered(ports: SparkPorts) -> bool:
     """Whether every worker that runs is one that the master counts as alive, by the ids that the workers say they have.
 
