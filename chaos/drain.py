@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
 from delivery import history, identity
-from delivery.folder import RunFolder, write_atomically
+from delivery.folder import EvidenceError, RunFolder, write_atomically
 from testbed.kafka import Cluster
 
 if TYPE_CHECKING:
@@ -22,15 +24,19 @@ FETCH = 10_000
 FILE_RECORDS = 1_000_000
 STABLE_S = 75.0
 ORIGIN_HEADER = "streamproof"
+NEW = ".new"  # below delivered/: what is drained, until all of it is there
+_ORIGIN = re.compile(rb"(\d{1,9})\.(\d{1,18})\.(\d{1,9})")  # each fits its column
 log = logging.getLogger("chaos.drain")
 
 
 def drain(folder: RunFolder, bootstrap: str, topic: str, timeout_s: float) -> dict[str, Any]:
-    """Write ``delivered/`` and ``delivered/drain.json``; returns the latter. Repeating it starts over."""
+    """Write ``delivered/`` and ``delivered/drain.json``; returns the latter.
+
+    Repeating it starts over; what an earlier one found is kept until all of the new is there. Raises EvidenceError when there is no
+    such topic.
+    """
     from confluent_kafka import Consumer, TopicPartition
 
-    for old in folder.delivered.glob("*.parquet"):
-        old.unlink()
     begun = time.monotonic()
     cluster = Cluster(bootstrap)
     ends, reason = _stable_end(cluster, topic, begun + min(timeout_s, STABLE_S))
@@ -54,6 +60,7 @@ def drain(folder: RunFolder, bootstrap: str, topic: str, timeout_s: float) -> di
     finally:
         consumer.close()
     rows.save()
+    rows.replace_old()
     missing = sorted(set(ends) - reached)
     if missing and reason is None:
         reason = f"partitions {missing} were not read to their end within {timeout_s:.0f} s"
@@ -72,10 +79,18 @@ def drain(folder: RunFolder, bootstrap: str, topic: str, timeout_s: float) -> di
 
 
 def _stable_end(cluster: Cluster, topic: str, deadline: float) -> tuple[dict[int, int], str | None]:
-    """The output's end, once no open transaction lies before it; else the end that is stable, and why it is not the last."""
+    """The output's end, once no open transaction lies before it; else the end that is stable, and why it is not the last.
+
+    Raises EvidenceError when there is no such topic: what is not there cannot be read to its end.
+    """
     while True:
         stable = cluster.end_offsets(topic, committed=True)
         last = cluster.end_offsets(topic)
+        if not stable or not last:
+            raise EvidenceError(
+                f"kafka at {cluster.bootstrap} has no topic {topic}: the run was not prepared, or was restored already. "
+                "What was drained before is kept."
+            )
         behind = sorted(partition for partition, end in last.items() if stable[partition] < end)
         if not behind:
             return last, None
@@ -108,6 +123,9 @@ class _Rows:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder, self._file, self.count = folder, 0, 0
+        self._new = folder.delivered / NEW
+        shutil.rmtree(self._new, ignore_errors=True)
+        self._new.mkdir(parents=True)
         self._columns: dict[str, list[Any]] = {name: [] for name in history.DELIVERED.names}
 
     def add(self, message: Message) -> None:
@@ -132,15 +150,24 @@ class _Rows:
 
     def save(self) -> None:
         if self._columns["offset"]:
-            history.write_delivered(self._folder.delivered / f"{self._file:05d}.parquet", self._columns)
+            history.write_delivered(self._new / f"{self._file:05d}.parquet", self._columns)
             self._file += 1
             self._columns = {name: [] for name in self._columns}
 
+    def replace_old(self) -> None:
+        """Put the new files in place of the old. As long as this goes on there is no ``drain.json``, and so no evidence to judge by."""
+        self._folder.drain.unlink(missing_ok=True)
+        for old in history.files(self._folder.delivered):
+            old.unlink()
+        for new in history.files(self._new):
+            new.rename(self._folder.delivered / new.name)
+        self._new.rmdir()
+
 
 def origin(headers: Any) -> tuple[int | None, int | None, int | None]:
-    """Driver start, batch and attempt from the header that a strategy may set: ``start.batch.attempt``."""
+    """Driver start, batch and attempt from the header that a strategy may set: ``start.batch.attempt``. Another's header says nothing."""
     for name, value in headers or ():
-        if name == ORIGIN_HEADER and value is not None:
-            start, batch, attempt = value.decode().split(".")
+        if name == ORIGIN_HEADER and value is not None and (found := _ORIGIN.fullmatch(value)) is not None:
+            start, batch, attempt = found.groups()
             return int(start), int(batch), int(attempt)
     return None, None, None

@@ -6,8 +6,12 @@ transactions, delete the run's topics, give the lock back. What it does for the 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
+import os
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,17 +28,42 @@ from testbed.embedded import PROXIES, Testbed
 from testbed.kafka import Cluster
 from testbed.process import TestbedError
 
+RESTORE_S = 120.0
+POLL_S = 0.1
 log = logging.getLogger("chaos.heal")
 
 
 def restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
     """Undo everything that ``folder``'s run did to ``testbed``; read back, journal and return what was done.
 
-    Several may be called to it at once, by the tasks of a run that is stopped: one after the other.
+    Several may be called to it at once, by the tasks of a run that is stopped: one after the other. Raises TestbedError when one of them
+    does not come to its end within ``RESTORE_S``.
     """
-    with (folder.path / "restore.lock").open("w") as alone:
-        fcntl.flock(alone, fcntl.LOCK_EX)
+    with _alone(folder):
         return _restore(folder, testbed)
+
+
+@contextlib.contextmanager
+def _alone(folder: RunFolder) -> Iterator[None]:
+    """One restorer of a run at a time; the kernel drops the lock when its holder dies."""
+    deadline = time.monotonic() + RESTORE_S
+    with (folder.path / "restore.lock").open("a+") as lock_file:
+        while True:
+            try:
+                fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    lock_file.seek(0)
+                    raise TestbedError(
+                        f"run {folder.name} has been restored by another process (pid {lock_file.read() or 'unknown'}) for "
+                        f"{RESTORE_S:.0f} s: end that one, then `streamproof heal`"
+                    ) from error
+                time.sleep(POLL_S)
+        lock_file.truncate(0)
+        lock_file.write(str(os.getpid()))
+        lock_file.flush()
+        yield
 
 
 def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from delivery.blame import Timeline, explain
 from delivery.checker import Reconciliation, check
 from delivery.folder import SCHEMA_VERSION, RunFolder, read_json_lines
 from delivery.guarantee import Guarantee
-from delivery.history import Delivered, Sent, read_delivered, read_sent
+from delivery.history import Delivered, Sent, files, read_delivered, read_sent, write_table
 
 PHASES = ("steady", "impact", "recovery")
 
@@ -304,12 +304,10 @@ def _table(folder: RunFolder, found: Reconciliation, sent: Sent, delivered: Deli
 
 def _stamps(folder: RunFolder) -> list[datetime | None]:
     stamps: list[datetime | None] = []
-    for path in sorted(folder.delivered.glob("*.parquet")):
+    for path in files(folder.delivered):
         stamps += pq.read_table(path, columns=["delivered_at"])["delivered_at"].to_pylist()
     return stamps
 
 
 def write_reconciliation(folder: RunFolder, table: pa.Table) -> None:
-    temporary = folder.path / ".reconciliation.parquet"
-    pq.write_table(table, temporary, compression="zstd")
-    temporary.rename(folder.reconciliation)
+    write_table(folder.reconciliation, table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import shutil
 import time
@@ -134,19 +135,19 @@ def up(say: Callable[[str], None] = lambda line: None) -> Testbed:
         testbed.proxies.ensure(POSTGRES_PROXY, f"127.0.0.1:{testbed.postgres.proxy}", f"127.0.0.1:{testbed.postgres.direct}")
         kafka.wait_until_answering(testbed.direct_kafka)
         kafka.wait_until_answering(testbed.pipeline_kafka)
+        dead = [f"{name} ({state})" for name, state in status().items() if state != "up"]
+        if dead:
+            raise TestbedError(f"the testbed was started, but {', '.join(dead)} did not last; look at the logs in {where}, then try again")
         return testbed
 
 
 def _start_spark(where: Path, testbed: Testbed) -> Handle:
     master = spark.start_master(where, testbed.spark)
-    for role in spark.WORKERS:
-        spark.start_worker(where, testbed.spark, role)
-    wait_until(
-        f"spark-master: {len(spark.WORKERS)} workers alive",
-        lambda: spark.alive_workers(testbed.spark.master_ui) >= len(spark.WORKERS),
-        spark.READY_S,
-        process=master,
-    )
+    workers = {role: spark.start_worker(where, testbed.spark, role) for role in spark.WORKERS}
+    for role, worker in workers.items():
+        host, port = spark.WORKERS[role], testbed.spark.worker_uis[role]
+        wait_until(f"{worker.role}: accept connections", functools.partial(listening, host, port), spark.READY_S, process=worker)
+    wait_until(f"spark-master: {len(workers)} workers alive", lambda: spark.registered(testbed.spark), spark.READY_S, process=master)
     return master
 
 
