@@ -24,17 +24,14 @@ import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from testbed import settings
 from testbed.process import MARK, Handle, TestbedError, remembered, spawn, wait_until
 
-if TYPE_CHECKING:
-    import psycopg
-
 ROLE = "postgres"
+VERSION = "18.4"  # of the server that the wheel brings
 USER, DATABASE = "streamproof", "postgres"
 READY_S = 30.0
 CONNECT_S = 10
@@ -118,11 +115,6 @@ def ready(folder: Path, ports: PostgresPorts) -> bool:
     except psycopg.OperationalError:
         return False
     return True
-
-
-def server_version(connection: psycopg.Connection[Any]) -> str:
-    number = connection.info.server_version
-    return f"{number // 10000}.{number % 10000}"
 
 
 def _data(folder: Path) -> Path:
