@@ -97,12 +97,13 @@ class Tables:
         connection.execute(
             self.named("CREATE UNIQUE INDEX IF NOT EXISTS delivered_identity ON {delivered} (identity) WHERE identity IS NOT NULL")
         )
-        # A row says that a task's records were written, and which; it is committed with them. ``gid`` is '' in one-phase transactions.
+        # A row says that the records of a source partition were written, and which; it is committed with them. ``gid`` is '' in one-phase
+        # transactions. The partition is the source's: after a restart Spark numbers the partitions of the same batch differently.
         connection.execute(
             self.named(
                 """
                 CREATE TABLE IF NOT EXISTS {ledger} (
-                    batch bigint, partition int, gid text, attempt int NOT NULL, records bigint NOT NULL, ranges text NOT NULL,
+                    batch bigint, partition int, gid text, attempt int NOT NULL, first_offset bigint NOT NULL, last_offset bigint NOT NULL,
                     PRIMARY KEY (batch, partition, gid))
                 """
             )
@@ -241,7 +242,7 @@ class Copied:
 
     def __init__(self) -> None:
         self.records = 0
-        self._ranges: dict[int, tuple[int, int]] = {}
+        self.ranges: dict[int, tuple[int, int]] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         import numpy as np
@@ -251,13 +252,8 @@ class Copied:
         offsets = batch.column("source_offset").to_numpy(zero_copy_only=False)
         for partition in np.unique(partitions).tolist():
             found = offsets[partitions == partition]
-            first, last = self._ranges.get(partition, (int(found.min()), int(found.max())))
-            self._ranges[partition] = (min(first, int(found.min())), max(last, int(found.max())))
-
-    @property
-    def ranges(self) -> str:
-        """``0:17-41 2:0-9``: source partition, first and last offset."""
-        return " ".join(f"{partition}:{first}-{last}" for partition, (first, last) in sorted(self._ranges.items()))
+            first, last = self.ranges.get(partition, (int(found.min()), int(found.max())))
+            self.ranges[partition] = (min(first, int(found.min())), max(last, int(found.max())))
 
 
 def waiting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
@@ -275,37 +271,44 @@ class LedgerMismatch(RuntimeError):
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the ledger. ``gid`` names the transaction where it is prepared, and is empty where it is not."""
+    """What a transaction writes into the ledger. ``gid`` is its name where it is prepared, and empty where it is not."""
 
     batch: int
-    partition: int
     attempt: int
     gid: str = ""
 
 
 def enter(connection: Connection, tables: Tables, entry: Entry, copied: Copied) -> bool:
-    """Write ``entry`` into the ledger, in the transaction that wrote what was ``copied``. False when such an entry is there already.
+    """Write a row into the ledger for each source partition that was ``copied``, in the same transaction. False when one is there already.
 
-    While another transaction is about to write the same entry, this waits until that one ends, or for ``LOCK_TIMEOUT_MS``.
+    While another transaction is about to write the same row, this waits until that one ends, or for ``LOCK_TIMEOUT_MS``.
     """
-    statement = tables.named("INSERT INTO {ledger} VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING")
-    row = (entry.batch, entry.partition, entry.gid, entry.attempt, copied.records, copied.ranges)
-    return connection.execute(statement, row).rowcount == 1
+    rows = sorted((partition, first, last) for partition, (first, last) in copied.ranges.items())
+    statement = """
+        INSERT INTO {ledger} (batch, partition, gid, attempt, first_offset, last_offset)
+        SELECT %s, partition, %s, %s, first, last FROM unnest(%s::int[], %s::bigint[], %s::bigint[]) AS part (partition, first, last)
+        ON CONFLICT DO NOTHING
+    """
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return connection.execute(tables.named(statement), (entry.batch, entry.gid, entry.attempt, *columns)).rowcount == len(rows)
 
 
-def entered(connection: Connection, tables: Tables, entry: Entry) -> str | None:
-    """The ranges that the ledger has for ``entry``, None when it has no such row."""
-    statement = tables.named("SELECT ranges FROM {ledger} WHERE batch = %s AND partition = %s AND gid = %s")
-    found = connection.execute(statement, (entry.batch, entry.partition, entry.gid)).fetchone()
-    return None if found is None else str(found[0])
+def entered(connection: Connection, tables: Tables, entry: Entry, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """What the ledger has of these source partitions: the first and last offset of each that it knows."""
+    statement = "SELECT partition, first_offset, last_offset FROM {ledger} WHERE batch = %s AND gid = %s AND partition = ANY(%s)"
+    found = connection.execute(tables.named(statement), (entry.batch, entry.gid, list(partitions)))
+    return {partition: (first, last) for partition, first, last in found}
 
 
-def check_same(entry: Entry, ranges: str, copied: Copied) -> None:
+def check_same(entry: Entry, ranges: dict[int, tuple[int, int]], copied: Copied) -> None:
     """Raises LedgerMismatch unless the records that are skipped are those that the ledger speaks of."""
     if ranges != copied.ranges:
-        raise LedgerMismatch(
-            f"batch {entry.batch}, partition {entry.partition}: the ledger has source offsets {ranges}, the replay brings {copied.ranges}"
-        )
+        raise LedgerMismatch(f"batch {entry.batch}: the ledger has {_in_words(ranges)}, the replay brings {_in_words(copied.ranges)}")
+
+
+def _in_words(ranges: dict[int, tuple[int, int]]) -> str:
+    parts = (f"partition {partition}: offsets {first} to {last}" for partition, (first, last) in sorted(ranges.items()))
+    return ", ".join(parts) or "nothing of it"
 
 
 # --- prepared transactions --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """``postgres_ledger``: each task writes its records and a row of a ledger in one PostgreSQL transaction. Exactly-once.
 
 The model: output and progress lie in the same database, so one transaction holds both. The ledger has one row for each part of each
-batch, with (batch, partition) as its key. Whoever comes second, a retry or a replay, finds the row and writes nothing.
+batch, with (batch, source partition) as its key. Whoever comes second, a retry or a replay, finds the row and writes nothing.
 
     task    1. is the part in the ledger? then skip the rest
             2. BEGIN, COPY the records
@@ -19,9 +19,11 @@ Crash windows:
 Not atomic over partitions: until 5 a reader may see part of a batch. ``postgres_ledger_single`` is the same with one task for the whole
 batch, as textbooks have it: a batch is visible whole or not at all, and its writing has no parallelism.
 
-What it rests on: a replay of a batch brings the same records in the same partitions, which Spark's ``offsets/N`` promises for a source
-that keeps its records. Progress that is planned anew (asynchronous progress tracking) breaks it, and de-duplication by batch would then
-LOSE. So the ledger also holds the range of source offsets, and a replay that brings others raises LedgerMismatch.
+What it rests on: a replay of a batch brings the same records, which Spark's ``offsets/N`` promises for a source that keeps them. It does
+*not* promise them in the same partitions: after a restart, partition 0 of the same batch may read another partition of the topic. With
+Spark's number in the key, as is often seen, one part would be skipped in place of another: LOST, and the other DUPLICATED. So the key is
+the source's partition. Progress that is planned anew (asynchronous progress tracking) breaks it still; therefore a row also holds
+the range of source offsets, and a replay that brings others raises LedgerMismatch.
 
 Checked against: PostgreSQL 18.4 (INSERT ... ON CONFLICT DO NOTHING waits for a transaction in progress that wrote the same key) and Spark
 4.1 (``MicroBatchExecution``; a task's side effects precede the commit coordinator's word).
@@ -52,7 +54,7 @@ AFTER_BATCH = Failpoint("after_batch", Site.DRIVER, "all parts are committed, Sp
 
 class PostgresLedger(Strategy):
     name = "postgres_ledger"
-    summary = "Records and a ledger row (batch, partition) in one PostgreSQL transaction per task"
+    summary = "Records and a ledger row (batch, source partition) in one PostgreSQL transaction per task"
     sink = Sink.POSTGRES
     guarantee = Guarantee.EXACTLY_ONCE
     failpoints = (BEFORE_TASK_COMMIT, AFTER_TASK_COMMIT, AFTER_BATCH)

@@ -5,6 +5,7 @@ Apart from the strategy so that naming the strategy does not import Spark.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -46,22 +47,22 @@ class LedgerWriter(DataSourceStreamArrowWriter):
         return WriterCommitMessage()
 
     def _deliver(self, connection: postgres.Connection, records: Iterator[RecordBatch], here: task.Task) -> None:
-        tables, entry = Tables(self.job.query), Entry(here.batch, here.partition, here.attempt)
-        before = postgres.entered(connection, tables, entry)
-        if before is not None:
+        tables, entry = Tables(self.job.query), Entry(here.batch, here.attempt)
+        first = next(records)
+        records = itertools.chain([first], records)
+        if postgres.entered(connection, tables, entry, [first.column("source_partition")[0].as_py()]):
             copied = Copied()
             for batch in records:
                 copied.add(batch)
-            postgres.check_same(entry, before, copied)
-            return
-        copied = postgres.append(connection, tables, records, Origin(self.job.start, here.batch, here.attempt))
-        if not postgres.enter(connection, tables, entry, copied):
+        else:
+            copied = postgres.append(connection, tables, records, Origin(self.job.start, here.batch, here.attempt))
+            if postgres.enter(connection, tables, entry, copied):
+                reach(self.job.run, BEFORE_TASK_COMMIT.name, here.batch, attempt=here.attempt, partition=here.partition)
+                connection.commit()
+                reach(self.job.run, AFTER_TASK_COMMIT.name, here.batch, attempt=here.attempt, partition=here.partition)
+                return
             connection.rollback()
-            postgres.check_same(entry, postgres.entered(connection, tables, entry) or "", copied)
-            return
-        reach(self.job.run, BEFORE_TASK_COMMIT.name, here.batch, attempt=here.attempt, partition=here.partition)
-        connection.commit()
-        reach(self.job.run, AFTER_TASK_COMMIT.name, here.batch, attempt=here.attempt, partition=here.partition)
+        postgres.check_same(entry, postgres.entered(connection, tables, entry, copied.ranges), copied)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Runs at the driver, once every task has committed. There is nothing left to do."""

@@ -67,7 +67,7 @@ class TwoPhaseWriter(DataSourceStreamArrowWriter):
             return TaskMessage(None)
         gid = f"{tables.schema}:{self.job.start}:{here.batch}:{here.partition}:{here.unique}:{here.attempt}"
         copied = postgres.append(connection, tables, records, Origin(self.job.start, here.batch, here.attempt))
-        postgres.enter(connection, tables, Entry(here.batch, here.partition, here.attempt, gid), copied)
+        postgres.enter(connection, tables, Entry(here.batch, here.attempt, gid), copied)
         reach(run, BEFORE_PREPARE.name, here.batch, attempt=here.attempt, partition=here.partition)
         postgres.prepare(connection, gid)
         reach(run, AFTER_PREPARE.name, here.batch, attempt=here.attempt, partition=here.partition)

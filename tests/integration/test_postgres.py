@@ -244,9 +244,29 @@ def test_a_part_that_is_in_the_ledger_is_not_written_again(job: Job, tables: Tab
 
 def test_a_replay_with_other_records_is_refused_not_skipped(job: Job, tables: Tables, judge: Connection) -> None:
     deliver(job, Task(4, 0, 0, 0), records())
-    with pytest.raises(LedgerMismatch, match="batch 4, partition 0: the ledger has source offsets 0:0-9, the replay brings 0:0-19"):
+    with pytest.raises(
+        LedgerMismatch, match=r"batch 4: the ledger has partition 0: offsets 0 to 9, the replay brings partition 0: offsets 0 to 19"
+    ):
         deliver(job, Task(4, 0, 1, 1), records(), records(first=RECORDS))
     assert visible(judge, tables) == EACH_ONCE[:RECORDS]
+
+
+def test_a_replay_that_numbers_its_partitions_differently_is_skipped_all_the_same(job: Job, tables: Tables, judge: Connection) -> None:
+    for number, partition in ((0, 0), (1, 1)):
+        deliver(job, Task(0, number, 0, number), records(partition=partition))
+    for number, partition in ((0, 1), (1, 0)):
+        deliver(job, Task(0, number, 0, number), records(partition=partition))
+    deliver(job, Task(0, 0, 0, 0), records(partition=1), records(partition=0))
+    assert visible(judge, tables) == EACH_ONCE
+
+
+def test_a_part_of_which_only_some_is_in_the_ledger_is_refused(job: Job, tables: Tables, judge: Connection) -> None:
+    deliver(job, Task(0, 0, 0, 0), records(partition=1))
+    with pytest.raises(
+        LedgerMismatch, match=r"batch 0: the ledger has partition 1: .*, the replay brings partition 0: .*, partition 1: .*"
+    ):
+        deliver(job, Task(0, 0, 0, 1), records(partition=0), records(partition=1))
+    assert visible(judge, tables) == EACH_ONCE[RECORDS:]
 
 
 def test_a_crash_before_the_commit_leaves_neither_records_nor_ledger(job: Job, tables: Tables, judge: Connection) -> None:
@@ -262,7 +282,7 @@ def test_of_two_attempts_at_once_the_second_waits_and_writes_nothing(
     job: Job, tables: Tables, connection: Connection, judge: Connection
 ) -> None:
     copied = output.append(connection, tables, [records()], ORIGIN)
-    assert output.enter(connection, tables, Entry(0, 0, 0), copied)
+    assert output.enter(connection, tables, Entry(0, 0), copied)
     second = threading.Thread(target=deliver, args=(job, Task(0, 0, 1, 1), records()))
     second.start()
     _wait_for_a_lock(judge)
@@ -482,6 +502,6 @@ def test_a_run_of_a_testbed_that_was_replaced_is_healed_on_the_one_that_is_up(te
 
 
 def test_an_empty_part_has_no_range() -> None:
-    assert (Copied().records, Copied().ranges) == (0, "")
+    assert (Copied().records, Copied().ranges) == (0, {})
     assert output.waiting(iter([records(0), records(0)])) is None
     assert [batch.num_rows for batch in output.waiting(iter([records(0), records(3), records(2)])) or []] == [3, 2]
