@@ -89,8 +89,13 @@ class Scene:
             raise RunEnded(ended.get("reason") or f"step {ended.get('step')} failed: {ended.get('error')}")
 
     def driver(self) -> dict[str, Any]:
-        """The last driver start that became ready: application, ui."""
-        return dict(self.wait_for("a driver that is ready", lambda: self.folder.journal.last("driver_ready"), 60))
+        """The driver start that is ready now: application, ui. While one has ended and the next is not ready, it is waited for."""
+        return dict(self.wait_for("a driver that is ready", self._ready, 60))
+
+    def _ready(self) -> dict[str, Any] | None:
+        ready, exited = self.folder.journal.last("driver_ready"), self.folder.journal.last("driver_exited")
+        gone = ready is not None and exited is not None and exited["start"] >= ready["start"]
+        return None if gone else ready
 
 
 class Fault(Protocol):
