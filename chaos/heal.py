@@ -23,7 +23,7 @@ from pipelines import failpoints, strategies
 from pipelines.job import Job
 from pipelines.transactions import TransactionLost
 from testbed import embedded, settings
-from testbed.embedded import KAFKA_PROXY, Testbed
+from testbed.embedded import PROXIES, Testbed
 from testbed.kafka import Cluster
 from testbed.process import TestbedError
 
@@ -70,7 +70,7 @@ def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
     done["healed"] = _heal_injections(folder, testbed)
     for name in failpoints.armed(folder):
         failpoints.disarm(folder, name)
-    done["toxics"] = testbed.proxies.reset(KAFKA_PROXY)
+    done["toxics"] = [toxic for proxy in PROXIES for toxic in testbed.proxies.reset(proxy)]
     if (folder.path / "job.json").exists():
         job = Job.read(folder)
         done["recovered"] = _recover(job)
@@ -121,7 +121,8 @@ def heal_all(testbed: Testbed, *, spare: Path | None = None) -> list[str]:
             restore(folder, testbed)
         except (TestbedError, EvidenceError, KeyError) as error:  # a damaged folder must not keep the others from being healed
             log.error("run %s could not be restored: %s. Look at %s, then delete it", folder.name, error, folder.path)
-    testbed.proxies.reset(KAFKA_PROXY)
+    for proxy in PROXIES:
+        testbed.proxies.reset(proxy)
     held = lock.holder()
     if held is not None and (spare is None or held.run != spare.name):
         lock.release()

@@ -117,6 +117,7 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
         transaction_timeout_ms=found.transaction_timeout_s * 1000,
         master=testbed.spark_master,
         spark=_spark_settings(folder),
+        postgres=testbed.pipeline_postgres,
     )
     job.write()
     count = found.workload.partitions

@@ -176,15 +176,21 @@ def _signal(process: psutil.Process, number: signal.Signals) -> None:
 
 
 def marked(**environment: str) -> list[psutil.Process]:
-    """Every process of this testbed, found by its mark; narrowed to those whose environment also holds ``environment``."""
+    """Every process of this testbed, found by its mark; narrowed to those whose environment also holds ``environment``.
+
+    A process that wrote its title over its environment, as PostgreSQL's backends do, is found by its working folder instead.
+    """
     wanted = {MARK: str(settings.home()), **environment}
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     found = []
+    testbed = settings.home() / "testbed"
     for process in psutil.process_iter():
         try:
             if process.pid in own or process.status() == psutil.STATUS_ZOMBIE:
                 continue
             env = process.environ()
+            if not env and not environment and Path(process.cwd()).is_relative_to(testbed):
+                found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
         if all(env.get(key) == value for key, value in wanted.items()):

@@ -185,7 +185,7 @@ def _failed_tasks(driver: dict[str, Any]) -> int:
 def _runs(event: dict[str, Any]) -> bool:
     try:
         process = psutil.Process(event["pid"])
-        return process.create_time() == event["created"] and process.status() != psutil.STATUS_ZOMBIE
+        return abs(process.create_time() - event["created"]) <= 1 and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 

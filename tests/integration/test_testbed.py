@@ -30,7 +30,7 @@ from testbed.process import MARK, Handle, TestbedError, free_port, marked, remem
 from testbed.toxiproxy import Proxies, kafka_round_trip_ms
 from tests.integration.conftest import Prepare
 
-ROLES = ("kafka", "toxiproxy", "spark-master", "spark-worker-1", "spark-worker-2")
+ROLES = ("kafka", "postgres", "toxiproxy", "spark-master", "spark-worker-1", "spark-worker-2")
 ALL_UP = dict.fromkeys(ROLES, "up")
 
 # A small job whose tasks last until they are killed.
@@ -252,8 +252,8 @@ def test_a_toxic_that_another_removed_is_an_error_except_to_a_reset(proxies: Pro
 
 
 def test_a_proxy_or_a_server_that_is_not_there_is_an_error(testbed: Testbed) -> None:
-    with pytest.raises(TestbedError, match="has no proxy 'postgres'"):
-        testbed.proxies.toxics("postgres")
+    with pytest.raises(TestbedError, match="has no proxy 'nowhere'"):
+        testbed.proxies.toxics("nowhere")
     with pytest.raises(TestbedError, match="toxiproxy does not answer"):
         Proxies(free_port()).toxics(KAFKA_PROXY)
 
