@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
         failpoints.disarm(folder, name)
     done["toxics"] = [toxic for proxy in PROXIES for toxic in testbed.proxies.reset(proxy)]
     if (folder.path / "job.json").exists():
-        job = Job.read(folder)
+        # The testbed may have been taken down and started anew since, at other addresses.
+        job = replace(Job.read(folder), bootstrap=testbed.pipeline_kafka, postgres=testbed.pipeline_postgres)
         done["recovered"] = _recover(job)
         Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
         outputs.of(job).delete(job, testbed)

@@ -32,7 +32,7 @@ from expectations.evaluate import Evaluation, agree
 from expectations.evaluate import evaluate as evaluate_here
 from expectations.report import render
 from pipelines.job import Job
-from testbed import embedded, java, settings, spark
+from testbed import embedded, java, postgres, settings, spark
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
 
@@ -344,8 +344,8 @@ def read_verdict(folder: RunFolder) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    packages = ("pyspark", "confluent-kafka", "kafka-python", "great-expectations", "apache-airflow", "toxiproxy-python")
-    found = {"python": platform.python_version(), "kafka": "4.1.0"}
+    packages = ("pyspark", "confluent-kafka", "kafka-python", "psycopg", "great-expectations", "apache-airflow", "toxiproxy-python")
+    found = {"python": platform.python_version(), "kafka": "4.1.0", "postgres": postgres.VERSION}
     for package in packages:
         try:
             found[package] = importlib.metadata.version(package)

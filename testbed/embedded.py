@@ -219,6 +219,7 @@ def down() -> int:
     Raises TestbedError when a process survives.
     """
     ended = 0
+    postgres.quit_at_once(folder())
     for _ in range(5):
         processes = marked()
         if not processes:

@@ -14,25 +14,24 @@ refuses the data folder.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pwd
 import secrets
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from testbed import settings
 from testbed.process import MARK, Handle, TestbedError, remembered, spawn, wait_until
 
-if TYPE_CHECKING:
-    import psycopg
-
 ROLE = "postgres"
+VERSION = "18.4"  # of the server that the wheel brings
 USER, DATABASE = "streamproof", "postgres"
 READY_S = 30.0
 CONNECT_S = 10
@@ -97,6 +96,15 @@ def start(folder: Path, ports: PostgresPorts) -> Handle:
     return handle
 
 
+def quit_at_once(folder: Path) -> None:
+    """Tell the server to end without tidying up. SIGTERM would make it wait until its last client has gone."""
+    handle = remembered(ROLE, folder)
+    process = handle.process() if handle else None
+    if process is not None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGQUIT)
+
+
 def ready(folder: Path, ports: PostgresPorts) -> bool:
     """Whether the server answers a query; while it recovers from a crash it accepts connections and refuses them."""
     import psycopg
@@ -107,11 +115,6 @@ def ready(folder: Path, ports: PostgresPorts) -> bool:
     except psycopg.OperationalError:
         return False
     return True
-
-
-def server_version(connection: psycopg.Connection[Any]) -> str:
-    number = connection.info.server_version
-    return f"{number // 10000}.{number % 10000}"
 
 
 def _data(folder: Path) -> Path:

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from chaos import heal
 from chaos.outputs.postgres import PostgresOutput
 from delivery import history, identity
 from delivery.folder import RunFolder
@@ -470,6 +471,14 @@ def test_to_delete_an_output_rolls_back_what_is_prepared_and_may_be_repeated(
     assert output.prepared(judge, f"{tables.schema}:") == []
     assert judge.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", [tables.schema]).fetchone() == (0,)
     assert PostgresTwoPhaseCommit().recover(job) == {}, "recovery after the output was deleted finds nothing to do"
+
+
+@pytest.mark.parametrize("strategy", ["two_phase_commit", "postgres_two_phase_commit"])
+def test_a_run_of_a_testbed_that_was_replaced_is_healed_on_the_one_that_is_up(testbed: Testbed, job: Job, strategy: str) -> None:
+    gone = {"bootstrap": "127.0.0.1:1", "postgres": postgres.conninfo(Path("/nowhere"), 1)}
+    Job(**{**vars(job), **gone, "strategy": strategy}).write()
+    heal.restore(job.run, testbed)
+    assert job.run.journal.last("restored") is not None
 
 
 def test_an_empty_part_has_no_range() -> None:

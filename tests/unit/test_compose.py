@@ -181,7 +181,8 @@ def test_kafka_is_the_version_whose_jars_are_locked(project: Project) -> None:
 
 def test_postgres_is_the_version_that_the_wheel_brings(project: Project) -> None:
     said = subprocess.run([postgres.programs() / "postgres", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
-    assert project.services["postgres"].image == f"postgres:{said.split()[-1]}"
+    assert said.split()[-1] == postgres.VERSION
+    assert project.services["postgres"].image == f"postgres:{postgres.VERSION}"
 
 
 def test_toxiproxy_is_the_version_that_is_compiled(project: Project) -> None:
