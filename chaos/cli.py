@@ -104,10 +104,10 @@ def sweep(
 
     def told(result: sweeping.Result, number: int, total: int) -> None:
         cell, found = result.cell, ", ".join(f"{count} {name}" for name, count in result.found.items()) or "nothing"
-        colour, word = ("green", "as predicted") if result.as_predicted else ("red", f"NOT as predicted: {result.reason}")
+        word = ("as predicted", "green") if result.as_predicted else (f"NOT as predicted: {result.reason}", "red")
         then = f", then {cell.then}" if cell.then else ""
         what = f"{cell.strategy}: {cell.action} at {cell.step}{then}"
-        say(f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {what}: found {found}, [{colour}]{word}[/]")
+        say(Text.assemble(f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {what}: found {found}, ", word))
 
     results, folder = sweeping.sweep(cells, seed, told, records=records)
     if not out.is_terminal:
@@ -116,7 +116,7 @@ def sweep(
         "strategy", "step", "by", "crash", "then", "predicted", "lost", "doubled", "recovery", "torn for", "outcome", "as predicted"
     )
     for result in results:
-        table.add_row(*sweeping.columns(result))
+        table.add_row(*map(Text, sweeping.columns(result)))
     out.print(table)
     wrong = sum(not result.as_predicted for result in results)
     say(f"{len(results) - wrong} of {len(results)} as predicted; the matrix: {folder / 'matrix.md'}")

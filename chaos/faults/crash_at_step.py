@@ -21,6 +21,7 @@ import psutil
 from pydantic import Field
 
 from chaos.faults.fault import Claim, FaultError, Parameters, Scene
+from chaos.shown import shown
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from pipelines import failpoints, strategies
@@ -159,7 +160,7 @@ def find(strategy: str, step: str | None) -> Failpoint:
     fitting = [found for found in known if (found.at in (Site.DRIVER, Site.WATCHED) if step is None else found.name == step)]
     if not fitting:
         names = ", ".join(found.name for found in known) or "none"
-        raise ValueError(f"crash_at_step: strategy {strategy!r} has no step {step or 'in its driver'!r}; its steps: {names}")
+        raise ValueError(f"crash_at_step: strategy {strategy!r} has no step {shown(step or 'in its driver')}; its steps: {names}")
     return fitting[0]
 
 

@@ -10,8 +10,6 @@ drain that still finds one after a moment says so, and what is missing is then n
 
 from __future__ import annotations
 
-import json
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -20,8 +18,9 @@ from typing import Any
 import numpy as np
 import psycopg
 
-from delivery import history, identity
-from delivery.folder import RunFolder, write_atomically
+from chaos.outputs.delivered import Delivered
+from delivery import identity
+from delivery.folder import RunFolder
 from pipelines import postgres
 from pipelines.job import Job
 from pipelines.postgres import Connection, Tables
@@ -30,7 +29,6 @@ from testbed.process import TestbedError
 
 FILE_RECORDS = 500_000
 DECIDED_S = 5.0
-log = logging.getLogger("chaos.outputs.postgres")
 
 _QUERY = """
     COPY (
@@ -58,31 +56,19 @@ class PostgresOutput:
             Tables(job.query).create(connection)
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
-        for old in folder.delivered.glob("*.parquet"):
-            old.unlink()
-        begun, tables, records, last = time.monotonic(), Tables(job.query), 0, 0
+        begun, tables, last = time.monotonic(), Tables(job.query), 0
+        delivered = Delivered(folder)
         with _connected(testbed) as connection:
             reason = _undecided(connection, tables, begun + min(timeout_s, DECIDED_S))
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            for number, columns in enumerate(_read(connection, tables)):
-                history.write_delivered(folder.delivered / f"{number:05d}.parquet", columns)
-                records, last = records + len(columns["offset"]), int(columns["offset"][-1])
+            for columns in _read(connection, tables):
+                delivered.write(columns)
+                last = int(columns["offset"][-1])
                 if time.monotonic() - begun > timeout_s:
                     reason = reason or f"the table was not read to its end within {timeout_s:.0f} s"
                     break
             connection.execute("COMMIT")
-        seconds = time.monotonic() - begun
-        found = {
-            "complete": reason is None,
-            "reason": reason,
-            "end_offsets": {"0": last},
-            "records": records,
-            "seconds": round(seconds, 3),
-            "records_per_s": round(records / seconds, 1),
-        }
-        write_atomically(folder.drain, json.dumps(found))
-        log.info("drained %d records in %.1f s%s", records, seconds, "" if reason is None else f", not to the end: {reason}")
-        return found
+        return delivered.settle(reason, {0: last})
 
     def reader(self, job: Job, testbed: Testbed) -> PostgresReader:
         return PostgresReader(testbed.direct_postgres, Tables(job.query))

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
-from chaos import drain as draining
-from chaos.drain import drain
+from chaos.outputs import kafka as draining
+from chaos.outputs.kafka import drain
 from chaos.workload import Sender
 from delivery import history, identity
 from delivery.checker import check
@@ -142,7 +142,7 @@ def test_a_drain_that_ends_in_the_middle_keeps_what_was_drained_before(
     _produce(testbed, topic, identity.encode(0, 3, b"{}"))
     with monkeypatch.context() as patch:
         patch.setattr(draining, "FILE_RECORDS", 2)
-        patch.setattr(draining._Rows, "replace_old", lambda self: 1 / 0)
+        patch.setattr(draining.Delivered, "settle", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)
     assert (len(history.read_delivered(folder)), folder.read_json(folder.drain)) == (3, found)

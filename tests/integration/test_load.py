@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from chaos import steps
-from chaos.drain import drain
 from chaos.experiment import Experiment, Source, Workload
+from chaos.outputs.kafka import drain
 from chaos.workload import Gate, intended
 from delivery import history
 from delivery.checker import check
