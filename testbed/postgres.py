@@ -28,7 +28,7 @@ from pathlib import Path
 import psutil
 
 from testbed import settings
-from testbed.process import MARK, Handle, TestbedError, remembered, spawn, wait_until
+from testbed.process import MARK, Handle, TestbedError, remembered, running, spawn, wait_until
 
 ROLE = "postgres"
 VERSION = "18.4"  # of the server that the wheel brings
@@ -83,15 +83,14 @@ def start(folder: Path, ports: PostgresPorts) -> Handle:
 
     A server that was killed is started on the data it left, and recovers.
     """
-    old = remembered(ROLE, folder)
-    if old and old.alive:
-        return old
-    data = _data(folder)
-    if not data.exists():
-        _make_data(folder)
-    (data / "postgresql.auto.conf").write_text(_configuration(ports))
-    wait_until("postgres: the processes of a killed server to end", lambda: not _processes(folder), READY_S)
-    handle = spawn(ROLE, [*_as_another(), str(programs() / "postgres"), "-D", str(data)], folder)
+    handle = running(ROLE, folder)
+    if handle is None:
+        data = _data(folder)
+        if not data.exists():
+            _make_data(folder)
+        (data / "postgresql.auto.conf").write_text(_configuration(ports))
+        wait_until("postgres: the processes of a killed server to end", lambda: not _processes(folder), READY_S)
+        handle = spawn(ROLE, [*_as_another(), str(programs() / "postgres"), "-D", str(data)], folder)
     wait_until("postgres: answer a query", lambda: ready(folder, ports), READY_S, process=handle)
     return handle
 
