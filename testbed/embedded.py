@@ -19,6 +19,7 @@ from testbed import install, kafka, postgres, settings, spark, toxiproxy
 from testbed.process import MARK, Handle, TestbedError, free_port, listening, marked, remembered, stop, wait_until
 
 START_LOCK_S = 180.0
+FORGET_S = 10.0
 KAFKA_PROXY = "kafka"
 POSTGRES_PROXY = "postgres"
 PROXIES = (KAFKA_PROXY, POSTGRES_PROXY)
@@ -232,5 +233,17 @@ def down() -> int:
         raise TestbedError(f"processes with {MARK}={settings.home()} keep appearing: {[process.pid for process in marked()]}")
     for pid_file in (settings.home() / "airflow").glob("*.pid"):
         pid_file.unlink()
-    shutil.rmtree(folder(), ignore_errors=True)
+    _forget(folder())
     return ended
+
+
+def _forget(data: Path) -> None:
+    """Delete the data. What a process that is just ending still writes there is deleted again, for a moment."""
+    deadline = time.monotonic() + FORGET_S
+    while True:
+        shutil.rmtree(data, ignore_errors=True)
+        if not data.exists():
+            return
+        if time.monotonic() > deadline:
+            raise TestbedError(f"{data} cannot be deleted: is something else writing there?")
+        time.sleep(0.05)
