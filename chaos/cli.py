@@ -75,6 +75,55 @@ def run(file: FileArgument, seed: SeedOption = None) -> None:
 
 
 @app.command()
+def sweep(
+    strategy: Annotated[list[str] | None, typer.Argument(help="The strategies; all when absent.")] = None,
+    step: Annotated[list[str] | None, typer.Option(help="Only crashes at this step; may be repeated.")] = None,
+    seed: Annotated[int, typer.Option(help="Of every run.", min=0, max=experiment.MAX_SEED)] = 1,
+    records: Annotated[int, typer.Option(help="Of every run.", min=1200)] = 2400,
+    dry: Annotated[bool, typer.Option("--dry", help="Only say what would be crashed, and what is predicted.")] = False,
+) -> None:
+    """Crash each strategy at each step of its protocol, one run each, and hold what was delivered against what it predicts.
+
+    Exit code 1 when a prediction was wrong or a crash could not be shown.
+    """
+    from chaos import sweep as sweeping
+
+    cells = sweeping.cells(strategy, step)
+    if dry:
+        for cell in cells:
+            then = f", then {cell.then}" if cell.then else ""
+            must = ", ".join([*cell.must, *(f"perhaps {name}" for name in cell.may)]) or "nothing"
+            say(f"{cell.strategy}: {cell.action} at {cell.step}{then}: {must}")
+        say(f"{len(cells)} runs")
+        return
+    logging.getLogger("chaos").setLevel(logging.WARNING)
+    embedded.up(lambda line: say(line))
+    begun = time.monotonic()
+
+    def told(result: sweeping.Result, number: int, total: int) -> None:
+        cell, found = result.cell, ", ".join(f"{count} {name}" for name, count in result.found.items()) or "nothing"
+        colour, word = ("green", "as predicted") if result.as_predicted else ("red", f"NOT as predicted: {result.reason}")
+        then = f", then {cell.then}" if cell.then else ""
+        what = f"{cell.strategy}: {cell.action} at {cell.step}{then}"
+        say(f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {what}: found {found}, [{colour}]{word}[/]")
+
+    results, folder = sweeping.sweep(cells, seed, told, records=records)
+    if not out.is_terminal:
+        out.width = WIDE
+    table = Table(
+        "strategy", "step", "by", "crash", "then", "predicted", "lost", "doubled", "recovery", "torn for", "outcome", "as predicted"
+    )
+    for result in results:
+        table.add_row(*sweeping.columns(result))
+    out.print(table)
+    wrong = sum(not result.as_predicted for result in results)
+    say(f"{len(results) - wrong} of {len(results)} as predicted; the matrix: {folder / 'matrix.md'}")
+    if any(result.outcome == RunOutcome.ABORTED for result in results):
+        raise typer.Exit(EXIT_CODES[RunOutcome.ABORTED])
+    raise typer.Exit(1 if wrong else 0)
+
+
+@app.command()
 def check(run: RunArgument, as_json: JsonOption = False) -> None:
     """Judge a run again, from the evidence in its folder alone. Writes nothing."""
     from chaos import steps

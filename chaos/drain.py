@@ -112,7 +112,7 @@ class _Rows:
 
     def add(self, message: Message) -> None:
         found = identity.decode(message.value())
-        start, batch, attempt = _origin(message.headers())
+        start, batch, attempt = origin(message.headers())
         row = (
             found.producer if found else None,
             found.sequence if found else None,
@@ -137,7 +137,7 @@ class _Rows:
             self._columns = {name: [] for name in self._columns}
 
 
-def _origin(headers: Any) -> tuple[int | None, int | None, int | None]:
+def origin(headers: Any) -> tuple[int | None, int | None, int | None]:
     """Driver start, batch and attempt from the header that a strategy may set: ``start.batch.attempt``."""
     for name, value in headers or ():
         if name == ORIGIN_HEADER and value is not None:

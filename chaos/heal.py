@@ -11,9 +11,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from chaos import lock
+from chaos import lock, outputs
 from chaos.faults import FAULTS
-from chaos.supervisor import kill_drivers
+from chaos.supervisor import kill_drivers, kill_executors
 from delivery.folder import EvidenceError, RunFolder
 from pipelines import failpoints, strategies
 from pipelines.job import Job
@@ -37,7 +37,7 @@ def restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
 
 
 def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
-    done: dict[str, Any] = {"killed": kill_drivers(folder)}
+    done: dict[str, Any] = {"killed": kill_drivers(folder) + kill_executors(folder)}
     done["healed"] = _heal_injections(folder, testbed)
     for name in failpoints.armed(folder):
         failpoints.disarm(folder, name)
@@ -45,7 +45,8 @@ def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
     if (folder.path / "job.json").exists():
         job = Job.read(folder)
         done["recovered"] = _recover(job)
-        Cluster(testbed.direct_kafka).delete_topics([job.input_topic, job.output_topic])
+        Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
+        outputs.of(job).delete(job, testbed)
     lock.release(folder.name)
     folder.journal.append("restored", **done)
     return done

@@ -14,6 +14,8 @@ class Progress:
         self._folder = folder
         self._lines: list[dict[str, Any]] = []
         self._size = 0
+        self._resumed: dict[str, int] = {}
+        self._journal_size = 0
 
     def lines(self) -> list[dict[str, Any]]:
         """One object per committed micro-batch, oldest first."""
@@ -32,12 +34,25 @@ class Progress:
         return int(lines[-1]["start"]) if lines else 0
 
     def until(self) -> dict[str, int]:
-        """The end offset of each input partition that the job committed."""
-        ends: dict[str, int] = {}
+        """The end offset of each input partition that the job committed.
+
+        A driver that dies between committing a batch and reporting it leaves no line; where the next start resumes says that it did.
+        """
+        ends = dict(self._resumes_at())
         for line in self.lines():
             for partition, offset in line["until"].items():
                 ends[partition] = max(ends.get(partition, 0), offset)
         return ends
+
+    def _resumes_at(self) -> dict[str, int]:
+        path = self._folder.path / "journal.jsonl"
+        size = path.stat().st_size if path.exists() else 0
+        if size != self._journal_size:
+            for event in self._folder.journal.events("driver_ready"):
+                for partition, offset in event.get("resumes_at", {}).items():
+                    self._resumed[partition] = max(self._resumed.get(partition, 0), offset)
+            self._journal_size = size
+        return self._resumed
 
     def committed(self) -> int:
         """How many input records the job has passed over."""

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from types import FrameType
@@ -17,15 +17,26 @@ from chaos import steps
 from chaos.experiment import Experiment
 from chaos.faults.fault import RunEnded
 from delivery.folder import RunFolder
+from expectations.evaluate import Evaluation
 from expectations.worker import EvaluationWorker
+from testbed import embedded
+from testbed.embedded import Testbed
 
 PARALLEL = ("run_pipeline", "generate_load", "inject_faults")
 LOOK_S = 0.5
 log = logging.getLogger("chaos.runner")
 
 
-def run(found: Experiment, name: str | None = None) -> RunFolder:
+def run(
+    found: Experiment,
+    name: str | None = None,
+    *,
+    evaluate: Callable[[RunFolder], Evaluation] | None = None,
+    watch: Callable[[RunFolder, Testbed], None] | None = None,
+) -> RunFolder:
     """Run an experiment from prepare to restore and return its folder, whose ``verdict.json`` says how it ended.
+
+    ``evaluate`` evaluates the expectations, in a process of its own when absent; ``watch`` is called once the run is prepared.
 
     A step that fails makes the run an ERROR; SIGINT and SIGTERM make it ABORTED. Raises what ``prepare`` raises before anything was
     started: TestbedError, TestbedBusy.
@@ -34,10 +45,12 @@ def run(found: Experiment, name: str | None = None) -> RunFolder:
     with _signals(folder), contextlib.closing(EvaluationWorker()) as evaluation:
         try:
             steps.perform("prepare", folder)
-            _side_by_side(folder, evaluation)
+            if watch is not None:
+                watch(folder, embedded.current())
+            _side_by_side(folder, evaluation if evaluate is None else None)
             for step in ("drain", "verify"):
                 steps.perform(step, folder)
-            steps.perform("expect", folder, evaluate=evaluation.evaluate)
+            steps.perform("expect", folder, evaluate=evaluate or evaluation.evaluate)
         except RunEnded as ended:
             log.error("the run ended: %s", ended)
         except Exception:
@@ -50,7 +63,7 @@ def run(found: Experiment, name: str | None = None) -> RunFolder:
     return folder
 
 
-def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker) -> None:
+def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker | None) -> None:
     """The three steps that make a run. The first failure ends all of them (they watch the journal) and is raised.
 
     ``evaluation`` is started with the recovery phase: importing Great Expectations takes seconds, which the run does not wait for then.
@@ -58,7 +71,7 @@ def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker) -> None:
     with ThreadPoolExecutor(len(PARALLEL), thread_name_prefix="step") as pool:
         jobs = [pool.submit(steps.perform, step, folder) for step in PARALLEL]
         while wait(jobs, timeout=LOOK_S).not_done:
-            if any(event["phase"] == "recovery" for event in folder.journal.events("phase")):
+            if evaluation is not None and any(event["phase"] == "recovery" for event in folder.journal.events("phase")):
                 evaluation.start()
     errors = [error for job in jobs if (error := job.exception()) is not None]
     for error in sorted(errors, key=lambda error: isinstance(error, RunEnded)):

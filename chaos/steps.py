@@ -21,8 +21,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from chaos import conductor, experiment, heal, lock, supervisor, workload
-from chaos import drain as draining
+from chaos import conductor, experiment, heal, lock, outputs, supervisor, workload
 from chaos.experiment import BadInput, Experiment
 from chaos.faults.fault import RunEnded, Scene
 from chaos.progress import Progress
@@ -117,15 +116,16 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
         batch_records=found.micro_batch,
         transaction_timeout_ms=found.transaction_timeout_s * 1000,
         master=testbed.spark_master,
-        spark=_spark_settings(),
+        spark=_spark_settings(folder),
     )
     job.write()
     count = found.workload.partitions
-    Cluster(testbed.direct_kafka).create_topics({job.input_topic: count, job.output_topic: count})
+    Cluster(testbed.direct_kafka).create_topics({job.input_topic: count})
+    outputs.of(job).create(job, testbed, count)
     write_atomically(folder.path / "deadline.json", json.dumps({"at": time.time() + found.timeout_s}))
 
 
-def _spark_settings() -> dict[str, str]:
+def _spark_settings(folder: RunFolder) -> dict[str, str]:
     flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver")])
     executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor")])
     return {
@@ -140,6 +140,7 @@ def _spark_settings() -> dict[str, str]:
         "spark.executor.cores": str(spark.WORKER_CORES),
         "spark.cores.max": str(spark.WORKER_CORES * len(spark.WORKERS)),
         "spark.executorEnv.PYTHONPATH": str(settings.ROOT),
+        f"spark.executorEnv.{supervisor.EXECUTOR_MARK}": folder.name,
         "spark.pyspark.python": sys.executable,
         "spark.ui.port": "0",
         "spark.ui.showConsoleProgress": "false",
@@ -193,8 +194,8 @@ def inject_faults(folder: RunFolder) -> None:
 
 def drain(folder: RunFolder) -> None:
     """Read everything that was delivered."""
-    testbed = embedded.current()
-    draining.drain(folder, testbed.direct_kafka, Job.read(folder).output_topic, DRAIN_S)
+    job = Job.read(folder)
+    outputs.of(job).drain(folder, job, embedded.current(), DRAIN_S)
 
 
 def verify(folder: RunFolder) -> None:

@@ -17,14 +17,16 @@ from chaos.faults.fault import RunEnded, Scene
 from delivery.folder import RunFolder
 from testbed import settings
 from testbed.kafka import Cluster
-from testbed.process import MARK, marked, stop, tail
+from testbed.process import MARK, TestbedError, marked, stop, tail
 
 POLL_S = 0.05
 LOOK_S = 5.0
 STOP_S = 45.0
 MAX_STARTS = 20
 MAX_FRUITLESS_STARTS = 3
+KILL_ROUNDS = 10
 RUN_MARK = "STREAMPROOF_RUN"
+EXECUTOR_MARK = "STREAMPROOF_EXECUTOR_OF"
 log = logging.getLogger("chaos.supervisor")
 
 
@@ -131,10 +133,27 @@ class Supervisor:
 
 
 def kill_drivers(folder: RunFolder) -> list[int]:
-    """End whatever still runs of the run's drivers. Returns their pids."""
-    processes = marked(**{RUN_MARK: folder.name})
-    stop(processes, grace_s=0.2)
-    return [process.pid for process in processes]
+    """End whatever still runs of the run's drivers, and what these start while they are ended. Returns the pids.
+
+    Executors are left alone: they end by themselves once their driver is gone, and may write for a moment longer, as anywhere.
+    """
+    return _kill(folder, RUN_MARK)
 
 
-__all__ = ["PipelineFailed", "RunEnded", "kill_drivers", "run_pipeline"]
+def kill_executors(folder: RunFolder) -> list[int]:
+    """End whatever still runs of the run's executors. Returns the pids."""
+    return _kill(folder, EXECUTOR_MARK)
+
+
+def _kill(folder: RunFolder, mark: str) -> list[int]:
+    ended: list[int] = []
+    for _ in range(KILL_ROUNDS):
+        processes = marked(**{mark: folder.name})
+        if not processes:
+            return ended
+        stop(processes, grace_s=0.2)
+        ended += [process.pid for process in processes]
+    raise TestbedError(f"run {folder.name}: new processes keep appearing: {[process.pid for process in marked(**{mark: folder.name})]}")
+
+
+__all__ = ["EXECUTOR_MARK", "PipelineFailed", "RunEnded", "kill_drivers", "kill_executors", "run_pipeline"]

@@ -40,7 +40,7 @@ ROWS = (
     ("two_phase_commit", "kill_executor"),
     ("two_phase_commit", "network_latency"),
     ("two_phase_commit", "add_partitions"),
-    ("offset_commit", "kill_driver_at_step"),
+    ("offset_commit", "crash_at_step"),
 )
 HEAD = ("strategy", "fault", "evidence", "sent", "lost", "duplicated", "guarantee", "outcome", "recovery")
 COLOURS = {"PASSED": "green", "FAILED": "red", "INCONCLUSIVE": "yellow", "ERROR": "magenta", "ABORTED": "blue"}

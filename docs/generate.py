@@ -59,10 +59,17 @@ def strategies() -> str:
 
 
 def failpoints(strategy: Strategy) -> str:
-    if not strategy.failpoints:
-        return "It has no failpoints: its steps are Spark's own, so `kill_driver_at_step` cannot strike it.\n"
-    rows = ((f"`{at.name}`", at.at, at.window, code(sorted(at.provokes))) for at in strategy.failpoints)
-    return table(("failpoint", "passed by", "a crash there", "and must show"), rows)
+    rows = (
+        (f"`{at.name}`", at.at, ", ".join(at.actions), at.window, code(sorted(at.provokes)), code(sorted(at.allows)))
+        for at in strategy.failpoints
+    )
+    return table(("step", "passed by", "can be", "a crash there", "must show", "may show"), rows)
+
+
+def protocol(strategy: Strategy) -> str:
+    """The protocol, its steps and its crash windows, as the strategy's own docstring tells them."""
+    module = inspect.getmodule(type(strategy))
+    return "```text\n" + inspect.cleandoc((module and module.__doc__) or "") + "\n```\n"
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------------------
@@ -91,7 +98,9 @@ def _parameters(found: Fault) -> str:
 def _range(about: dict[str, Any]) -> str:
     if "minimum" in about and "maximum" in about:
         return f"{about['minimum']} to {about['maximum']}"
-    return str(about.get("type") or " or ".join(part["type"] for part in about.get("anyOf", []))).replace("null", "absent")
+    return str(about.get("type") or " or ".join(part.get("type") or "one of the actions" for part in about.get("anyOf", []))).replace(
+        "null", "absent"
+    )
 
 
 def _strikes(found: Fault) -> str:
@@ -158,9 +167,14 @@ def requirements() -> str:
     return table(("package", "why it is here"), rows)
 
 
+def example() -> str:
+    return "```python\n" + (DOCS / "examples" / "foreach_batch.py").read_text() + "```\n"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "strategies": strategies,
     **{f"strategy:{name}": lambda found=found: failpoints(found) for name, found in STRATEGIES.items()},  # type: ignore[misc]
+    **{f"protocol:{name}": lambda found=found: protocol(found) for name, found in STRATEGIES.items()},  # type: ignore[misc]
     "faults": faults,
     **{f"fault:{name}": lambda found=found: fault(found) for name, found in FAULTS.items()},  # type: ignore[misc]
     "outcomes": outcomes,
@@ -172,6 +186,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "delivered": lambda: columns(history.DELIVERED),
     "reconciliation": lambda: columns(verdict.RECONCILIATION),
     "requirements": requirements,
+    "example": example,
 }
 
 

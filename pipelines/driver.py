@@ -15,8 +15,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from delivery.folder import RunFolder, write_atomically
-from pipelines import kafka_to_kafka, strategies
+from pipelines import checkpoints, kafka_to_kafka, strategies
 from pipelines.job import Job
 
 if TYPE_CHECKING:
@@ -26,8 +28,25 @@ POLL_S = 0.05
 log = logging.getLogger("pipelines.driver")
 
 
+def announce(job: Job, jvm_pid: int | None = None, **known: Any) -> None:
+    """Write ``driver.json``: the processes of this start of the driver, for those who kill it."""
+
+    def created(pid: int | None) -> float | None:
+        return None if pid is None else psutil.Process(pid).create_time()
+
+    driver = {
+        "start": job.start,
+        "python_pid": os.getpid(),
+        "python_created": created(os.getpid()),
+        "jvm_pid": jvm_pid,
+        "jvm_created": created(jvm_pid),
+        **known,
+    }
+    write_atomically(job.run.path / "driver.json", json.dumps(driver))
+
+
 def session(job: Job) -> SparkSession:
-    """A Spark session for the job, and ``driver.json`` with the pids that a fault may need."""
+    """A Spark session for the job; it is announced in ``driver.json``."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(job.query).master(job.master)
@@ -37,14 +56,8 @@ def session(job: Job) -> SparkSession:
     context = spark.sparkContext
     gateway = context._gateway
     assert gateway is not None, "a driver in client mode has a gateway"
-    driver = {
-        "python_pid": os.getpid(),
-        "jvm_pid": int(context._jvm.java.lang.ProcessHandle.current().pid()),  # type: ignore[union-attr]
-        "application": context.applicationId,
-        "ui": context.uiWebUrl,
-        "start": job.start,
-    }
-    write_atomically(job.run.path / "driver.json", json.dumps(driver))
+    jvm_pid = int(context._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+    announce(job, jvm_pid, application=context.applicationId, ui=context.uiWebUrl)
     return spark
 
 
@@ -81,31 +94,27 @@ class ProgressLog:
             "durations_ms": dict(report["durationMs"]),
             "input_rows_per_s": report.get("inputRowsPerSecond"),
             "processed_rows_per_s": report.get("processedRowsPerSecond"),
-            "from": _offsets(source["startOffset"]),
-            "until": _offsets(source["endOffset"]),
+            "from": checkpoints.parse(source["startOffset"]),
+            "until": checkpoints.parse(source["endOffset"]),
             "behind_latest": int(behind) if behind is not None else None,
         }
-
-
-def _offsets(offset: Any) -> dict[str, int]:
-    """``{"topic": {"0": 17}}``, as Spark's Kafka source reports it (an object or its JSON), without the topic."""
-    if offset is None:
-        return {}
-    parsed = json.loads(offset) if isinstance(offset, str) else offset
-    return {partition: int(at) for partitions in parsed.values() for partition, at in partitions.items()}
 
 
 def run(folder: RunFolder, start: int) -> int:
     job = Job.read(folder, start)
     strategy = strategies.get(job.strategy)
+    announce(job)
     recovery = strategy.recover(job)
     if recovery:
         folder.journal.append("recovered", start=start, **recovery)
     spark = session(job)
-    frame = kafka_to_kafka.transform(kafka_to_kafka.read(spark, job, strategy.starting_offsets(job)))
-    query = strategy.start(frame, job)
+    starting = strategy.starting_offsets(job)
+    resumes_at = checkpoints.committed(job.checkpoint()) or checkpoints.parse(starting)
+    query = strategy.start(kafka_to_kafka.transform(kafka_to_kafka.read(spark, job, starting)), job)
     context = spark.sparkContext
-    folder.journal.append("driver_ready", start=start, application=context.applicationId, ui=context.uiWebUrl, query=job.query)
+    folder.journal.append(
+        "driver_ready", start=start, application=context.applicationId, ui=context.uiWebUrl, query=job.query, resumes_at=resumes_at
+    )
     progress = ProgressLog(folder.progress, start)
     stop = folder.path / "stop"
     while query.isActive and not stop.exists():

@@ -3,6 +3,9 @@
 A strategy calls :func:`reach` as its protocol passes each step. Disarmed, that is one look for a file that is not there. Armed, the
 failpoint fires once: whoever wins the rename of its file journals ``failpoint_fired`` (forced to disk) and then carries the action out.
 The kill is a SIGKILL of real processes; nothing is unwound, no ``finally`` runs.
+
+Some steps lie inside Spark, where no strategy's code runs. Such a step is *watched* from outside: its crash window is seen to be open,
+the driver is stopped (SIGSTOP), the window is looked at again, and only if it is still open the driver is killed. See :class:`Watch`.
 """
 
 from __future__ import annotations
@@ -12,17 +15,38 @@ import os
 import signal
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
+
+import psutil
 
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder, write_atomically
 
 
 class Action(StrEnum):
-    """KILL_DRIVER ends the driver's JVM, its Python and this process; RAISE throws :class:`FailpointError` at the step."""
+    """What happens at a step: KILL_DRIVER ends the driver's JVM, its Python and this process; KILL_WORKER ends the task's Python worker;
+    RAISE throws :class:`FailpointError`."""
 
     KILL_DRIVER = "kill_driver"
+    KILL_WORKER = "kill_worker"
     RAISE = "raise"
+
+
+class Site(StrEnum):
+    """Where a step is passed: by the DRIVER, by a TASK, by the driver in RECOVERY before its query starts, or inside Spark (WATCHED)."""
+
+    DRIVER = "driver"
+    TASK = "task"
+    RECOVERY = "recovery"
+    WATCHED = "watched"
+
+
+ACTIONS: dict[str, tuple[Action, ...]] = {
+    Site.DRIVER: (Action.KILL_DRIVER, Action.RAISE),
+    Site.TASK: (Action.KILL_DRIVER, Action.KILL_WORKER, Action.RAISE),
+    Site.RECOVERY: (Action.KILL_DRIVER,),
+    Site.WATCHED: (Action.KILL_DRIVER,),
+}
 
 
 class FailpointError(RuntimeError):
@@ -31,18 +55,39 @@ class FailpointError(RuntimeError):
 
 @dataclass(frozen=True)
 class Failpoint:
-    """A step of a protocol. ``at`` says whether the driver or a task passes it, ``window`` what a crash there does in words, and
-    ``provokes`` the anomalies that a crash there must show."""
+    """A step of a protocol. ``at`` is the :class:`Site` that passes it, ``window`` what a crash there does in words.
+
+    The prediction of what a crash there shows: every anomaly of ``provokes``, perhaps some of ``allows``, and no other.
+    """
 
     name: str
     at: str
     window: str
     provokes: frozenset[Anomaly] = frozenset()
+    allows: frozenset[Anomaly] = frozenset()
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        return ACTIONS[self.at]
 
 
-def arm(folder: RunFolder, failpoint: str, action: Action, batch: int | None = None) -> None:
-    """Arm ``failpoint``, for one ``batch`` or for the next that reaches it."""
-    write_atomically(folder.failpoints / f"{failpoint}.armed", json.dumps({"action": action, "batch": batch}))
+class Watch(Protocol):
+    """A crash window inside Spark, seen from outside."""
+
+    def entered(self) -> int | None:
+        """The batch whose window is open now, None while none is. Asked often."""
+
+    def still(self) -> bool:
+        """Whether the window that :meth:`entered` saw is still open. Asked while the driver is stopped."""
+
+
+def arm(
+    folder: RunFolder, failpoint: str, action: Action, batch: int | None = None, attempt: int | None = None, after: str | None = None
+) -> None:
+    """Arm ``failpoint`` for one ``batch`` and ``attempt``, or for the next that reaches it; with ``after``, once that has fired."""
+    order = {"action": action, "batch": batch, "attempt": attempt, "after": after}
+    (folder.failpoints / f"{failpoint}.fired").unlink(missing_ok=True)
+    write_atomically(folder.failpoints / f"{failpoint}.armed", json.dumps(order))
 
 
 def disarm(folder: RunFolder, failpoint: str) -> bool:
@@ -58,29 +103,52 @@ def armed(folder: RunFolder) -> list[str]:
 
 
 def reach(folder: RunFolder, failpoint: str, batch: int, **context: Any) -> None:
-    """Say that the protocol reached ``failpoint`` with ``batch``. Returns unless the failpoint is armed for it."""
+    """Say that the protocol reached ``failpoint`` with ``batch``. Returns unless the failpoint is armed for it.
+
+    ``context`` goes into the journal; a task says its ``attempt`` there.
+    """
     path = folder.failpoints / f"{failpoint}.armed"
     try:
         order = json.loads(path.read_text())
     except FileNotFoundError:
         return
-    if order["batch"] is not None and order["batch"] != batch:
+    if order["batch"] not in (None, batch) or order["attempt"] not in (None, context.get("attempt")):
         return
+    if order["after"] is not None and not (folder.failpoints / f"{order['after']}.fired").exists():
+        return
+    fired = folder.failpoints / f"{failpoint}.fired"
     try:
-        os.rename(path, folder.failpoints / f"{failpoint}.fired")
+        os.rename(path, fired)
     except FileNotFoundError:
         return
-    folder.journal.append("failpoint_fired", failpoint=failpoint, batch=batch, action=order["action"], pid=os.getpid(), **context)
+    created = psutil.Process().create_time()
+    folder.journal.append(
+        "failpoint_fired", failpoint=failpoint, batch=batch, action=order["action"], pid=os.getpid(), created=created, **context
+    )
     if order["action"] == Action.KILL_DRIVER:
-        _kill_driver(folder)
+        kill_driver(folder)
+    if order["action"] in (Action.KILL_DRIVER, Action.KILL_WORKER):
+        os.kill(os.getpid(), signal.SIGKILL)
     raise FailpointError(f"failpoint {failpoint} fired in batch {batch}")
 
 
-def _kill_driver(folder: RunFolder) -> None:
-    """SIGKILL the driver's JVM first (it does the work), then its Python, then whichever process this is."""
-    driver = json.loads((folder.path / "driver.json").read_text())
-    for pid in (driver["jvm_pid"], driver["python_pid"], os.getpid()):
+def kill_driver(folder: RunFolder) -> None:
+    """SIGKILL the driver that ``driver.json`` describes: its JVM first (it does the work), then its Python."""
+    for process in driver_processes(json.loads((folder.path / "driver.json").read_text())):
         try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
+            process.kill()
+        except psutil.NoSuchProcess:
             continue
+
+
+def driver_processes(driver: dict[str, Any]) -> list[psutil.Process]:
+    """The processes of ``driver.json`` that still run, the JVM first. A later process with the same pid is not taken for one."""
+    found = []
+    for role in ("jvm", "python"):
+        try:
+            process = psutil.Process(driver[f"{role}_pid"] or 0)
+            if process.create_time() == driver[f"{role}_created"] and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found

@@ -35,6 +35,11 @@ class Job:
     def run(self) -> RunFolder:
         return RunFolder(self.folder)
 
+    @property
+    def files(self) -> Path:
+        """The folder that a file sink writes to."""
+        return self.run.path / "output"
+
     def checkpoint(self, name: str = "spark") -> Path:
         return self.run.checkpoint / name
 

@@ -30,9 +30,14 @@ def read(spark: SparkSession, job: Job, starting_offsets: str = "earliest") -> D
 
 
 def transform(frame: DataFrame) -> DataFrame:
-    """Columns ``key`` and ``value`` (binary), as a Kafka sink wants them."""
+    """Columns ``key`` and ``value`` (binary) for the sink, ``source_partition`` and ``source_offset`` for the strategies.
+
+    A column named ``partition`` would be taken by Spark's Kafka sink as the partition to write to.
+    """
     return frame.selectExpr(
         "key",
         """CAST(concat(substring(CAST(value AS STRING), 1, length(CAST(value AS STRING)) - 1),
            ',"source":{"partition":', partition, ',"offset":', offset, '}}') AS BINARY) AS value""",
+        "partition AS source_partition",
+        "offset AS source_offset",
     )

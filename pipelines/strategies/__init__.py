@@ -1,52 +1,48 @@
 """Commit strategies: how a streaming job commits its output and its progress through the source.
 
-One file each. A strategy is registered by naming its module here; importing this package imports neither Spark nor Kafka.
+One file each. A strategy is registered by naming it in ``_ALL``; one that lives outside of this repository by naming it in the
+environment, ``STREAMPROOF_STRATEGIES=package.module:Class`` (several with commas between). Importing this package imports neither Spark
+nor Kafka.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import importlib
+import os
 
-from delivery.guarantee import Guarantee
-from pipelines.failpoints import Failpoint
-from pipelines.job import Job
+from pipelines.strategies.at_most_once import AtMostOnce
 from pipelines.strategies.checkpoint import Checkpoint
+from pipelines.strategies.file_sink import FileSink, FileSinkListed
 from pipelines.strategies.offset_commit import OffsetCommit
+from pipelines.strategies.offset_in_transaction import OffsetInTransaction
+from pipelines.strategies.strategy import Strategy
 from pipelines.strategies.two_phase_commit import TwoPhaseCommit
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+_ALL: tuple[Strategy, ...] = (
+    AtMostOnce(),
+    Checkpoint(),
+    OffsetCommit(),
+    OffsetInTransaction(),
+    TwoPhaseCommit(),
+    FileSink(),
+    FileSinkListed(),
+)
+ENVIRONMENT = "STREAMPROOF_STRATEGIES"
 
 
-class Strategy(Protocol):
-    """What the driver asks of a strategy."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def summary(self) -> str: ...
-
-    @property
-    def guarantee(self) -> Guarantee: ...
-
-    @property
-    def failpoints(self) -> tuple[Failpoint, ...]: ...
-
-    def recover(self, job: Job) -> dict[str, Any]:
-        """Finish or undo what an earlier start left in the sink, before the query starts. Returns what was done, for the journal.
-        May be called at any time when no driver of the job runs, and repeated."""
-
-    def starting_offsets(self, job: Job) -> str:
-        """Where the source starts when the checkpoint does not say: ``earliest`` or offsets as JSON."""
-
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
-        """Start the query that delivers ``frame`` (columns key, value) to the job's output."""
+def _named_by_environment() -> tuple[Strategy, ...]:
+    """The user's own strategies. Raises ValueError naming the entry that cannot be used."""
+    found = []
+    for entry in filter(None, (part.strip() for part in os.environ.get(ENVIRONMENT, "").split(","))):
+        module, _, name = entry.partition(":")
+        try:
+            found.append(getattr(importlib.import_module(module), name)())
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ValueError(f"{ENVIRONMENT}: {entry!r} is not a strategy ({error}); expected package.module:Class") from error
+    return tuple(found)
 
 
-_ALL: tuple[Strategy, ...] = (Checkpoint(), OffsetCommit(), TwoPhaseCommit())
-STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in _ALL}
+STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in (*_ALL, *_named_by_environment())}
 
 
 def get(name: str) -> Strategy:
@@ -55,3 +51,6 @@ def get(name: str) -> Strategy:
         return STRATEGIES[name]
     except KeyError:
         raise KeyError(f"there is no strategy {name!r}; there are: {', '.join(STRATEGIES)}") from None
+
+
+__all__ = ["STRATEGIES", "Strategy", "get"]

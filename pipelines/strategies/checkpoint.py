@@ -5,6 +5,7 @@ producer in each task; it neither knows batches nor undoes anything.
 
     1. offsets/N is written        the batch's input is fixed, a replay reads the same records
     2. tasks produce to Kafka      visible at once, record by record
+                                   step ``after_output``, watched: part of the batch is there, commits/N is not
     3. commits/N is written        the batch is done
 
 Crash windows:
@@ -19,35 +20,47 @@ and the Structured Streaming + Kafka guide ("Kafka only supports at least once w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from delivery.anomaly import Anomaly
 from delivery.guarantee import Guarantee
-from pipelines.failpoints import Failpoint
+from pipelines.failpoints import Failpoint, Site, Watch
 from pipelines.job import Job
+from pipelines.sink import Sink
+from pipelines.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
+AFTER_OUTPUT = Failpoint(
+    "after_output",
+    Site.WATCHED,
+    "some of the batch is visible, Spark has not committed it: the next start writes all of it again",
+    provokes=frozenset({Anomaly.DUPLICATED}),
+)
 
-class Checkpoint:
+
+class Checkpoint(Strategy):
     name = "checkpoint"
     summary = "Spark's own Kafka sink and checkpoint: what most jobs run"
+    sink = Sink.KAFKA
     guarantee = Guarantee.AT_LEAST_ONCE
-    failpoints: tuple[Failpoint, ...] = ()
-
-    def recover(self, job: Job) -> dict[str, Any]:
-        return {}
-
-    def starting_offsets(self, job: Job) -> str:
-        return "earliest"
+    failpoints = (AFTER_OUTPUT,)
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
         return (
-            frame.writeStream.format("kafka")
+            frame.select("key", "value")
+            .writeStream.format("kafka")
             .queryName(job.query)
             .option("kafka.bootstrap.servers", job.bootstrap)
             .option("topic", job.output_topic)
             .option("checkpointLocation", str(job.checkpoint()))
             .start()
         )
+
+    def watch(self, job: Job, failpoint: str) -> Watch:
+        from pipelines import watches
+
+        size = watches.topic_size(job.bootstrap, job.output_topic)
+        return watches.OutputBeforeCommit(job.checkpoint(), size, lambda batch: (job.checkpoint() / "commits" / str(batch)).exists())

@@ -22,12 +22,15 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from delivery.anomaly import Anomaly
 from delivery.guarantee import Guarantee
+from pipelines import checkpoints, spark_kafka
 from pipelines.failpoints import Failpoint, reach
 from pipelines.job import Job
+from pipelines.sink import Sink
+from pipelines.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -43,17 +46,14 @@ AFTER_OUTPUT = Failpoint(
     provokes=frozenset({Anomaly.DUPLICATED}),
 )
 AFTER_OFFSET_COMMIT = Failpoint("after_offset_commit", "driver", "the batch is done; nothing is lost or doubled")
-EARLIEST = -2
 
 
-class OffsetCommit:
+class OffsetCommit(Strategy):
     name = "offset_commit"
     summary = "foreachBatch output, then the consumer group's offsets; the next start reads from them"
+    sink = Sink.KAFKA
     guarantee = Guarantee.AT_LEAST_ONCE
     failpoints = (AFTER_OUTPUT, AFTER_OFFSET_COMMIT)
-
-    def recover(self, job: Job) -> dict[str, Any]:
-        return {}
 
     def starting_offsets(self, job: Job) -> str:
         """The group's committed offset of each partition, the earliest where there is none."""
@@ -73,30 +73,19 @@ class OffsetCommit:
                     time.sleep(POLL_S)
         finally:
             consumer.close()
-        return json.dumps({job.input_topic: {str(at.partition): at.offset if at.offset >= 0 else EARLIEST for at in committed}})
+        return json.dumps({job.input_topic: {str(at.partition): at.offset if at.offset >= 0 else checkpoints.EARLIEST for at in committed}})
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
         checkpoint = job.checkpoint(f"start-{job.start}")
         group = _group(job)
 
         def deliver(batch: DataFrame, number: int) -> None:
-            (
-                batch.selectExpr("key", "value", f"array(struct('streamproof' AS key, {_header(job, number)} AS value)) AS headers")
-                .write.format("kafka")
-                .option("kafka.bootstrap.servers", job.bootstrap)
-                .option("topic", job.output_topic)
-                .option("includeHeaders", "true")
-                .save()
-            )
+            spark_kafka.write(batch, job, number)
             reach(job.run, AFTER_OUTPUT.name, number)
             _commit(group, json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1]))
             reach(job.run, AFTER_OFFSET_COMMIT.name, number)
 
         return frame.writeStream.foreachBatch(deliver).queryName(job.query).option("checkpointLocation", f"file://{checkpoint}").start()
-
-
-def _header(job: Job, batch: int) -> str:
-    return f"CAST('{job.start}.{batch}.0' AS BINARY)"
 
 
 def _group(job: Job) -> Consumer:

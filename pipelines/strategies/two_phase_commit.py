@@ -10,10 +10,18 @@ read-committed readers. The driver collects the tasks' messages, writes its deci
             5. the others are; the decision is marked done  failpoint ``after_commit``
     Spark   6. ``commits/N`` is written
 
+and when a start finds what an earlier one left, before its query starts:
+
+    driver  a. what is open and undecided is aborted               failpoint ``after_abort``
+            b. of each decision that is not done, the first        failpoint ``between_recovered``
+               transaction is committed, then the others           failpoint ``before_finish``
+            c. the decision is marked done
+
 Crash windows:
     before 3: nothing was decided. The next start aborts every open transaction of the query and Spark replays the batch. No trace.
     between 3 and 6: decided. The next start first finishes the decision. Spark replays the batch; its tasks see the decision and write
     nothing, and its commit finds the batch done. Nothing is lost or doubled; between 4 and 5 a reader may see part of the batch.
+    at a, b, c: the next start does the same again; aborting and committing once more change nothing.
     A decision carried out later than the transaction's timeout is LOST, and raises TransactionLost: it is never passed over.
 
 A transactional id is used once: ``query.start.random``. Were it stable, a late or second attempt's initialisation would abort a
@@ -29,9 +37,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delivery.guarantee import Guarantee
+from pipelines import checkpoints
 from pipelines.decisions import DecisionLog
-from pipelines.failpoints import Failpoint
+from pipelines.failpoints import Failpoint, Site, reach
 from pipelines.job import Job
+from pipelines.sink import Sink
+from pipelines.strategies.strategy import Strategy
 from pipelines.transactions import Coordinator, Prepared, TransactionLost
 
 if TYPE_CHECKING:
@@ -39,19 +50,47 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 AFTER_PREPARE = Failpoint(
-    "after_prepare", "task", "the task's transaction is prepared, nobody knows of it: it is aborted, the batch replayed"
+    "after_prepare", Site.TASK, "the task's transaction is prepared, nobody knows of it: it is aborted, the batch replayed"
 )
-BEFORE_DECISION = Failpoint("before_decision", "driver", "all prepared, nothing decided: all are aborted, the batch replayed")
-AFTER_DECISION = Failpoint("after_decision", "driver", "decided, nothing visible: the next start commits")
-BETWEEN_COMMITS = Failpoint("between_commits", "driver", "decided, part of the batch visible: the next start commits the rest")
-AFTER_COMMIT = Failpoint("after_commit", "driver", "all visible, Spark does not know: the replay finds the decision and writes nothing")
+BEFORE_DECISION = Failpoint("before_decision", Site.DRIVER, "all prepared, nothing decided: all are aborted, the batch replayed")
+AFTER_DECISION = Failpoint("after_decision", Site.DRIVER, "decided, nothing visible: the next start commits")
+BETWEEN_COMMITS = Failpoint("between_commits", Site.DRIVER, "decided, part of the batch visible: the next start commits the rest")
+AFTER_COMMIT = Failpoint("after_commit", Site.DRIVER, "all visible, Spark does not know: the replay finds the decision and writes nothing")
+AFTER_ABORT = Failpoint("after_abort", Site.RECOVERY, "what was open and undecided is aborted: the next start carries the decisions out")
+BETWEEN_RECOVERED = Failpoint(
+    "between_recovered", Site.RECOVERY, "part of a decision is carried out: the next start does so again, to its end"
+)
+BEFORE_FINISH = Failpoint(
+    "before_finish", Site.RECOVERY, "a decision is carried out and not marked as done: carrying it out again changes nothing"
+)
 
 
-class TwoPhaseCommit:
+class TwoPhaseCommit(Strategy):
     name = "two_phase_commit"
     summary = "Kafka transactions prepared in the executors, finished by the driver from a durable decision log"
+    sink = Sink.KAFKA
     guarantee = Guarantee.EXACTLY_ONCE
-    failpoints = (AFTER_PREPARE, BEFORE_DECISION, AFTER_DECISION, BETWEEN_COMMITS, AFTER_COMMIT)
+    atomic = True
+    failpoints = (
+        AFTER_PREPARE,
+        BEFORE_DECISION,
+        AFTER_DECISION,
+        BETWEEN_COMMITS,
+        AFTER_COMMIT,
+        AFTER_ABORT,
+        BETWEEN_RECOVERED,
+        BEFORE_FINISH,
+    )
+    doubles = (
+        ("after_prepare", "after_abort"),
+        ("before_decision", "after_abort"),
+        ("before_decision", "after_decision"),
+        ("after_decision", "after_abort"),
+        ("after_decision", "between_recovered"),
+        ("after_decision", "before_finish"),
+        ("between_commits", "between_recovered"),
+        ("after_commit", "between_commits"),
+    )
 
     def recover(self, job: Job) -> dict[str, Any]:
         """Abort what is open and undecided, then commit what was decided. Raises TransactionLost when a decision cannot be carried out."""
@@ -59,16 +98,18 @@ class TwoPhaseCommit:
         with Coordinator(job.bootstrap) as coordinator:
             unfinished = log.unfinished()
             aborted = coordinator.abort(_undecided(coordinator.ongoing(f"{job.query}."), unfinished))
+            reach(job.run, AFTER_ABORT.name, max(unfinished, default=-1))
             for batch, transactions in unfinished.items():
                 try:
-                    coordinator.commit(transactions)
+                    coordinator.commit(transactions[:1])
+                    reach(job.run, BETWEEN_RECOVERED.name, batch)
+                    coordinator.commit(transactions[1:])
                 except TransactionLost as lost:
-                    raise TransactionLost(f"batch {batch}: {lost}") from lost
+                    held = checkpoints.records(job.checkpoint(), batch)
+                    raise TransactionLost(f"batch {batch} ({held}): {lost}") from lost
+                reach(job.run, BEFORE_FINISH.name, batch)
                 log.finish(batch)
         return {"finished_batches": sorted(unfinished), "aborted_transactions": aborted} if unfinished or aborted else {}
-
-    def starting_offsets(self, job: Job) -> str:
-        return "earliest"
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
         from pipelines.strategies.two_phase_commit_sink import KafkaTwoPhaseSink
@@ -77,7 +118,8 @@ class TwoPhaseCommit:
         spark = frame.sparkSession
         spark.dataSource.register(KafkaTwoPhaseSink)
         return (
-            frame.writeStream.format(KafkaTwoPhaseSink.name())
+            frame.select("key", "value")
+            .writeStream.format(KafkaTwoPhaseSink.name())
             .queryName(job.query)
             .option("run", job.folder)
             .option("start", str(job.start))

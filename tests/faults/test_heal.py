@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from chaos import lock, runner
@@ -71,7 +70,9 @@ def test_heal_leaves_no_toxic_no_process_and_no_open_transaction_and_the_next_ru
     assert healed.returncode == 0, healed.stderr
     assert abandoned.name in healed.stdout
     assert testbed.proxies.toxics(KAFKA_PROXY) == {}
-    assert [process.cmdline() for process in marked(STREAMPROOF_RUN=abandoned.name) if psutil.pid_exists(process.pid)] == []
+    assert [
+        process.cmdline() for mark in ("STREAMPROOF_RUN", "STREAMPROOF_EXECUTOR_OF") for process in marked(**{mark: abandoned.name})
+    ] == []
     with Coordinator(testbed.direct_kafka) as coordinator:
         assert coordinator.ongoing("") == []
     assert lock.holder() is None

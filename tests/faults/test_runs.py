@@ -107,7 +107,7 @@ def test_checkpoint_is_at_least_once_when_an_executor_is_killed(testbed: Testbed
 
 
 def test_offset_commit_duplicates_a_batch_when_the_driver_dies_before_the_offsets(testbed: Testbed) -> None:
-    fault = FaultSpec(fault="kill_driver_at_step", parameters={"step": "after_output"})
+    fault = FaultSpec(fault="crash_at_step", parameters={"step": "after_output"})
     folder = _run("offset_commit", fault, expect=(Anomaly.DUPLICATED,))
     verdict = _assert_passed(folder)
     fired = folder.journal.events("failpoint_fired")[0]
@@ -119,9 +119,8 @@ def test_offset_commit_duplicates_a_batch_when_the_driver_dies_before_the_offset
     assert "of start 2" in blame[0]
 
 
-@pytest.mark.parametrize("step", [pytest.param("after_decision", marks=pytest.mark.slow), "between_commits"])
-def test_a_logged_decision_survives_the_driver(testbed: Testbed, step: str) -> None:
-    folder = _run("two_phase_commit", FaultSpec(fault="kill_driver_at_step", parameters={"step": step}))
+def test_a_logged_decision_survives_the_driver(testbed: Testbed) -> None:
+    folder = _run("two_phase_commit", FaultSpec(fault="crash_at_step", parameters={"step": "between_commits"}))
     _assert_passed(folder)
     fired, recovered = folder.journal.events("failpoint_fired")[0], folder.journal.events("recovered")[0]
     assert recovered["finished_batches"] == [fired["batch"]]
@@ -129,7 +128,7 @@ def test_a_logged_decision_survives_the_driver(testbed: Testbed, step: str) -> N
 
 @pytest.mark.slow
 def test_an_undecided_batch_leaves_no_trace_of_its_first_attempt(testbed: Testbed) -> None:
-    folder = _run("two_phase_commit", FaultSpec(fault="kill_driver_at_step", parameters={"step": "before_decision"}))
+    folder = _run("two_phase_commit", FaultSpec(fault="crash_at_step", parameters={"step": "before_decision"}))
     _assert_passed(folder)
     recovered = folder.journal.events("recovered")[0]
     assert recovered["finished_batches"] == []

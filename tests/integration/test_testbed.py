@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import Producer
 
 from chaos import steps
+from delivery.folder import RunFolder
 from testbed import embedded, install, settings, spark
 from testbed.embedded import KAFKA_PROXY, Testbed
 from testbed.kafka import Cluster
@@ -275,7 +276,7 @@ def test_an_application_that_the_master_does_not_know_is_an_error(testbed: Testb
 @pytest.fixture
 def job(testbed: Testbed, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A small Spark job: its application's id and the address of its UI."""
-    order = json.dumps({"master": testbed.spark_master, "settings": steps._spark_settings()})
+    order = json.dumps({"master": testbed.spark_master, "settings": steps._spark_settings(RunFolder(tmp_path))})
     environment = {**os.environ, MARK: str(settings.home()), "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": str(install.java_home())}
     environment.pop("SPARK_HOME", None)
     with (tmp_path / "job.log").open("wb") as log:

@@ -145,3 +145,20 @@ def test_recovery_commits_what_was_decided_aborts_the_rest_and_may_be_repeated(
         coordinator.abort(coordinator.ongoing("recover"))
     wait_until("the markers", lambda: settled(cluster, topic), 10)
     assert visible(testbed, topic) == RECORDS
+
+
+def test_a_decision_that_comes_too_late_names_the_batch_and_its_records(
+    testbed: Testbed, topic: str, prepare: Prepare, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    job = Job("kafka_to_kafka", "two_phase_commit", "late", str(folder.path), testbed.pipeline_kafka, "in", topic, 1, 1, "", {})
+    transactions = coordinator.describe([prepare(topic, "late.1.a")])
+    decision_log(job).decide(1, transactions)
+    offsets = job.checkpoint() / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text('v1\n{}\n{"in":{"0":10,"1":5}}')
+    (offsets / "1").write_text('v1\n{}\n{"in":{"0":20,"1":5}}')
+    coordinator.abort(transactions)  # as the broker does when the timeout has passed
+    with pytest.raises(TransactionLost, match=r"batch 1 \(partition 0: offsets 10 to 19\): transaction late\.1\.a"):
+        STRATEGIES["two_phase_commit"].recover(job)
+    assert list(decision_log(job).unfinished()) == [1], "what could not be carried out is not marked as done"

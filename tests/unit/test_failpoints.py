@@ -9,10 +9,11 @@ import sys
 import timeit
 from pathlib import Path
 
+import psutil
 import pytest
 
 from delivery.folder import RunFolder
-from pipelines.failpoints import Action, FailpointError, arm, armed, disarm, reach
+from pipelines.failpoints import Action, FailpointError, Site, arm, armed, disarm, kill_driver, reach
 from pipelines.strategies import STRATEGIES
 from testbed.settings import ROOT
 
@@ -106,10 +107,46 @@ def test_among_many_processes_one_fires(folder: RunFolder) -> None:
     assert len(folder.journal.events("failpoint_fired")) == 1
 
 
+def _announce(folder: RunFolder, **pids: int) -> None:
+    """A ``driver.json`` as the driver writes it."""
+    told = {f"{role}_pid": pid for role, pid in pids.items()}
+    told |= {f"{role}_created": psutil.Process(pid).create_time() for role, pid in pids.items()}
+    (folder.path / "driver.json").write_text(json.dumps(told))
+
+
+def test_a_process_that_got_the_pid_of_a_driver_is_not_killed(folder: RunFolder) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        (folder.path / "driver.json").write_text(
+            json.dumps({"jvm_pid": None, "jvm_created": None, "python_pid": other.pid, "python_created": 1.0})
+        )
+        kill_driver(folder)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait(10)
+
+
+def test_a_second_failpoint_waits_until_the_first_has_fired(folder: RunFolder) -> None:
+    arm(folder, "second", Action.RAISE, after="first")
+    arm(folder, "first", Action.RAISE)
+    reach(folder, "second", 1)
+    for name in ("first", "second"):
+        with pytest.raises(FailpointError):
+            reach(folder, name, 1)
+
+
+def test_a_failpoint_armed_for_an_attempt_waits_for_it(folder: RunFolder) -> None:
+    arm(folder, "x", Action.RAISE, attempt=1)
+    reach(folder, "x", 1, attempt=0)
+    with pytest.raises(FailpointError):
+        reach(folder, "x", 1, attempt=1)
+
+
 def test_the_kill_ends_jvm_python_and_whoever_reached_it_after_it_was_journaled(folder: RunFolder) -> None:
     driver = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
     try:
-        (folder.path / "driver.json").write_text(json.dumps({"jvm_pid": driver[0].pid, "python_pid": driver[1].pid}))
+        _announce(folder, jvm=driver[0].pid, python=driver[1].pid)
         arm(folder, "x", Action.KILL_DRIVER)
         reached = subprocess.run([sys.executable, "-c", REACHES_ONCE, str(folder.path)], cwd=ROOT, timeout=60, check=False)
         assert [process.wait(10) for process in driver] == [-signal.SIGKILL] * 2
@@ -123,8 +160,8 @@ def test_the_kill_ends_jvm_python_and_whoever_reached_it_after_it_was_journaled(
 
 def test_the_kill_is_not_stopped_by_a_driver_that_is_gone_already(folder: RunFolder) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
+    _announce(folder, jvm=gone.pid, python=gone.pid)
     gone.wait(30)
-    (folder.path / "driver.json").write_text(json.dumps({"jvm_pid": gone.pid, "python_pid": gone.pid}))
     arm(folder, "x", Action.KILL_DRIVER)
     assert (
         subprocess.run([sys.executable, "-c", REACHES_ONCE, str(folder.path)], cwd=ROOT, timeout=60, check=False).returncode
@@ -141,4 +178,4 @@ def test_names_of_failpoints_are_told_apart_and_explained() -> None:
     for strategy in STRATEGIES.values():
         names = [point.name for point in strategy.failpoints]
         assert len(set(names)) == len(names)
-        assert all(point.at in ("driver", "task") and point.window for point in strategy.failpoints)
+        assert all(point.at in list(Site) and point.actions and point.window for point in strategy.failpoints)

@@ -1,0 +1,196 @@
+"""``crash_at_step``: crash the job just as its commit protocol reaches a named step.
+
+The model: every crash window of a protocol, entered on purpose. A driver that is killed at random dies nearly always in the middle of
+a batch; the windows between output and commit are milliseconds wide and are where guarantees break.
+
+The step is a failpoint of the job's strategy; the action is a SIGKILL of the driver, a SIGKILL of the task's Python worker, or an
+exception. With ``then``, a second step is armed that fires only once the first has: a crash while recovering from a crash.
+
+Evidence: each failpoint says (forced to disk, before it acts) that it fired; the process that was to die is gone; Spark counted the failed
+task, or the job was started again; and a batch was committed after it all.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import psutil
+from pydantic import Field
+
+from chaos.faults.fault import Claim, FaultError, Parameters, Scene
+from delivery.anomaly import Anomaly
+from delivery.folder import RunFolder
+from pipelines import failpoints, strategies
+from pipelines.failpoints import Action, Failpoint, Site
+from testbed import spark
+from testbed.embedded import Testbed
+from testbed.process import TestbedError
+
+FIRE_S = 90.0
+RESTART_S = 90.0
+WATCH_S = 0.001
+
+
+class CrashAtStepParameters(Parameters):
+    step: str | None = Field(None, description="A step of the strategy; its first that the driver passes when absent")
+    action: Action | None = Field(None, description="kill_driver, kill_worker or raise; kill_driver when absent")
+    then: str | None = Field(None, description="A second step, at which the driver is killed once the first crash has happened")
+
+
+class CrashAtStep:
+    name = "crash_at_step"
+    summary = "SIGKILL the driver or a Python worker, or raise, as the commit protocol reaches a step"
+    target = "the driver or a task, at a step of the commit protocol"
+    parameters_model = CrashAtStepParameters
+
+    def batches(self, parameters: CrashAtStepParameters) -> int:
+        return 2
+
+    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
+        wanted = CrashAtStepParameters.model_validate(parameters)
+        failpoint = find(strategy, wanted.step)
+        action = wanted.action or Action.KILL_DRIVER
+        if action not in failpoint.actions:
+            names = ", ".join(failpoint.actions)
+            raise ValueError(f"crash_at_step: {action} is not possible at {failpoint.name} (a {failpoint.at} step); possible: {names}")
+        if failpoint.at == Site.RECOVERY:
+            raise ValueError(
+                f"crash_at_step: {failpoint.name} is a step of recovery: name the crash to recover from in `step`, this in `then`"
+            )
+        if wanted.then is not None and find(strategy, wanted.then).at == Site.WATCHED:
+            raise ValueError(f"crash_at_step: {wanted.then} is a watched step, it cannot be the second")
+        if wanted.then == failpoint.name:
+            raise ValueError(f"crash_at_step: `then` names the first step again, {wanted.then}: name another")
+
+    def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
+        wanted = CrashAtStepParameters.model_validate(parameters)
+        return sorted(find(strategy, wanted.step).provokes)
+
+    def aim(self, scene: Scene, parameters: CrashAtStepParameters) -> dict[str, Any]:
+        failpoint = find(scene.job.strategy, parameters.step)
+        driver = scene.driver()
+        return {
+            "role": self.target,
+            "failpoint": failpoint.name,
+            "at": failpoint.at,
+            "action": parameters.action or Action.KILL_DRIVER,
+            "then": parameters.then,
+            "window": failpoint.window,
+            "start": driver["start"],
+            "fired_before": len(scene.folder.journal.events("failpoint_fired")),
+            "failed_tasks": _failed_tasks(driver),
+            "driver": scene.folder.read_json(scene.folder.path / "driver.json"),
+        }
+
+    def inject(self, scene: Scene, parameters: CrashAtStepParameters, target: dict[str, Any]) -> None:
+        if parameters.then is not None:
+            failpoints.arm(scene.folder, parameters.then, Action.KILL_DRIVER, after=target["failpoint"])
+        if target["at"] == Site.WATCHED:
+            self._watch(scene, target)
+        else:
+            failpoints.arm(scene.folder, target["failpoint"], target["action"])
+        wanted = 1 if parameters.then is None else 2
+        what = target["failpoint"] if parameters.then is None else f"{target['failpoint']}, then {parameters.then},"
+        scene.wait_for(f"{what} to be reached", lambda: len(_fired(scene, target)) >= wanted, FIRE_S)
+
+    def _watch(self, scene: Scene, target: dict[str, Any]) -> None:
+        """Kill the driver inside a window that is seen to be open while the driver stands still."""
+        watch = strategies.get(scene.job.strategy).watch(scene.job, target["failpoint"])
+        deadline = time.monotonic() + FIRE_S
+        jvm = int(target["driver"]["jvm_pid"])
+        while time.monotonic() < deadline:
+            batch = watch.entered()
+            if batch is None:
+                scene.check_alive()
+                time.sleep(WATCH_S)
+                continue
+            os.kill(jvm, signal.SIGSTOP)
+            try:
+                if watch.still():
+                    scene.folder.journal.append(
+                        "failpoint_fired", failpoint=target["failpoint"], batch=batch, action=Action.KILL_DRIVER, pid=jvm
+                    )
+                    (scene.folder.failpoints / f"{target['failpoint']}.fired").touch()
+                    failpoints.kill_driver(scene.folder)
+                    return
+            finally:
+                _resume(jvm)
+        raise FaultError(f"{target['failpoint']} was not seen within {FIRE_S:.0f} s")
+
+    def evidence(self, scene: Scene, parameters: CrashAtStepParameters, target: dict[str, Any]) -> list[Claim]:
+        fired = _fired(scene, target)
+        claims = [
+            Claim(f"the protocol reached {event['failpoint']}", True, f"in batch {event['batch']}: {event['action']}") for event in fired
+        ]
+        restarts = sum(event["action"] == Action.KILL_DRIVER or event["failpoint"] in _of_driver(scene) for event in fired)
+        if target["action"] == Action.KILL_WORKER:
+            gone = scene.eventually(lambda: not _runs(fired[0]), RESTART_S)
+            claims.append(Claim("the Python worker is gone", gone, f"pid {fired[0]['pid']}"))
+        if target["action"] == Action.KILL_DRIVER:
+            driver = target["driver"]
+            gone = scene.eventually(lambda: not failpoints.driver_processes(driver), RESTART_S)
+            claims.append(Claim("the driver's processes are gone", gone, f"JVM {driver['jvm_pid']}, Python {driver['python_pid']}"))
+        if restarts:
+            again = scene.eventually(lambda: scene.progress.last_start() >= target["start"] + restarts, RESTART_S)
+            claims.append(Claim("the job was started again and committed a batch", again, f"start {scene.progress.last_start()}"))
+        else:
+            counted = scene.eventually(lambda: _failed_tasks(scene.driver()) > target["failed_tasks"], RESTART_S)
+            claims.append(Claim("Spark counted a failed task", counted, f"{_failed_tasks(scene.driver())} so far"))
+            before = scene.progress.batches()
+            on = scene.eventually(lambda: scene.progress.batches() > before, RESTART_S)
+            claims.append(Claim("the job committed a batch afterwards", on, f"{scene.progress.batches()} batches"))
+        return claims
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+        armed = [name for name in (target["failpoint"], target.get("then")) if name and failpoints.disarm(folder, name)]
+        if target["at"] == Site.WATCHED:
+            for process in failpoints.driver_processes(target["driver"]):
+                process.resume()
+        left = failpoints.armed(folder)
+        return [Claim("no failpoint is armed", not left, f"still armed was: {', '.join(armed) or 'none'}")]
+
+
+def find(strategy: str, step: str | None) -> Failpoint:
+    """The strategy's failpoint ``step``; without a name the first that a crash of the driver can start from. Raises ValueError."""
+    known = strategies.STRATEGIES[strategy].failpoints
+    fitting = [found for found in known if (found.at in (Site.DRIVER, Site.WATCHED) if step is None else found.name == step)]
+    if not fitting:
+        names = ", ".join(found.name for found in known) or "none"
+        raise ValueError(f"crash_at_step: strategy {strategy!r} has no step {step or 'in its driver'!r}; its steps: {names}")
+    return fitting[0]
+
+
+def _of_driver(scene: Scene) -> set[str]:
+    """The steps at which an exception ends the driver."""
+    return {found.name for found in strategies.get(scene.job.strategy).failpoints if found.at == Site.DRIVER}
+
+
+def _fired(scene: Scene, target: dict[str, Any]) -> list[dict[str, Any]]:
+    """What fired since this injection was aimed."""
+    return scene.folder.journal.events("failpoint_fired")[target["fired_before"] :]
+
+
+def _failed_tasks(driver: dict[str, Any]) -> int:
+    """Failed tasks so far, by the driver's own count; 0 when it does not answer."""
+    try:
+        return sum(int(executor["failedTasks"]) for executor in spark.driver_executors(driver["ui"], driver["application"]))
+    except TestbedError:
+        return 0
+
+
+def _runs(event: dict[str, Any]) -> bool:
+    try:
+        process = psutil.Process(event["pid"])
+        return process.create_time() == event["created"] and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _resume(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGCONT)
+    except ProcessLookupError:
+        return

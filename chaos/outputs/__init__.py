@@ -1,0 +1,49 @@
+"""What the jobs deliver to, one file each: made before a run, read to its end after it, deleted with it.
+
+Importing this package imports neither Kafka nor Spark.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from chaos.outputs.files import FilesOutput
+from chaos.outputs.kafka import KafkaOutput
+from delivery.folder import RunFolder
+from pipelines import strategies
+from pipelines.job import Job
+from pipelines.sink import Sink
+from testbed.embedded import Testbed
+
+
+class Reader(Protocol):
+    """Somebody who reads the output while it is written."""
+
+    def visible(self) -> dict[int, int]:
+        """How many records of each batch are visible by now. Asked again and again."""
+
+    def close(self) -> None: ...
+
+
+class Output(Protocol):
+    """One kind of output."""
+
+    def create(self, job: Job, testbed: Testbed, partitions: int) -> None:
+        """Make the job's output, empty. ``partitions`` is how many the input has."""
+
+    def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
+        """Read everything that was delivered into ``delivered/``; write and return ``delivered/drain.json``. May be repeated."""
+
+    def reader(self, job: Job, testbed: Testbed) -> Reader:
+        """A reader that sees what any reader of this output sees."""
+
+    def delete(self, job: Job, testbed: Testbed) -> None:
+        """Delete the job's output, if there is any. May be repeated."""
+
+
+OUTPUTS: dict[Sink, Output] = {Sink.KAFKA: KafkaOutput(), Sink.FILES: FilesOutput()}
+
+
+def of(job: Job) -> Output:
+    """The output of a job, by its strategy's sink."""
+    return OUTPUTS[strategies.get(job.strategy).sink]

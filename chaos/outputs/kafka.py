@@ -1,0 +1,60 @@
+"""The output topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chaos import drain
+from delivery.folder import RunFolder
+from pipelines.job import Job
+from testbed.embedded import Testbed
+from testbed.kafka import Cluster
+
+FETCH = 5_000
+
+
+class KafkaReader:
+    """A read-committed consumer of the output topic; it counts records by the batch that their header names."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        from confluent_kafka import Consumer, TopicPartition
+
+        self._counts: dict[int, int] = {}
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": f"{topic}-reader",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 10,
+                "log_level": 2,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+
+    def visible(self) -> dict[int, int]:
+        while messages := self._consumer.consume(FETCH, timeout=0.01):
+            for message in messages:
+                batch = None if message.error() else drain.origin(message.headers())[1]
+                if batch is not None:
+                    self._counts[batch] = self._counts.get(batch, 0) + 1
+        return self._counts
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class KafkaOutput:
+    def create(self, job: Job, testbed: Testbed, partitions: int) -> None:
+        Cluster(testbed.direct_kafka).create_topics({job.output_topic: partitions})
+
+    def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
+        return drain.drain(folder, testbed.direct_kafka, job.output_topic, timeout_s)
+
+    def reader(self, job: Job, testbed: Testbed) -> KafkaReader:
+        partitions = Cluster(testbed.direct_kafka).partitions(job.output_topic)
+        return KafkaReader(testbed.direct_kafka, job.output_topic, partitions)
+
+    def delete(self, job: Job, testbed: Testbed) -> None:
+        Cluster(testbed.direct_kafka).delete_topics([job.output_topic])

@@ -1,0 +1,45 @@
+"""What a commit strategy is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from delivery.guarantee import Guarantee
+from pipelines.failpoints import Failpoint, Watch
+from pipelines.job import Job
+from pipelines.sink import Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+
+class Strategy(Protocol):
+    """How a streaming job commits its output and its progress. Subclass it for the common answers."""
+
+    name: str
+    summary: str
+    sink: Sink
+    guarantee: Guarantee
+    failpoints: tuple[Failpoint, ...]
+    atomic: bool = False
+    """Whether a batch becomes visible as a whole. A reader may still see part of it while the commits are carried out."""
+    doubles: tuple[tuple[str, str], ...] = ()
+    """Pairs of steps for a sweep: a crash at the second while the job recovers from a crash at the first."""
+
+    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+        """Start the query that delivers ``frame`` to the job's output. Its columns are those of
+        :func:`pipelines.kafka_to_kafka.transform`."""
+
+    def recover(self, job: Job) -> dict[str, Any]:
+        """Finish or undo what an earlier start left in the sink, before the query starts. Returns what was done, for the journal.
+        May be called at any time when no driver of the job runs, and repeated."""
+        return {}
+
+    def starting_offsets(self, job: Job) -> str:
+        """Where the source starts when the checkpoint does not say: ``earliest`` or offsets as JSON."""
+        return "earliest"
+
+    def watch(self, job: Job, failpoint: str) -> Watch:
+        """How the crash window of a watched step is seen. Only asked for steps at ``Site.WATCHED``."""
+        raise KeyError(f"{self.name} has no watched step {failpoint!r}")

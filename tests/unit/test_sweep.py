@@ -1,0 +1,75 @@
+"""The sweep's plan, and when a cell is as predicted. Real sweeps are in tests/faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos import sweep
+from chaos.experiment import BadInput
+from chaos.schedule import plan
+from delivery.anomaly import Anomaly
+from delivery.guarantee import Guarantee
+from pipelines.failpoints import Action, Site
+from pipelines.strategies import STRATEGIES
+
+
+def test_every_step_of_every_strategy_is_crashed_in_every_way() -> None:
+    single = {(cell.strategy, cell.step, cell.action) for cell in sweep.cells() if cell.then is None}
+    wanted = {
+        (name, point.name, action)
+        for name, strategy in STRATEGIES.items()
+        for point in strategy.failpoints
+        if point.at != Site.RECOVERY
+        for action in point.actions
+    }
+    assert single == wanted
+
+
+def test_every_cell_is_an_experiment_that_can_be_planned() -> None:
+    for cell in sweep.cells():
+        found = cell.experiment(seed=4)
+        assert plan(found).seed == 4
+        assert found.expect == sorted(cell.must)
+
+
+def test_exactly_once_predicts_nothing_anywhere() -> None:
+    for cell in sweep.cells():
+        if STRATEGIES[cell.strategy].guarantee is Guarantee.EXACTLY_ONCE:
+            assert not cell.must | cell.may
+
+
+def test_there_are_negative_controls_for_both_anomalies() -> None:
+    assert {anomaly for cell in sweep.cells() for anomaly in cell.must} >= {Anomaly.LOST, Anomaly.DUPLICATED}
+
+
+def test_cells_can_be_narrowed() -> None:
+    found = sweep.cells(["two_phase_commit"], ["after_decision"])
+    assert {(cell.action, cell.then) for cell in found} == {
+        (Action.KILL_DRIVER, None),
+        (Action.RAISE, None),
+        *((Action.KILL_DRIVER, then) for first, then in STRATEGIES["two_phase_commit"].doubles if first == "after_decision"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("strategies", "steps", "told"),
+    [
+        (["nope"], None, "there is no strategy 'nope'; there are: at_most_once"),
+        (["checkpoint"], ["after_decision"], "no strategy of the sweep has a step after_decision; their steps: after_output"),
+    ],
+)
+def test_what_there_is_not_is_refused_before_anything_starts(strategies: list[str], steps: list[str] | None, told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        sweep.cells(strategies, steps)
+
+
+def _result(**changed: object) -> sweep.Result:
+    cell = sweep.Cell("offset_commit", "after_output", Action.KILL_DRIVER)
+    known = {"cell": cell, "outcome": "PASSED", "reason": "", "found": {"DUPLICATED": 5}, "as_predicted": True, "recovery_s": 1.25}
+    return sweep.Result(**{**known, "torn_s": None, "tries": 1, "run": "r", **changed})  # type: ignore[arg-type]
+
+
+def test_the_matrix_says_what_was_predicted_and_what_was_found() -> None:
+    table = sweep.markdown([_result(), _result(as_predicted=False, found={})]).splitlines()
+    assert "| offset_commit | after_output | driver | kill driver |  | DUPLICATED | 0 | 5 | 1.2 s | - | PASSED | yes |" in table
+    assert table[-1].endswith("| NO |")
