@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -121,6 +120,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_destroy": (None, [c_void_p]),
     "rd_kafka_topic_new": (c_void_p, [c_void_p, c_char_p, c_void_p]),
     "rd_kafka_topic_destroy": (None, [c_void_p]),
+    "rd_kafka_metadata": (c_int, [c_void_p, c_int, c_void_p, ctypes.POINTER(c_void_p), c_int]),
+    "rd_kafka_metadata_destroy": (None, [c_void_p]),
     "rd_kafka_produce_batch": (c_int, [c_void_p, c_int32, c_int, c_void_p, c_int]),
     "rd_kafka_produceva": (c_void_p, [c_void_p, c_void_p, c_size_t]),
     "rd_kafka_purge": (c_int, [c_void_p, c_int]),
@@ -212,6 +213,14 @@ class TransactionalProducer:
         self._kafka.rd_kafka_destroy(client)
 
     # --- the transaction ----------------------------------------------------------------------------------------------------------
+
+    def connect(self, topic: str, timeout_s: float) -> None:
+        """Wait for a broker's word on where ``topic`` is. Not needed, but the calls after it need not wait for a connection then."""
+        answer = c_void_p()
+        code = self._kafka.rd_kafka_metadata(self._client, 0, self._topic(topic), ctypes.byref(answer), _ms(timeout_s))
+        if code != 0:
+            raise KafkaFailed(f"producer {self.name}: no broker told of topic {topic}: {_text(self._kafka, code)}", code)
+        self._kafka.rd_kafka_metadata_destroy(answer)
 
     def init_transactions(self, timeout_s: float) -> None:
         """Take the transactional id: its last holder is fenced, what it left open is aborted."""
@@ -320,13 +329,11 @@ class TransactionalProducer:
 
 
 class _Batch:
-    """A batch of records as librdkafka's structures, and the call that enqueues them from any row on."""
+    """A batch of records as librdkafka's structures, and the call that enqueues them from any row on. The arrays must outlive it."""
 
-    def __init__(
-        self, kafka: Any, client: Any, topic: int, keys: pa.Array, values: pa.Array, headers: Sequence[tuple[str, bytes]]
-    ) -> None:
+    def __init__(self, kafka: Any, client: Any, topic: int, keys: pa.Array, values: pa.Array, headers: Sequence[tuple[str, bytes]]) -> None:
         self._kafka, self._client, self._topic = kafka, client, topic
-        self._keep = (keys, values, [(name.encode(), value) for name, value in headers])
+        self._keep = [(c_char_p(name.encode()), c_char_p(value), len(value)) for name, value in headers]  # librdkafka copies them
         self._width = 4 + len(headers) if headers else 0
         key, key_size = addresses(keys)
         value, value_size = addresses(values)
@@ -341,11 +348,11 @@ class _Batch:
         self._messages["first"][:, 1] = _COPY
         self._messages["first"][:, 2], self._messages["second"][:, 2] = value, value_size
         self._messages["first"][:, 3], self._messages["second"][:, 3] = key, key_size
-        for column, (name, content) in enumerate(self._keep[2], start=4):
+        for column, (name, content, size) in enumerate(self._keep, start=4):
             self._messages["vtype"][:, column] = _HEADER
             self._messages["first"][:, column] = ctypes.cast(name, c_void_p).value
             self._messages["second"][:, column] = ctypes.cast(content, c_void_p).value
-            self._messages["third"][:, column] = len(content)
+            self._messages["third"][:, column] = size
 
     def some(self, start: int) -> int:
         """Enqueue the rows from ``start`` on. Returns how many were taken: fewer when the queue is full. Raises on any other refusal."""
