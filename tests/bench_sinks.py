@@ -33,6 +33,7 @@ from delivery import identity
 from delivery.folder import RunFolder
 from pipelines import driver, kafka_to_kafka, strategies
 from pipelines.job import Job
+from pipelines.sink import Sink
 from pipelines.strategies import Strategy
 from testbed import embedded, java, settings
 from testbed.embedded import Testbed
@@ -109,7 +110,7 @@ def _records(rows: int, records: int) -> int:
 
 def _contenders(only: list[str]) -> list[Strategy]:
     """The Kafka strategies asked for, their peer first."""
-    kafka = [strategy for strategy in strategies.STRATEGIES.values() if getattr(strategy, "sink", "kafka") == "kafka"]
+    kafka = [strategy for strategy in strategies.STRATEGIES.values() if strategy.sink is Sink.KAFKA]
     unknown = set(only) - {strategy.name for strategy in kafka}
     if unknown:
         raise SystemExit(f"--only: no strategy {', '.join(sorted(unknown))}; there are: {', '.join(strategy.name for strategy in kafka)}")
@@ -193,7 +194,7 @@ def _session(testbed: Testbed, conf: dict[str, str]) -> Iterator[SparkSession]:
     """One session for all sinks, as a run's driver has it, but with memory for large batches and JVMs at their full speed."""
     memory = {"spark.driver.memory": "1g", "spark.executor.memory": "1500m"}
     folder = RunFolder.create(settings.home() / "runs" / "bench")
-    found = {**steps._spark_settings(), **memory, "spark.sql.streaming.numRecentProgressUpdates": "10000", **conf}
+    found = {**steps._spark_settings(folder), **memory, "spark.sql.streaming.numRecentProgressUpdates": "10000", **conf}
     job = Job("", "", "bench-sinks", str(folder.path), "", "", "", 0, 0, testbed.spark_master, found)
     spark = driver.session(job)
     spark.sparkContext.setLogLevel("ERROR")
@@ -218,9 +219,6 @@ def _run(spark: SparkSession, strategy: Strategy, job: Job, size: Size) -> Measu
     finally:
         query.stop()
     strategy.recover(job)
-    if os.environ.get("BENCH_DURATIONS"):
-        for report in reports[1:6]:
-            print("   ", dict(report.durationMs))
     later = reports[1:] or reports
     return Measured(statistics.mean(report.numInputRows for report in later), [report.durationMs["triggerExecution"] for report in later])
 
