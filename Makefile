@@ -19,7 +19,7 @@ setup:  ## put everything in place: .venv, jars, Toxiproxy
 demo: setup  ## break a pipeline on purpose and look at the verdict in Airflow
 	@$(RUN) -m dags.demo
 
-test: setup  ## the tests, with real Kafka, Spark and Toxiproxy; without the slow ones
+test: setup  ## the tests, with real Kafka, PostgreSQL, Spark and Toxiproxy; without the slow ones
 	$(RUN) -m pytest -m "not slow" tests/unit tests/integration tests/faults
 
 test-all: setup  ## every test, the slow ones and those in a browser too

@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from chaos import experiment
 from chaos.experiment import PIPELINES, BadInput, Experiment
@@ -54,7 +55,8 @@ app = typer.Typer(
 testbed_app = typer.Typer(help="The embedded testbed: Kafka, Toxiproxy and Spark on this machine.", no_args_is_help=True)
 app.add_typer(testbed_app, name="testbed")
 out = Console(highlight=False)
-say = functools.partial(out.print, soft_wrap=True)  # a line stays a line, however narrow the terminal or the pipe
+# A line stays a line, however narrow the terminal or the pipe, and what it says is no markup: styles come as ``Text``.
+say = functools.partial(out.print, soft_wrap=True, markup=False, emoji=False)
 
 FileArgument = Annotated[Path, typer.Argument(help="An experiment as YAML; the repository's are in experiments/.")]
 SeedOption = Annotated[int | None, typer.Option(help="Instead of the file's seed.", min=0, max=experiment.MAX_SEED)]
@@ -102,10 +104,10 @@ def sweep(
 
     def told(result: sweeping.Result, number: int, total: int) -> None:
         cell, found = result.cell, ", ".join(f"{count} {name}" for name, count in result.found.items()) or "nothing"
-        colour, word = ("green", "as predicted") if result.as_predicted else ("red", f"NOT as predicted: {result.reason}")
+        word = ("as predicted", "green") if result.as_predicted else (f"NOT as predicted: {result.reason}", "red")
         then = f", then {cell.then}" if cell.then else ""
         what = f"{cell.strategy}: {cell.action} at {cell.step}{then}"
-        say(f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {what}: found {found}, [{colour}]{word}[/]")
+        say(Text.assemble(f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {what}: found {found}, ", word))
 
     results, folder = sweeping.sweep(cells, seed, told, records=records)
     if not out.is_terminal:
@@ -114,7 +116,7 @@ def sweep(
         "strategy", "step", "by", "crash", "then", "predicted", "lost", "doubled", "recovery", "torn for", "outcome", "as predicted"
     )
     for result in results:
-        table.add_row(*sweeping.columns(result))
+        table.add_row(*map(Text, sweeping.columns(result)))
     out.print(table)
     wrong = sum(not result.as_predicted for result in results)
     say(f"{len(results) - wrong} of {len(results)} as predicted; the matrix: {folder / 'matrix.md'}")
@@ -127,24 +129,41 @@ def sweep(
 def check(run: RunArgument, as_json: JsonOption = False) -> None:
     """Judge a run again, from the evidence in its folder alone. Writes nothing."""
     from chaos import steps
-    from delivery.verdict import judge
+    from delivery.verdict import judge, without_evidence
 
     folder = _folder(run)
-    stored = folder.read_json(folder.verdict) if folder.verdict.exists() else None
-    if stored is not None and stored["outcome"] == RunOutcome.ABORTED:
-        _say_verdict(folder, stored)
-    judgement = judge(folder, steps.terms(folder))
+    stored = steps.read_verdict(folder) if folder.verdict.exists() else None
+    overruled = steps.overruling(folder)
+    try:
+        judgement = judge(folder, steps.terms(folder))
+    except EvidenceError as error:
+        # A run that was stopped or broke need not have all its evidence.
+        if overruled is None:
+            raise
+        _leave(folder, without_evidence(steps.terms(folder), *overruled), [], as_json, [f"its records say nothing: {error}"])
     records = [row for row in judgement.table.to_pylist() if row["row"] == "record"]
-    if as_json:
-        print(json.dumps({**judgement.verdict, "records": records[:1000]}, indent=1, default=str))
-        raise typer.Exit(EXIT_CODES[judgement.verdict["outcome"]])
+    if overruled is not None:
+        told = [f"its records alone say {judgement.verdict['outcome']} ({judgement.verdict['reason']}); but:"]
+        outcome, reason = overruled
+        _leave(folder, {**judgement.verdict, "outcome": outcome, "as_expected": False, "reason": reason}, records, as_json, told)
+    told = []
     if stored is not None and stored["outcome"] != judgement.verdict["outcome"]:
-        say(f"[yellow]the stored verdict says {stored['outcome']} ({stored['reason']}); the evidence says otherwise:[/yellow]")
+        told = [f"the stored verdict says {stored['outcome']} ({stored['reason']}); the evidence says otherwise:"]
+    _leave(folder, judgement.verdict, records, as_json, told)
+
+
+def _leave(folder: RunFolder, verdict: dict[str, Any], records: list[dict[str, Any]], as_json: bool, told: list[str]) -> NoReturn:
+    """Show a verdict with its anomalous records, and leave with its exit code."""
+    if as_json:
+        print(json.dumps({**verdict, "records": records[:1000]}, indent=1, default=str))
+        raise typer.Exit(EXIT_CODES[verdict["outcome"]])
+    for line in told:
+        say(line, style="yellow")
     for row in records[:SHOWN_RECORDS]:
         say(f"{row['anomaly']}: {row['blame']}")
     if len(records) > SHOWN_RECORDS:
         say(f"... and {len(records) - SHOWN_RECORDS} more; all with `--json` or in {folder.reconciliation.name}")
-    _say_verdict(folder, judgement.verdict)
+    _say_verdict(folder, verdict)
 
 
 @app.command()
@@ -173,7 +192,7 @@ def faults(as_json: JsonOption = False) -> None:
         print(json.dumps(listed, indent=1))
         return
     for fault in listed:
-        say(f"[bold]{fault['name']}[/bold]: {fault['summary']}")
+        say(Text.assemble((fault["name"], "bold"), f": {fault['summary']}"))
         say(f"  target: {fault['target']}")
         for name, about in fault["parameters"].items():
             say(f"  {name} = {about['default']}: {about['description']}")
@@ -194,7 +213,7 @@ def strategies(as_json: JsonOption = False) -> None:
         print(json.dumps([_describe_strategy(name) for name in STRATEGIES], indent=1))
         return
     for found in STRATEGIES.values():
-        say(f"[bold]{found.name}[/bold] ({found.guarantee}): {found.summary}")
+        say(Text.assemble((found.name, "bold"), f" ({found.guarantee}): {found.summary}"))
         for point in found.failpoints:
             say(f"  {point.name} ({point.at}): {point.window}")
 
@@ -212,7 +231,7 @@ def pipelines() -> None:
     import importlib
 
     for name in PIPELINES:
-        say(f"[bold]{name}[/bold]: {(importlib.import_module(f'pipelines.{name}').__doc__ or '').strip()}")
+        say(Text.assemble((name, "bold"), f": {(importlib.import_module(f'pipelines.{name}').__doc__ or '').strip()}"))
 
 
 @app.command()
@@ -243,19 +262,31 @@ def history(limit: Annotated[int, typer.Option(help="How many runs.", min=1)] = 
     table = Table(Column("run", overflow="fold"), "outcome", "strategy", "faults", "lost", "duplicated", "recovery")
     paths = sorted(settings.runs().glob("*/verdict.json"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in paths[:limit]:
-        verdict = json.loads(path.read_text())
-        faults_ = ", ".join(injection["injection"] for injection in verdict["injections"]) or "-"
-        anomalies, recovery = verdict["anomalies"], verdict["recovery_s"]
-        table.add_row(
-            verdict["run"],
-            f"[{COLOURS[verdict['outcome']]}]{verdict['outcome']}[/]",
+        table.add_row(*_history_row(RunFolder(path.parent)))
+    if paths:
+        out.print(table)
+    else:
+        say(f"no run in {settings.runs()} yet")
+
+
+def _history_row(folder: RunFolder) -> list[Text]:
+    """A run as a line of the history; one whose verdict is damaged keeps its place."""
+    from chaos import steps
+
+    try:
+        verdict = steps.read_verdict(folder)
+        recovery = verdict["recovery_s"]
+        cells = [
             verdict["strategy"],
-            faults_,
-            str(anomalies.get("LOST", "-")),
-            str(anomalies.get("DUPLICATED", "-")),
+            ", ".join(injection["injection"] for injection in verdict["injections"]) or "-",
+            str(verdict["anomalies"].get("LOST", "-")),
+            str(verdict["anomalies"].get("DUPLICATED", "-")),
             f"{recovery:.1f} s" if recovery is not None else "-",
-        )
-    out.print(table if paths else f"no run in {settings.runs()} yet")
+        ]
+        outcome = Text(verdict["outcome"], COLOURS[verdict["outcome"]])
+    except (EvidenceError, LookupError, TypeError, ValueError, AttributeError):
+        return [Text(folder.name), Text("unreadable", "yellow"), *([Text("-")] * 5)]
+    return [Text(folder.name), outcome, *map(Text, cells)]
 
 
 @app.command()
@@ -269,6 +300,7 @@ def start_testbed() -> None:
     """Start what is not running, and wait until all of it is ready."""
     found = embedded.up(lambda line: say(line))
     say(f"Kafka {found.direct_kafka}, through the proxy {found.pipeline_kafka}")
+    say(f"PostgreSQL 127.0.0.1:{found.postgres.direct}, through the proxy 127.0.0.1:{found.postgres.proxy}")
     say(f"{found.spark_master}; Toxiproxy 127.0.0.1:{found.toxiproxy_port}")
 
 
@@ -310,13 +342,13 @@ def _folder(name: str) -> RunFolder:
     return RunFolder.open(path if path.exists() else settings.runs() / name)
 
 
-def _say_verdict(folder: RunFolder, verdict: dict[str, Any]) -> None:
+def _say_verdict(folder: RunFolder, verdict: dict[str, Any]) -> NoReturn:
     """Print the verdict and leave with its exit code."""
     colour = COLOURS[verdict["outcome"]]
     for injection in verdict["injections"]:
         held = sum(claim["holds"] for claim in injection["evidence"])
         say(f"{injection['injection']}: {held} of {len(injection['evidence'])} claims of evidence hold")
-    say(f"[bold {colour}]{verdict['outcome']}[/]: {verdict['reason']}")
+    say(Text.assemble((verdict["outcome"], f"bold {colour}"), f": {verdict['reason']}"))
     say(f"{folder.report if folder.report.exists() else folder.path}")
     raise typer.Exit(EXIT_CODES[verdict["outcome"]])
 
@@ -348,7 +380,7 @@ def _progress(found: Experiment) -> Iterator[None]:
         yield
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.completed:,.0f} of {task.total:,.0f} committed"),
         TimeElapsedColumn(),

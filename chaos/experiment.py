@@ -6,14 +6,16 @@ Everything is checked here, before anything is started or broken. Importing this
 from __future__ import annotations
 
 import secrets
+from collections.abc import Hashable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from chaos.faults import FAULTS
+from chaos.shown import named, shown
 from delivery.anomaly import Anomaly
 from delivery.guarantee import Guarantee
 from pipelines.strategies import STRATEGIES
@@ -38,7 +40,7 @@ class Source(StrEnum):
 def _known(kind: str, names: tuple[str, ...]) -> Any:
     def check(value: Any) -> Any:
         if value not in names:
-            raise ValueError(f"there is no {kind} {value!r}; there are: {', '.join(names)}")
+            raise ValueError(f"there is no {kind} {shown(value)}; there are: {', '.join(names)}")
         return value
 
     return BeforeValidator(check)
@@ -62,7 +64,7 @@ class Workload(_Model):
     source: Source = Source.FLIGHTS
     records: int = Field(20_000, ge=100, le=50_000_000, description="How many records are sent")
     partitions: int = Field(4, ge=1, le=64, description="Partitions of the input topic at the start, and of the output topic")
-    rate_per_s: int = Field(0, ge=0, description="The most records sent a second, 0 for no bound")
+    rate_per_s: int = Field(0, ge=0, le=10_000_000, description="The most records sent a second, 0 for no bound")
 
     @model_validator(mode="after")
     def _enough_flights(self) -> Self:
@@ -80,10 +82,13 @@ class FaultSpec(_Model):
     )
     parameters: dict[str, Any] = Field(default_factory=dict, description="The fault's own parameters; `streamproof faults` lists them")
 
-    @model_validator(mode="after")
-    def _parameters_fit(self) -> Self:
-        FAULTS[self.fault].parameters_model.model_validate(self.parameters)
-        return self
+    @field_validator("parameters")
+    @classmethod
+    def _parameters_fit(cls, parameters: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        fault = info.data.get("fault")  # not there when it was refused itself
+        if fault is not None:
+            FAULTS[fault].parameters_model.model_validate(parameters)
+        return parameters
 
 
 class Experiment(_Model):
@@ -142,30 +147,67 @@ class Form(_Model):
     def experiment(self) -> Experiment:
         """Raises pydantic's ValidationError when the fields do not fit each other."""
         faults = [] if self.fault == "none" else [FaultSpec(fault=self.fault)]
-        expect = [anomaly for spec in faults for anomaly in FAULTS[spec.fault].provokes(self.strategy, spec.parameters)]
         fields: dict[str, Any] = {
             "name": f"{self.strategy}-{self.fault}".replace("_", "-"),
             "strategy": self.strategy,
             "workload": Workload(source=self.workload, records=self.records),
             "faults": faults,
-            "expect": expect,
         }
-        return Experiment(**fields) if self.seed is None else Experiment(**fields, seed=self.seed)
+        found = Experiment(**fields) if self.seed is None else Experiment(**fields, seed=self.seed)
+        expect = [anomaly for spec in faults for anomaly in FAULTS[spec.fault].provokes(self.strategy, spec.parameters)]
+        return Experiment.model_validate({**found.model_dump(), "expect": expect})
+
+
+class _TwiceGiven(yaml.YAMLError):
+    """A mapping gives one key twice."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain YAML, in which no key may be given twice: PyYAML lets the last one win without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        first: dict[Hashable, int] = {}
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                continue
+            key = key_node.tag, key_node.value
+            line = key_node.start_mark.line + 1
+            if key in first:
+                raise _TwiceGiven(f"line {line}: {named(key_node.value)} is given twice, first in line {first[key]}: remove one of them")
+            first[key] = line
+        return super().construct_mapping(node, deep)
+
+
+# What PyYAML raises besides YAMLError: for dates and numbers that are none, for a tag that does not fit its value, for deep nesting.
+_CHOKES = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, RecursionError)
 
 
 def load(path: Path) -> Experiment:
     """Read an experiment from a YAML file. Raises BadInput naming the file, the field, what was expected and what came."""
     try:
-        data = yaml.safe_load(path.read_text())
+        text = path.read_text()
     except FileNotFoundError as error:
         raise BadInput(f"{path}: no such file. The repository's experiments are in experiments/") from error
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
+    try:
+        data = yaml.load(text, _Loader)
+    except _TwiceGiven as error:
+        raise BadInput(f"{path}: {error}") from None
     except yaml.YAMLError as error:
-        raise BadInput(f"{path} is not YAML: {error}") from error
+        raise BadInput(f"{path} is not YAML: {_problem(error)}") from error
+    except _CHOKES as error:
+        raise BadInput(f"{path} is not YAML that can be read: {type(error).__name__}: {named(str(error))}") from error
     if not isinstance(data, dict):
         raise BadInput(f"{path}: expected a mapping with at least `strategy`, came {type(data).__name__}")
     return parse(data, str(path), Experiment)
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    """What PyYAML says, on one line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem or error.context}"
+    return " ".join(str(error).split())
 
 
 def parse(data: dict[str, Any], where: str, model: type[Model]) -> Model:
@@ -180,8 +222,8 @@ def explain(error: ValidationError, where: str) -> str:
     """Pydantic's findings as lines that a user can act on."""
     lines = []
     for problem in error.errors():
-        field = ".".join(str(part) for part in problem["loc"]) or "the experiment"
+        field = ".".join(named(part) for part in problem["loc"]) or "the experiment"
         message = problem["msg"].removeprefix("Value error, ")
-        came = "" if problem["type"] in ("missing", "value_error") else f", came {problem['input']!r}"
+        came = "" if problem["type"] in ("missing", "value_error") else f", came {shown(problem['input'])}"
         lines.append(f"{where}: {field}: {message}{came}")
     return "\n".join(lines)

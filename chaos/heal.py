@@ -6,8 +6,13 @@ transactions, delete the run's topics, give the lock back. What it does for the 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +24,46 @@ from pipelines import failpoints, strategies
 from pipelines.job import Job
 from pipelines.transactions import TransactionLost
 from testbed import embedded, settings
-from testbed.embedded import KAFKA_PROXY, Testbed
+from testbed.embedded import PROXIES, Testbed
 from testbed.kafka import Cluster
 from testbed.process import TestbedError
 
+RESTORE_S = 120.0
+POLL_S = 0.1
 log = logging.getLogger("chaos.heal")
 
 
 def restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
     """Undo everything that ``folder``'s run did to ``testbed``; read back, journal and return what was done.
 
-    Several may be called to it at once, by the tasks of a run that is stopped: one after the other.
+    Several may be called to it at once, by the tasks of a run that is stopped: one after the other. Raises TestbedError when one of them
+    does not come to its end within ``RESTORE_S``.
     """
-    with (folder.path / "restore.lock").open("w") as alone:
-        fcntl.flock(alone, fcntl.LOCK_EX)
+    with _alone(folder):
         return _restore(folder, testbed)
+
+
+@contextlib.contextmanager
+def _alone(folder: RunFolder) -> Iterator[None]:
+    """One restorer of a run at a time; the kernel drops the lock when its holder dies."""
+    deadline = time.monotonic() + RESTORE_S
+    with (folder.path / "restore.lock").open("a+") as lock_file:
+        while True:
+            try:
+                fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    lock_file.seek(0)
+                    raise TestbedError(
+                        f"run {folder.name} has been restored by another process (pid {lock_file.read() or 'unknown'}) for "
+                        f"{RESTORE_S:.0f} s: end that one, then `streamproof heal`"
+                    ) from error
+                time.sleep(POLL_S)
+        lock_file.truncate(0)
+        lock_file.write(str(os.getpid()))
+        lock_file.flush()
+        yield
 
 
 def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
@@ -41,9 +71,10 @@ def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
     done["healed"] = _heal_injections(folder, testbed)
     for name in failpoints.armed(folder):
         failpoints.disarm(folder, name)
-    done["toxics"] = testbed.proxies.reset(KAFKA_PROXY)
+    done["toxics"] = [toxic for proxy in PROXIES for toxic in testbed.proxies.reset(proxy)]
     if (folder.path / "job.json").exists():
-        job = Job.read(folder)
+        # The testbed may have been taken down and started anew since, at other addresses.
+        job = replace(Job.read(folder), bootstrap=testbed.pipeline_kafka, postgres=testbed.pipeline_postgres)
         done["recovered"] = _recover(job)
         Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
         outputs.of(job).delete(job, testbed)
@@ -92,7 +123,8 @@ def heal_all(testbed: Testbed, *, spare: Path | None = None) -> list[str]:
             restore(folder, testbed)
         except (TestbedError, EvidenceError, KeyError) as error:  # a damaged folder must not keep the others from being healed
             log.error("run %s could not be restored: %s. Look at %s, then delete it", folder.name, error, folder.path)
-    testbed.proxies.reset(KAFKA_PROXY)
+    for proxy in PROXIES:
+        testbed.proxies.reset(proxy)
     held = lock.holder()
     if held is not None and (spare is None or held.run != spare.name):
         lock.release()

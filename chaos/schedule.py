@@ -14,6 +14,7 @@ from typing import Any
 
 from chaos.experiment import BadInput, Experiment
 from chaos.faults import FAULTS
+from delivery.folder import EvidenceError, RunFolder
 
 STEADY_SHARE = 0.2
 IMPACT_SHARE = 0.75
@@ -47,6 +48,15 @@ class Schedule:
     def from_json(cls, text: str) -> Schedule:
         data = json.loads(text)
         return cls(**{**data, "injections": tuple(Injection(**injection) for injection in data["injections"])})
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> Schedule:
+        """The schedule of a run. Raises EvidenceError naming the file when it is missing or damaged."""
+        data = folder.read_json(folder.schedule)
+        try:
+            return cls.from_json(json.dumps(data))
+        except (KeyError, TypeError) as error:
+            raise EvidenceError(f"{folder.schedule} is not a schedule: {error}") from error
 
 
 def plan(experiment: Experiment) -> Schedule:

@@ -26,13 +26,13 @@ from chaos.experiment import BadInput, Experiment
 from chaos.faults.fault import RunEnded, Scene
 from chaos.progress import Progress
 from chaos.schedule import Schedule, plan
-from delivery.folder import RunFolder, write_atomically
+from delivery.folder import EvidenceError, RunFolder, write_atomically
 from delivery.verdict import RunOutcome, Terms, judge, without_evidence, write_reconciliation
 from expectations.evaluate import Evaluation, agree
 from expectations.evaluate import evaluate as evaluate_here
 from expectations.report import render
 from pipelines.job import Job
-from testbed import embedded, java, settings, spark
+from testbed import embedded, java, postgres, settings, spark
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
 
@@ -117,6 +117,7 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
         transaction_timeout_ms=found.transaction_timeout_s * 1000,
         master=testbed.spark_master,
         spark=_spark_settings(folder),
+        postgres=testbed.pipeline_postgres,
     )
     job.write()
     count = found.workload.partitions
@@ -166,11 +167,20 @@ def run_pipeline(folder: RunFolder) -> None:
 
 
 def generate_load(folder: RunFolder) -> None:
-    """Send the workload, as far as the gate is open, and record what became of each record."""
+    """Send the workload, as far as the gate is open, and record what became of each record.
+
+    Repeated after its end it sends nothing. Repeated after it was killed it goes on behind the last record that was to be sent before:
+    nothing is sent twice, and what the killed one left unsettled is INDETERMINATE.
+    """
+    if folder.journal.last("load_finished") is not None:
+        log.info("the workload was sent before")
+        return
     here, found = scene(folder), load(folder)
     events = workload.events(found.workload, found.seed)
     sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic)
-    gate, sent, begun = workload.Gate(folder), 0, time.monotonic()
+    gate, sent, begun = workload.Gate(folder), sender.reached, time.monotonic()
+    before = workload.settled(folder)
+    events = itertools.islice(events, sent, None)
     size = min(workload.MAX_CHUNK, max(1, here.job.batch_records // 2))
     folder.journal.append("load_started", records=found.workload.records)
     try:
@@ -178,21 +188,21 @@ def generate_load(folder: RunFolder) -> None:
             due = sent + len(chunk)
             here.wait_for(
                 "the gate of the workload to open",
-                lambda due=due: gate.records() >= due and workload.pace(due, begun, found.workload.rate_per_s),  # type: ignore[misc]
+                lambda due=due: gate.records() >= due and workload.pace(due - sender.reached, begun, found.workload.rate_per_s),  # type: ignore[misc]
                 here.deadline - time.monotonic(),
             )
             sender.send(sent, chunk, sender.partitions())
             sent = due
     finally:
         sender.save()
-    counts = {str(outcome).lower(): count for outcome, count in sender.counts.items()}
+    counts = {str(outcome).lower(): count + before[outcome] for outcome, count in sender.counts.items()}
     folder.journal.append("load_finished", **counts)
     log.info("sent %d records: %s", sent, counts)
 
 
 def inject_faults(folder: RunFolder) -> None:
     """Lead the run through its phases and strike by the schedule."""
-    conductor.conduct(scene(folder), Schedule.from_json(folder.schedule.read_text()))
+    conductor.conduct(scene(folder), Schedule.read(folder))
 
 
 def drain(folder: RunFolder) -> None:
@@ -247,6 +257,20 @@ def _failed_step(folder: RunFolder) -> dict[str, Any] | None:
         else:
             failures.pop(event["step"], None)
     return min(failures.values(), key=lambda event: str(event["at"]), default=None)
+
+
+def overruling(folder: RunFolder) -> tuple[RunOutcome, str] | None:
+    """The outcome that the run has whatever its records say, and why: it was stopped, a step failed, or its two judges disagreed."""
+    aborted, restored = folder.journal.last("aborted"), folder.journal.last("restored")
+    if aborted is not None and (restored is None or aborted["at"] <= restored["at"]):  # what comes later stops nothing any more
+        return RunOutcome.ABORTED, aborted["reason"]
+    if (failed := _failed_step(folder)) is not None:
+        return RunOutcome.ERROR, f"step {failed['step']} failed: {failed['error']}"
+    if folder.verdict.exists():
+        stored = read_verdict(folder)
+        if stored["outcome"] in (RunOutcome.ABORTED, RunOutcome.ERROR):
+            return RunOutcome(stored["outcome"]), stored["reason"]
+    return None
 
 
 def _overrule(folder: RunFolder, outcome: RunOutcome, reason: str) -> None:
@@ -304,7 +328,7 @@ def terms(folder: RunFolder) -> Terms:
         strategy=found.strategy,
         guarantee=found.promised,
         expected=tuple(found.expect),
-        planned=tuple(injection.injection for injection in Schedule.from_json(folder.schedule.read_text()).injections),
+        planned=tuple(injection.injection for injection in Schedule.read(folder).injections),
         seed=found.seed,
         versions=_versions(),
     )
@@ -314,9 +338,17 @@ def write_verdict(folder: RunFolder, verdict: dict[str, Any]) -> None:
     write_atomically(folder.verdict, json.dumps(verdict, indent=1))
 
 
+def read_verdict(folder: RunFolder) -> dict[str, Any]:
+    """The stored verdict. Raises EvidenceError when it is missing or is none."""
+    found = folder.read_json(folder.verdict)
+    if not isinstance(found, dict) or found.get("outcome") not in list(RunOutcome) or not isinstance(found.get("reason"), str):
+        raise EvidenceError(f"{folder.verdict} is not a verdict: `streamproof check` judges the run again from its evidence")
+    return found
+
+
 def _versions() -> dict[str, str]:
-    packages = ("pyspark", "confluent-kafka", "kafka-python", "great-expectations", "apache-airflow", "toxiproxy-python")
-    found = {"python": platform.python_version(), "kafka": "4.1.0"}
+    packages = ("pyspark", "confluent-kafka", "kafka-python", "psycopg", "great-expectations", "apache-airflow", "toxiproxy-python")
+    found = {"python": platform.python_version(), "kafka": "4.1.0", "postgres": postgres.VERSION}
     for package in packages:
         try:
             found[package] = importlib.metadata.version(package)
@@ -325,4 +357,4 @@ def _versions() -> dict[str, str]:
     return found
 
 
-__all__ = ["STEPS", "abort", "create", "perform", "scene", "terms"]
+__all__ = ["STEPS", "abort", "create", "overruling", "perform", "read_verdict", "scene", "terms"]

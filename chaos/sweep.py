@@ -131,6 +131,7 @@ def sweep(
         results.append(result)
         write_atomically(folder / "matrix.json", json.dumps([each.to_dict() for each in results], indent=1))
         write_atomically(folder / "matrix.md", markdown(results))
+        write_atomically(folder / "compact.md", compact(results))
         say(result, number, len(wanted))
         if result.outcome == RunOutcome.ABORTED:
             break
@@ -165,6 +166,24 @@ def markdown(results: list[Result]) -> str:
     rows = [head, tuple("---" for _ in head)]
     rows += [columns(result) for result in results]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def compact(results: list[Result]) -> str:
+    """The matrix with one row a step: what each kind of crash left, and the second crashes during recovery."""
+    head = ("strategy", "step", "predicted", *(action.replace("_", " ") for action in Action), "and a second crash")
+    rows = [head, tuple("---" for _ in head)]
+    for strategy, step in dict.fromkeys((result.cell.strategy, result.cell.step) for result in results):
+        mine = [result for result in results if (result.cell.strategy, result.cell.step) == (strategy, step)]
+        first = {result.cell.action: _left(result) for result in mine if result.cell.then is None}
+        seconds = (f"`{result.cell.then}`: {_left(result)}" for result in mine if result.cell.then is not None)
+        predicted = columns(mine[0])[5]
+        rows.append((strategy, f"`{step}`", predicted, *(first.get(action, "") for action in Action), ", ".join(seconds)))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _left(result: Result) -> str:
+    found = ", ".join(f"{count} {name}" for name, count in result.found.items()) or "0 / 0"
+    return found if result.as_predicted else f"**{found}, {result.outcome}**"
 
 
 def columns(result: Result) -> tuple[str, ...]:

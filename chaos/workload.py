@@ -18,6 +18,7 @@ import random
 import time
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ import pyarrow as pa
 from chaos.experiment import BadInput, Source, Workload
 from chaos.progress import Progress
 from delivery import history, identity
-from delivery.folder import RunFolder, read_json_lines, write_atomically
+from delivery.folder import RunFolder, append_json_line, read_json_lines, write_atomically
 from delivery.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -103,7 +104,11 @@ class Gate:
 
 
 class Sender:
-    """Sends events to a topic and keeps what became of each."""
+    """Sends events to a topic and keeps what became of each.
+
+    ``reached`` is the sequence up to which a sender before this one meant to send: what it left unsettled is INDETERMINATE, and sending
+    it again would put the same events into the topic twice, under two identities.
+    """
 
     def __init__(self, folder: RunFolder, bootstrap: str, topic: str) -> None:
         from confluent_kafka import Producer
@@ -120,29 +125,34 @@ class Sender:
                 "log_level": 3,
             }
         )
-        self.counts = dict.fromkeys(Outcome, 0)
+        earlier = intended(folder.intents)
         # A repeated step must not reuse an identity: it sends as the next producer.
-        self.number = len({intent["producer"] for intent in read_json_lines(folder.intents)})
+        self.number = len({intent["producer"] for intent in earlier})
+        self.reached = max((intent["first"] + intent["count"] for intent in earlier), default=0)
+        self._saved: Counter[Outcome] = Counter()
         self._rows: list[history.SentRow] = []
-        self._file = len(list(folder.sent.glob("*.parquet")))
+        self._file = len(history.files(folder.sent))
 
     def partitions(self) -> int:
         return len(self._producer.list_topics(self._topic, timeout=10).topics[self._topic].partitions)
 
     def send(self, first: int, chunk: list[Event], partitions: int) -> None:
         """Send a chunk and wait for its outcomes. Partitions are chosen by the key's crc32."""
-        with self._folder.intents.open("a") as intents:
-            intents.write(json.dumps({"producer": self.number, "first": first, "count": len(chunk)}) + "\n")
+        from confluent_kafka import KafkaException
+
+        append_json_line(self._folder.intents, {"producer": self.number, "first": first, "count": len(chunk)})
         for sequence, (key, payload) in enumerate(chunk, first):
             row = history.SentRow(
                 self.number, sequence, zlib.crc32(key.encode()) % partitions, None, key, zlib.crc32(payload), datetime.now(UTC)
             )
             self._rows.append(row)
             value = identity.encode(self.number, sequence, payload)
-            self._producer.produce(self._topic, value, key.encode(), row.partition, on_delivery=self._settle(row))
+            try:
+                self._producer.produce(self._topic, value, key.encode(), row.partition, on_delivery=self._settle(row))
+            except KafkaException as error:  # it was not even queued: that it is not in the log is certain
+                row.outcome = Outcome.REJECTED
+                log.warning("record %d/%d was refused: %s", self.number, sequence, error)
         self._producer.flush(FLUSH_S)
-        for row in self._rows[-len(chunk) :]:
-            self.counts[row.outcome] += 1
         if len(self._rows) >= FILE_RECORDS:
             self.save()
 
@@ -155,9 +165,18 @@ class Sender:
 
         return settle
 
+    @property
+    def counts(self) -> dict[Outcome, int]:
+        """How many of this sender's records have each outcome, as far as it is known now."""
+        now = self._saved + Counter(row.outcome for row in self._rows)
+        return {outcome: now[outcome] for outcome in Outcome}
+
     def save(self) -> None:
+        """Write down what became of the records so far, once no answer is outstanding (or ``FLUSH_S`` have passed)."""
         if self._rows:
+            self._producer.flush(FLUSH_S)
             history.write_sent(self._folder.sent / f"{self._file:05d}.parquet", self._rows)
+            self._saved = Counter(self.counts)
             self._file, self._rows = self._file + 1, []
 
 
@@ -173,6 +192,13 @@ def _REFUSALS() -> frozenset[int]:  # noqa: N802
 def pace(sent: int, begun: float, rate_per_s: int) -> bool:
     """Whether the next chunk may go: at most ``rate_per_s`` since ``begun`` (monotonic)."""
     return rate_per_s == 0 or sent <= rate_per_s * (time.monotonic() - begun)
+
+
+def settled(folder: RunFolder) -> Counter[Outcome]:
+    """What became of the records that were sent, or were to be sent, so far. Raises EvidenceError when ``sent/`` cannot be read."""
+    sent = history.read_sent(folder)
+    acked, rejected = int(sent.acked.sum()), int(sent.rejected.sum())
+    return Counter({Outcome.ACKED: acked, Outcome.REJECTED: rejected, Outcome.INDETERMINATE: len(sent) - acked - rejected})
 
 
 def intended(path: Path) -> list[dict[str, int]]:

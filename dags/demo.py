@@ -21,6 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from chaos.experiment import MAX_SEED
 from chaos.progress import Progress
@@ -164,9 +165,8 @@ class Demo:
     def table(self) -> Table:
         table = Table(*HEAD)
         for row in self.rows:
-            cells = row.cells()
-            colour = COLOURS.get(row.verdict.get("outcome", ""), "")
-            cells[7] = f"[{colour}]{cells[7]}[/]" if colour else cells[7]
+            cells = [Text(cell) for cell in row.cells()]
+            cells[7].stylize(COLOURS.get(row.verdict.get("outcome", ""), ""))
             table.add_row(*cells)
         return table
 
@@ -218,7 +218,7 @@ def main() -> int:
     if not rows:
         print(f"error: --only {' '.join(arguments.only)}: there is no such row; `--list` shows them", file=sys.stderr)
         return 2
-    console = Console()
+    console = Console(markup=False, emoji=False)  # a path or an error is shown as it is
     console.print(f"seed {base}")
     demo = Demo(rows, console)
     stay = console.is_terminal and not arguments.once

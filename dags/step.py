@@ -47,8 +47,10 @@ class PrepareOperator(StepOperator):
         super().__init__(step="prepare", folder="", **options)
 
     def execute(self, context: Context) -> str:
+        from pydantic import ValidationError
+
         from chaos import steps
-        from chaos.experiment import BadInput
+        from chaos.experiment import BadInput, explain
         from dags.form import validate
         from testbed import settings
 
@@ -57,8 +59,10 @@ class PrepareOperator(StepOperator):
         try:
             form = validate({**context["params"], **(dag_run.conf or {})})
             experiment = form.experiment()
-        except (BadInput, ValueError) as error:
+        except BadInput as error:
             raise AirflowFailException(str(error)) from None
+        except ValidationError as error:
+            raise AirflowFailException(explain(error, "the form")) from None
         self.folder = str(settings.runs() / name)
         folder = steps.create(experiment, name)
         steps.perform("prepare", folder)

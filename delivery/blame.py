@@ -40,11 +40,11 @@ class Timeline:
         return found
 
     def strike_before(self, stamp: datetime | None) -> str | None:
-        """The last thing that was broken before ``stamp``, if it was shortly before."""
+        """What was broken shortly before ``stamp``: of the most telling kind the last."""
         if stamp is None:
             return None
         near = [event for event in self._strikes if timedelta(0) <= stamp - datetime.fromisoformat(event["at"]) <= NEARBY]
-        telling = min(near, key=lambda event: _STRIKES.index(event["event"]), default=None)
+        telling = min(reversed(near), key=lambda event: _STRIKES.index(event["event"]), default=None)
         return _strike(telling) if telling is not None else None
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from delivery.anomaly import Anomaly
+from delivery.folder import EvidenceError
 from delivery.history import Delivered, Sent
 
 _SHIFT = 48  # a sequence has 48 bits
@@ -72,12 +73,15 @@ class Reconciliation:
 
 
 def check(sent: Sent, delivered: Delivered) -> Reconciliation:
-    """Compare the histories. Raises ValueError when an identity was sent twice: the workload must not do that."""
+    """Compare the histories. Raises EvidenceError naming an identity that was sent twice: the workload must not do that."""
     sent_key = sent.producer << _SHIFT | sent.sequence
     order = np.argsort(sent_key, kind="stable")
     ordered = sent_key[order]
-    if len(ordered) > 1 and (ordered[1:] == ordered[:-1]).any():
-        raise ValueError("the workload sent one identity twice: the evidence in sent/ is damaged")
+    again = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(again):
+        first = order[again[0]]
+        record = f"{sent.producer[first]}/{sent.sequence[first]}"
+        raise EvidenceError(f"the workload sent one identity twice (record {record}, and {len(again) - 1} more): sent/ is damaged")
     rows = np.flatnonzero(delivered.identified)
     key = delivered.producer[rows] << _SHIFT | delivered.sequence[rows]
     position = np.searchsorted(ordered, key)

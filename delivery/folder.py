@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA_VERSION = 1
+_CANCELLED = b"\x18\n"  # ends a line that its writer could not finish; JSON holds no control character as it is
 
 
 class EvidenceError(Exception):
@@ -54,35 +55,58 @@ class Journal:
 
     def append(self, event: str, **fields: Any) -> None:
         """Append an event and force it to disk: what is journaled before a fault must survive the fault."""
-        line = json.dumps({"at": utc_now(), "event": event, **fields}, separators=(",", ":"), default=str) + "\n"
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(descriptor, line.encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        append_json_line(self.path, {"at": utc_now(), "event": event, **fields}, durable=True)
 
     def events(self, *names: str) -> list[dict[str, Any]]:
         """Return the events so far, oldest first; only those with one of ``names`` when any is given."""
-        return [line for line in read_json_lines(self.path) if not names or line["event"] in names]
+        return [line for line in read_json_lines(self.path) if not names or line.get("event") in names]
 
     def last(self, *names: str) -> dict[str, Any] | None:
         found = self.events(*names)
         return found[-1] if found else None
 
 
+def append_json_line(path: Path, fields: dict[str, Any], *, durable: bool = False) -> None:
+    """Append an object as one line, in one ``write``; with ``durable`` it is on the disk when this returns.
+
+    A rest that a killed writer left without its end is cancelled first, so that it does not swallow this line.
+    """
+    line = (json.dumps(fields, separators=(",", ":"), default=str) + "\n").encode()
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        size = os.fstat(descriptor).st_size
+        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        # Another's line may be half written at this moment: it is whole before this one is written, and then nothing is cancelled.
+        whole = _CANCELLED + line if torn else line
+        if os.write(descriptor, whole) != len(whole):
+            raise OSError(f"{path}: a line could be written in part only; is the disk full?")
+        if durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSON-lines file. A last line without its end (its writer was killed, or is writing) is left out."""
+    """Yield the objects of a JSON-lines file.
+
+    A last line without its end (its writer was killed, or is writing) is left out, and so is one that was cancelled later. Raises
+    EvidenceError naming the file when a line is something else than an object.
+    """
     if not path.exists():
         return
     with path.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
                 return
+            if line.endswith(_CANCELLED):
+                continue
             try:
-                yield json.loads(line)
+                found = json.loads(line)
             except ValueError as error:
                 raise EvidenceError(f"{path}: a line is not JSON ({error})") from error
+            if not isinstance(found, dict):
+                raise EvidenceError(f"{path}: a line is not JSON of an object, but of {type(found).__name__}")
+            yield found
 
 
 class RunFolder:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
@@ -73,17 +74,23 @@ def write_sent(path: Path, rows: Iterable[SentRow]) -> None:
     kept = list(rows)
     columns = {name: [getattr(row, name) for row in kept] for name in SENT.names}
     columns["outcome"] = [str(outcome) for outcome in columns["outcome"]]
-    _write(path, pa.table(columns, schema=SENT))
+    write_table(path, pa.table(columns, schema=SENT))
 
 
 def write_delivered(path: Path, columns: Mapping[str, Any]) -> None:
-    _write(path, pa.table(dict(columns), schema=DELIVERED))
+    write_table(path, pa.table(dict(columns), schema=DELIVERED))
 
 
-def _write(path: Path, table: pa.Table) -> None:
-    temporary = path.with_name(f".{path.name}")
+def write_table(path: Path, table: pa.Table) -> None:
+    """Replace ``path`` with ``table`` as Parquet. Until it is whole it has a name that no reader looks for."""
+    temporary = path.with_name(f".{path.name}.part")
     pq.write_table(table, temporary, compression="zstd")
     temporary.rename(path)
+
+
+def files(directory: Path) -> list[Path]:
+    """The files of ``sent/`` or ``delivered/`` in their order. Hidden ones are not evidence: their writers did not finish them."""
+    return sorted(path for path in directory.glob("*.parquet") if not path.name.startswith("."))
 
 
 @dataclass(frozen=True)
@@ -126,9 +133,11 @@ class Delivered:
 def read_sent(folder: RunFolder) -> Sent:
     """Read ``sent/``. Records that were intended but have no row are added as INDETERMINATE (partition and offset -1, any checksum fits).
 
-    Raises EvidenceError when a file cannot be read.
+    Raises EvidenceError when a file cannot be read, or holds a record without an identity.
     """
     table = _read(folder.sent, SENT)
+    if table["producer"].null_count or table["sequence"].null_count:
+        raise EvidenceError(f"{folder.sent} holds a record without producer or sequence: the workload sends none")
     outcome = table["outcome"].to_numpy(zero_copy_only=False)
     sent = Sent(
         _ints(table["producer"]),
@@ -166,14 +175,15 @@ def _with_unsettled(sent: Sent, intents: Path) -> Sent:
 def read_delivered(folder: RunFolder) -> Delivered:
     """Read ``delivered/``. Raises EvidenceError when a file cannot be read."""
     table = _read(folder.delivered, DELIVERED)
-    identified = np.asarray(table["sequence"].is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+    # A producer that is not known is -1 here, which in a key of 64 bits cannot be told from producer 65535.
+    identified = pc.and_(table["producer"].is_valid(), table["sequence"].is_valid()).to_numpy(zero_copy_only=False).astype(bool)
     columns = {name: _ints(table[name]) for name in ("producer", "sequence", "crc", "partition", "offset", "batch", "attempt", "start")}
     return Delivered(**columns, identified=identified)
 
 
 def _read(directory: Path, schema: pa.Schema) -> pa.Table:
     tables = []
-    for path in sorted(directory.glob("*.parquet")):
+    for path in files(directory):
         try:
             tables.append(pq.read_table(path).select(schema.names).cast(schema))
         except (OSError, pa.ArrowException, KeyError) as error:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,9 +26,9 @@ import pyarrow.parquet as pq
 from delivery.anomaly import Anomaly
 from delivery.blame import Timeline, explain
 from delivery.checker import Reconciliation, check
-from delivery.folder import SCHEMA_VERSION, RunFolder, read_json_lines
+from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
 from delivery.guarantee import Guarantee
-from delivery.history import Delivered, Sent, read_delivered, read_sent
+from delivery.history import Delivered, Sent, files, read_delivered, read_sent, write_table
 
 PHASES = ("steady", "impact", "recovery")
 
@@ -91,8 +92,10 @@ def judge(folder: RunFolder, terms: Terms) -> Judgement:
     """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged."""
     sent, delivered = read_sent(folder), read_delivered(folder)
     found = check(sent, delivered)
-    drain = folder.read_json(folder.drain)
-    events, progress = folder.journal.events(), list(read_json_lines(folder.progress))
+    drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
+    events = [_with(folder.journal.path, event, "at", "event") for event in folder.journal.events()]
+    needed = ("batch", "start", "rows", "committed_at", "from", "until")
+    progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
     injections = [_injection(name, events, progress) for name in terms.planned]
     phases = _phases(events, progress)
     counts = found.counts()
@@ -125,6 +128,14 @@ def judge(folder: RunFolder, terms: Terms) -> Judgement:
         "step_seconds": {event["step"]: event["seconds"] for event in events if event["event"] == "step_finished"},
     }
     return Judgement(verdict, _table(folder, found, sent, delivered, Timeline(progress, events)), found)
+
+
+def _with(path: Path, found: Any, *keys: str) -> dict[str, Any]:
+    """``found`` itself, if it has the keys that a judgement needs. Raises EvidenceError naming those that it lacks."""
+    missing = [key for key in keys if not isinstance(found, dict) or key not in found]
+    if missing:
+        raise EvidenceError(f"{path} is damaged: {', '.join(missing)} missing in {str(found)[:80]}")
+    return dict(found)
 
 
 def without_evidence(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str, Any]:
@@ -304,12 +315,10 @@ def _table(folder: RunFolder, found: Reconciliation, sent: Sent, delivered: Deli
 
 def _stamps(folder: RunFolder) -> list[datetime | None]:
     stamps: list[datetime | None] = []
-    for path in sorted(folder.delivered.glob("*.parquet")):
+    for path in files(folder.delivered):
         stamps += pq.read_table(path, columns=["delivered_at"])["delivered_at"].to_pylist()
     return stamps
 
 
 def write_reconciliation(folder: RunFolder, table: pa.Table) -> None:
-    temporary = folder.path / ".reconciliation.parquet"
-    pq.write_table(table, temporary, compression="zstd")
-    temporary.rename(folder.reconciliation)
+    write_table(folder.reconciliation, table)

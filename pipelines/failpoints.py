@@ -147,7 +147,7 @@ def driver_processes(driver: dict[str, Any]) -> list[psutil.Process]:
     for role in ("jvm", "python"):
         try:
             process = psutil.Process(driver[f"{role}_pid"] or 0)
-            if process.create_time() == driver[f"{role}_created"] and process.status() != psutil.STATUS_ZOMBIE:
+            if abs(process.create_time() - (driver[f"{role}_created"] or 0)) <= 1 and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.NoSuchProcess:
             continue

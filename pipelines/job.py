@@ -15,7 +15,8 @@ class Job:
 
     ``query`` names it across driver starts (consumer group, prefix of transactional ids). ``start`` counts the driver's starts from 1.
     ``batch_records`` bounds a micro-batch (``maxOffsetsPerTrigger``). ``transaction_timeout_ms`` is how long a prepared transaction
-    may wait for its decision before the broker aborts it. ``spark`` are Spark settings, ``python_path`` is what executors import from.
+    may wait for its decision before the broker aborts it. ``postgres`` is a connection string without a secret. ``spark`` are Spark
+    settings, ``python_path`` is what executors import from.
     """
 
     pipeline: str
@@ -29,6 +30,7 @@ class Job:
     transaction_timeout_ms: int
     master: str
     spark: dict[str, str]
+    postgres: str = ""
     start: int = 0
 
     @property

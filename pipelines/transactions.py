@@ -11,6 +11,7 @@ again); COMPLETE_ABORT answers INVALID_TXN_STATE; a transaction that timed out o
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Iterable
@@ -57,13 +58,20 @@ class Coordinator:
     def describe(self, transactional_ids: Iterable[str]) -> list[Prepared]:
         """Look up producer id and epoch of transactions that must be prepared.
 
-        Raises TransactionLost naming the first that is not ongoing (its timeout passed, or it was fenced).
+        Raises TransactionLost naming the first that is not ongoing (its timeout passed, it was fenced, or it never was).
         """
+        from kafka.errors import TransactionalIdNotFoundError
+
         ids = list(transactional_ids)
-        found = self._retrying(lambda: self._admin.describe_transactions(ids)) if ids else {}
+        try:
+            found = self._retrying(lambda: self._admin.describe_transactions(ids)) if ids else {}
+        except TransactionalIdNotFoundError as error:
+            raise TransactionLost(f"a transaction is unknown to its coordinator, expected Ongoing: {error}") from error
         prepared = []
         for name in ids:
-            at = found[name]
+            at = found.get(name)
+            if at is None:
+                raise TransactionLost(f"transaction {name} is unknown to its coordinator, expected Ongoing")
             if at.state != "Ongoing":
                 raise TransactionLost(
                     f"transaction {name} is {at.state.value}, expected Ongoing: it was aborted before it could be decided"
@@ -104,7 +112,8 @@ class Coordinator:
                 committed=commit,
                 max_version=1,
             )
-            code = int(self._admin._manager.run(self._send, request, transaction.transactional_id).error_code)
+            ask = functools.partial(self._admin._manager.run, self._send, request, transaction.transactional_id)
+            code = int(self._retrying(ask).error_code)
             if code not in _RETRIABLE:
                 return code
             if time.monotonic() > deadline:

@@ -1,9 +1,10 @@
-"""The embedded testbed: Kafka, Toxiproxy and Spark as processes of this machine, on loopback, warm between runs."""
+"""The embedded testbed: Kafka, PostgreSQL, Toxiproxy and Spark as processes of this machine, on loopback, warm between runs."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import shutil
 import time
@@ -14,21 +15,27 @@ from pathlib import Path
 from typing import Any
 
 from delivery.folder import write_atomically
-from testbed import install, kafka, settings, spark, toxiproxy
+from testbed import install, kafka, postgres, settings, spark, toxiproxy
 from testbed.process import MARK, Handle, TestbedError, free_port, listening, marked, remembered, stop, wait_until
 
 START_LOCK_S = 180.0
+FORGET_S = 10.0
 KAFKA_PROXY = "kafka"
+POSTGRES_PROXY = "postgres"
+PROXIES = (KAFKA_PROXY, POSTGRES_PROXY)
+ROLES = ("kafka", "postgres", "toxiproxy", "spark-master", *(f"spark-{role}" for role in spark.WORKERS))
 
 
 @dataclass(frozen=True)
 class Testbed:
-    """Addresses of a running testbed. ``pipeline_kafka`` is Kafka as the system under test reaches it: through ``KAFKA_PROXY``."""
+    """Addresses of a running testbed. ``pipeline_kafka`` and ``pipeline_postgres`` are what the system under test is told: they lead
+    through ``KAFKA_PROXY`` and ``POSTGRES_PROXY``."""
 
     __test__ = False
 
     folder: str
     kafka: kafka.KafkaPorts
+    postgres: postgres.PostgresPorts
     toxiproxy_port: int
     spark: spark.SparkPorts
 
@@ -41,6 +48,14 @@ class Testbed:
         return f"127.0.0.1:{self.kafka.proxy}"
 
     @property
+    def direct_postgres(self) -> str:
+        return postgres.conninfo(Path(self.folder), self.postgres.direct)
+
+    @property
+    def pipeline_postgres(self) -> str:
+        return postgres.conninfo(Path(self.folder), self.postgres.proxy)
+
+    @property
     def spark_master(self) -> str:
         return f"spark://127.0.0.1:{self.spark.master}"
 
@@ -50,7 +65,13 @@ class Testbed:
 
     @classmethod
     def parse(cls, data: dict[str, Any]) -> Testbed:
-        return cls(data["folder"], kafka.KafkaPorts(**data["kafka"]), data["toxiproxy_port"], spark.SparkPorts(**data["spark"]))
+        return cls(
+            data["folder"],
+            kafka.KafkaPorts(**data["kafka"]),
+            postgres.PostgresPorts(**data["postgres"]),
+            data["toxiproxy_port"],
+            spark.SparkPorts(**data["spark"]),
+        )
 
 
 def folder() -> Path:
@@ -78,7 +99,10 @@ def _read() -> Testbed | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise TestbedError(f"{_state()} cannot be understood ({error}): `streamproof down`, then start anew") from error
+        raise TestbedError(
+            f"{_state()} cannot be understood ({type(error).__name__}: {error}); another version of streamproof may have written it. "
+            "`streamproof down`, then start anew"
+        ) from error
 
 
 def up(say: Callable[[str], None] = lambda line: None) -> Testbed:
@@ -102,27 +126,29 @@ def up(say: Callable[[str], None] = lambda line: None) -> Testbed:
         with ThreadPoolExecutor(4) as pool:
             jobs = [
                 pool.submit(started, "kafka", lambda: kafka.start(where, testbed.kafka)),
+                pool.submit(started, "postgres", lambda: postgres.start(where, testbed.postgres)),
                 pool.submit(started, "toxiproxy", lambda: toxiproxy.start(where, testbed.toxiproxy_port)),
                 pool.submit(started, "spark", lambda: _start_spark(where, testbed)),
             ]
             for job in jobs:
                 job.result()
         testbed.proxies.ensure(KAFKA_PROXY, testbed.pipeline_kafka, f"127.0.0.1:{testbed.kafka.pipeline}")
+        testbed.proxies.ensure(POSTGRES_PROXY, f"127.0.0.1:{testbed.postgres.proxy}", f"127.0.0.1:{testbed.postgres.direct}")
         kafka.wait_until_answering(testbed.direct_kafka)
         kafka.wait_until_answering(testbed.pipeline_kafka)
+        dead = [f"{name} ({state})" for name, state in status().items() if state != "up"]
+        if dead:
+            raise TestbedError(f"the testbed was started, but {', '.join(dead)} did not last; look at the logs in {where}, then try again")
         return testbed
 
 
 def _start_spark(where: Path, testbed: Testbed) -> Handle:
     master = spark.start_master(where, testbed.spark)
-    for role in spark.WORKERS:
-        spark.start_worker(where, testbed.spark, role)
-    wait_until(
-        f"spark-master: {len(spark.WORKERS)} workers alive",
-        lambda: spark.alive_workers(testbed.spark.master_ui) >= len(spark.WORKERS),
-        spark.READY_S,
-        process=master,
-    )
+    workers = {role: spark.start_worker(where, testbed.spark, role) for role in spark.WORKERS}
+    for role, worker in workers.items():
+        host, port = spark.WORKERS[role], testbed.spark.worker_uis[role]
+        wait_until(f"{worker.role}: accept connections", functools.partial(listening, host, port), spark.READY_S, process=worker)
+    wait_until(f"spark-master: {len(workers)} workers alive", lambda: spark.registered(testbed.spark), spark.READY_S, process=master)
     return master
 
 
@@ -131,6 +157,7 @@ def _plan() -> Testbed:
     return Testbed(
         str(folder()),
         kafka.KafkaPorts(ports.take(), ports.take(), ports.take(), ports.take()),
+        postgres.PostgresPorts(ports.take(), ports.take()),
         ports.take(),
         spark.SparkPorts(
             ports.take(), ports.take(), {role: ports.take() for role in spark.WORKERS}, {r: ports.take() for r in spark.WORKERS}
@@ -175,12 +202,15 @@ def status() -> dict[str, str]:
     testbed = _read()
     if testbed is None:
         return {}
-    handles = {role: remembered(role, folder()) for role in ("kafka", "toxiproxy", "spark-master", "spark-worker-1", "spark-worker-2")}
+    handles = {role: remembered(role, folder()) for role in ROLES}
     found = {role: "up" if handle and handle.alive else "down" for role, handle in handles.items()}
     if found["kafka"] == "up" and not kafka.ready(testbed.kafka):
         found["kafka"] = "does not accept connections"
-    if found["toxiproxy"] == "up" and not listening("127.0.0.1", testbed.kafka.proxy):
-        found["toxiproxy"] = "its proxy of kafka is down"
+    if found["postgres"] == "up" and not postgres.ready(folder(), testbed.postgres):
+        found["postgres"] = "does not answer"
+    for name, port in {KAFKA_PROXY: testbed.kafka.proxy, POSTGRES_PROXY: testbed.postgres.proxy}.items():
+        if found["toxiproxy"] == "up" and not listening("127.0.0.1", port):
+            found["toxiproxy"] = f"its proxy of {name} is down"
     return found
 
 
@@ -190,6 +220,7 @@ def down() -> int:
     Raises TestbedError when a process survives.
     """
     ended = 0
+    postgres.quit_at_once(folder())
     for _ in range(5):
         processes = marked()
         if not processes:
@@ -202,5 +233,17 @@ def down() -> int:
         raise TestbedError(f"processes with {MARK}={settings.home()} keep appearing: {[process.pid for process in marked()]}")
     for pid_file in (settings.home() / "airflow").glob("*.pid"):
         pid_file.unlink()
-    shutil.rmtree(folder(), ignore_errors=True)
+    _forget(folder())
     return ended
+
+
+def _forget(data: Path) -> None:
+    """Delete the data. What a process that is just ending still writes there is deleted again, for a moment."""
+    deadline = time.monotonic() + FORGET_S
+    while True:
+        shutil.rmtree(data, ignore_errors=True)
+        if not data.exists():
+            return
+        if time.monotonic() > deadline:
+            raise TestbedError(f"{data} cannot be deleted: is something else writing there?")
+        time.sleep(0.05)

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from testbed import install, java, settings
-from testbed.process import Handle, TestbedError, listening, remembered, spawn, wait_until
+from testbed.process import Handle, TestbedError, listening, running, spawn, wait_until
 
 READY_S = 60.0
 REQUEST_S = 15.0
+LEADER_S = 10.0
+POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,7 @@ rootLogger.appenderRef.console.ref = console
 
 def start(folder: Path, ports: KafkaPorts) -> Handle:
     """Start the broker (formatting its storage the first time) and return once it accepts connections on both listeners."""
-    old = remembered("kafka", folder)
-    if old and old.alive:
+    if (old := running("kafka", folder)) is not None:
         return old
     data, configuration, logging = folder / "kafka-data", folder / "kafka.properties", folder / "kafka-log4j2.properties"
     folder.mkdir(parents=True, exist_ok=True)
@@ -123,17 +124,20 @@ class Cluster:
 
     def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 when there is no such topic."""
+        found = self._topic(topic)
+        return 0 if found.error is not None else len(found.partitions)
+
+    def _topic(self, topic: str) -> Any:
         from confluent_kafka import KafkaException
 
         try:
-            found = self._admin.list_topics(topic, timeout=REQUEST_S).topics[topic]
+            return self._admin.list_topics(topic, timeout=REQUEST_S).topics[topic]
         except KafkaException as error:
             raise TestbedError(f"kafka at {self.bootstrap}: no answer about topic {topic} ({error.args[0].str()})") from error
-        return 0 if found.error is not None else len(found.partitions)
 
     def wait_for_partitions(self, topic: str, count: int) -> None:
         def led() -> bool:
-            found = self._admin.list_topics(topic, timeout=REQUEST_S).topics[topic]
+            found = self._topic(topic)
             return found.error is None and len(found.partitions) >= count and all(p.leader >= 0 for p in found.partitions.values())
 
         wait_until(f"topic {topic}: {count} partitions with a leader", led, REQUEST_S)
@@ -147,7 +151,20 @@ class Cluster:
         self.wait_for_partitions(topic, count)
 
     def end_offsets(self, topic: str, *, committed: bool = False) -> dict[int, int]:
-        """The end of each partition: its high watermark, or with ``committed`` its last stable offset (no open transaction below)."""
+        """The end of each partition: its high watermark, or with ``committed`` its last stable offset (no open transaction below).
+
+        A broker announces itself as a partition's leader a moment before it is one: it is asked again for up to ``LEADER_S``.
+        """
+        deadline = time.monotonic() + LEADER_S
+        while True:
+            try:
+                return self._end_offsets(topic, committed)
+            except _NotLeading:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
+
+    def _end_offsets(self, topic: str, committed: bool) -> dict[int, int]:
         from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
@@ -168,7 +185,20 @@ class Cluster:
         try:
             return future.result(timeout=REQUEST_S + 5)
         except (KafkaException, TimeoutError) as error:
-            raise TestbedError(f"kafka at {self.bootstrap}: {what}: {error}") from error
+            kind = _NotLeading if _is_not_leading(error) else TestbedError
+            raise kind(f"kafka at {self.bootstrap}: {what}: {error}") from error
+
+
+class _NotLeading(TestbedError):
+    """The broker that was asked does not lead the partition, or does not know it, yet."""
+
+
+def _is_not_leading(error: Exception) -> bool:
+    from confluent_kafka import KafkaError
+
+    codes = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    found = error.args[0] if error.args else None
+    return isinstance(found, KafkaError) and found.code() in codes
 
 
 def wait_until_answering(bootstrap: str, timeout_s: float = READY_S) -> None:

@@ -24,6 +24,7 @@ from testbed import settings
 
 MARK = "STREAMPROOF_TESTBED"
 KILL_S = 10.0
+_EXITING = 0x4  # PF_EXITING of the kernel's include/linux/sched.h
 
 
 class TestbedError(Exception):
@@ -42,7 +43,11 @@ class Handle:
     log: str
 
     def process(self) -> psutil.Process | None:
-        """The running process, or None when it is gone (or a zombie, or its pid went to another)."""
+        """The running process, or None when it is gone (or a zombie, or being killed, or its pid went to another)."""
+        process = self._present()
+        return None if process is None or _is_dying(self.pid) else process
+
+    def _present(self) -> psutil.Process | None:
         try:
             process = psutil.Process(self.pid)
             if abs(process.create_time() - self.created) > 1 or process.status() == psutil.STATUS_ZOMBIE:
@@ -54,6 +59,22 @@ class Handle:
     @property
     def alive(self) -> bool:
         return self.process() is not None
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing is left of the process. One that is being killed is not alive any more, but still holds its ports."""
+        return self._present() is None
+
+
+def _is_dying(pid: int) -> bool:
+    """Whether the kernel is about to end the process: SIGKILL is pending, or it is on its way out. Only Linux tells; else False."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        flags = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6])
+    except (OSError, IndexError, ValueError):
+        return False
+    pending = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd:", "ShdPnd:")))
+    return bool(flags & _EXITING) or any(mask & 1 << signal.SIGKILL - 1 for mask in pending)
 
 
 def free_port() -> int:
@@ -86,6 +107,15 @@ def remembered(role: str, folder: Path) -> Handle | None:
         return Handle(**json.loads((folder / f"{role}.pid").read_text()))
     except (FileNotFoundError, ValueError, TypeError):
         return None
+
+
+def running(role: str, folder: Path) -> Handle | None:
+    """The handle of ``role`` if its process runs. One that is being killed is waited for: whoever takes its place needs its ports."""
+    handle = remembered(role, folder)
+    if handle is None or handle.alive:
+        return handle
+    wait_until(f"{role}: end after it was killed (pid {handle.pid})", lambda: handle.gone, KILL_S)
+    return None
 
 
 def wait_until(what: str, condition: Callable[[], bool], timeout_s: float, *, process: Handle | None = None, poll_s: float = 0.05) -> None:
@@ -146,15 +176,21 @@ def _signal(process: psutil.Process, number: signal.Signals) -> None:
 
 
 def marked(**environment: str) -> list[psutil.Process]:
-    """Every process of this testbed, found by its mark; narrowed to those whose environment also holds ``environment``."""
+    """Every process of this testbed, found by its mark; narrowed to those whose environment also holds ``environment``.
+
+    A process that wrote its title over its environment, as PostgreSQL's backends do, is found by its working folder instead.
+    """
     wanted = {MARK: str(settings.home()), **environment}
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     found = []
+    testbed = settings.home() / "testbed"
     for process in psutil.process_iter():
         try:
             if process.pid in own or process.status() == psutil.STATUS_ZOMBIE:
                 continue
             env = process.environ()
+            if not env and not environment and Path(process.cwd()).is_relative_to(testbed):
+                found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
         if all(env.get(key) == value for key, value in wanted.items()):

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from testbed import install, java, settings
-from testbed.process import Handle, TestbedError, listening, marked, remembered, spawn, wait_until
+from testbed.process import Handle, TestbedError, listening, marked, running, spawn, wait_until
 
 READY_S = 60.0
 HTTP_TIMEOUT_S = 5.0
@@ -88,8 +88,7 @@ def _environment(host: str) -> dict[str, str]:
 
 
 def start_master(folder: Path, ports: SparkPorts) -> Handle:
-    old = remembered("spark-master", folder)
-    if old and old.alive:
+    if (old := running("spark-master", folder)) is not None:
         return old
     arguments = ["--host", "127.0.0.1", "--port", str(ports.master), "--webui-port", str(ports.master_ui)]
     # The master gives up on an application after this many executors ended with none running; faults kill some on purpose.
@@ -102,8 +101,7 @@ def start_master(folder: Path, ports: SparkPorts) -> Handle:
 
 def start_worker(folder: Path, ports: SparkPorts, role: str) -> Handle:
     name = f"spark-{role}"
-    old = remembered(name, folder)
-    if old and old.alive:
+    if (old := running(name, folder)) is not None:
         return old
     host = WORKERS[role]
     arguments = ["--host", host, "--port", str(ports.workers[role]), "--webui-port", str(ports.worker_uis[role])]
@@ -119,11 +117,17 @@ def master_state(ui_port: int) -> dict[str, Any]:
     return state
 
 
-def alive_workers(ui_port: int) -> int:
+def registered(ports: SparkPorts) -> bool:
+    """Whether every worker that runs is one that the master counts as alive, by the ids that the workers say they have.
+
+    Counting is not enough: the master counts a worker that was killed until it notices.
+    """
     try:
-        return sum(worker["state"] == "ALIVE" for worker in master_state(ui_port)["workers"])
+        alive = {worker["id"] for worker in master_state(ports.master_ui)["workers"] if worker["state"] == "ALIVE"}
+        ids = {_json(f"http://{WORKERS[role]}:{port}/json/", f"spark-{role}")["id"] for role, port in ports.worker_uis.items()}
     except TestbedError:
-        return 0
+        return False
+    return ids <= alive
 
 
 def application_executors(ui_port: int, application: str) -> dict[str, str]:
@@ -187,13 +191,18 @@ def _text(url: str, who: str) -> str:
 
 
 def executor_processes(application: str) -> dict[str, psutil.Process]:
-    """The executor JVMs of an application on this testbed: executor id to process."""
-    found = {}
+    """The executor JVMs of an application on this testbed: executor id to process.
+
+    A child that an executor forks has its command line until it executes another program; the executor is the older one.
+    """
+    found: dict[str, tuple[float, psutil.Process]] = {}
     for process in marked():
         try:
-            words = process.cmdline()
+            words, created = process.cmdline(), process.create_time()
         except psutil.NoSuchProcess:
             continue
         if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and application in words:
-            found[words[words.index("--executor-id") + 1]] = process
-    return found
+            executor = words[words.index("--executor-id") + 1]
+            if executor not in found or created < found[executor][0]:
+                found[executor] = created, process
+    return {executor: process for executor, (_, process) in found.items()}

@@ -7,6 +7,7 @@ when the server lists it with the attributes that were asked for, not when a cal
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import socket
 import struct
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import settings
-from testbed.process import Handle, TestbedError, listening, remembered, spawn, wait_until
+from testbed.process import Handle, TestbedError, listening, running, spawn, wait_until
 
 HTTP_TIMEOUT_S = 5.0
 READY_S = 15.0
@@ -24,13 +25,16 @@ READY_S = 15.0
 
 def start(folder: Path, port: int) -> Handle:
     """Start the server on loopback ``port`` and return once it answers."""
-    old = remembered("toxiproxy", folder)
-    if old and old.alive:
+    if (old := running("toxiproxy", folder)) is not None:
         return old
     command = [str(settings.cache() / "bin" / "toxiproxy-server"), "-host", "127.0.0.1", "-port", str(port)]
     handle = spawn("toxiproxy", command, folder)
     wait_until("toxiproxy: accept connections", lambda: listening("127.0.0.1", port), READY_S, process=handle)
     return handle
+
+
+class NotThere(TestbedError):
+    """The server has no proxy or toxic of that name."""
 
 
 class Proxies:
@@ -69,6 +73,9 @@ class Proxies:
 
     def add(self, name: str, toxic: str, kind: str, stream: str, attributes: dict[str, int]) -> None:
         """Add a toxic with toxicity 1.0 and read it back."""
+        negative = {key: value for key, value in attributes.items() if value < 0}
+        if negative:  # the server takes them, and then does nothing
+            raise TestbedError(f"toxiproxy: toxic {toxic!r} on {name!r} was asked for with {negative}, expected 0 or more")
         self._proxy(name).add_toxic(name=toxic, type=kind, stream=stream, toxicity=1.0, attributes=attributes)
         found = self.toxics(name).get(toxic)
         if found is None or any(found.get(key) != value for key, value in attributes.items()):
@@ -83,7 +90,8 @@ class Proxies:
         proxy = self._proxy(name)
         present = list(proxy.toxics())
         for toxic in present:
-            proxy.destroy_toxic(toxic)
+            with contextlib.suppress(NotThere):  # another, who resets it too, was quicker
+                proxy.destroy_toxic(toxic)
         if not proxy.enabled:
             proxy.enable()
         left, enabled = self.toxics(name), self._proxy(name).enabled
@@ -93,20 +101,32 @@ class Proxies:
 
 
 def _bounded(call: Callable[..., Any]) -> Any:
-    """Give a request of toxiproxy-python a timeout, and turn what it lets pass (a 5xx, no connection) into TestbedError."""
+    """Give a request of toxiproxy-python a timeout, and turn its own errors (400, 404, 409) and what it lets pass (a 5xx, no
+    connection) into TestbedError."""
     import requests
+    from toxiproxy import exceptions
 
     def bounded(*arguments: Any, **options: Any) -> Any:
         try:
             response = call(*arguments, **{"timeout": HTTP_TIMEOUT_S, **options})
         except requests.RequestException as error:
             raise TestbedError(f"toxiproxy does not answer ({error}). Is the testbed up? `streamproof testbed status`") from error
+        except exceptions.NotFound as error:
+            raise NotThere(f"toxiproxy has no such thing: {_told(error)}") from error
+        except (exceptions.InvalidToxic, exceptions.ProxyExists) as error:
+            raise TestbedError(f"toxiproxy refused: {_told(error)}") from error
         if response.status_code >= 500:
             raise TestbedError(f"toxiproxy answered {response.status_code}: {response.text}")
         return response
 
     bounded.bounded = True  # type: ignore[attr-defined]
     return bounded
+
+
+def _told(error: Exception) -> str:
+    """What the server said: toxiproxy-python raises with the body of its answer, as bytes."""
+    body = error.args[0] if error.args else b""
+    return body.decode(errors="replace").strip() if isinstance(body, bytes) else str(body)
 
 
 @functools.cache

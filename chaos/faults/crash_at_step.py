@@ -21,6 +21,7 @@ import psutil
 from pydantic import Field
 
 from chaos.faults.fault import Claim, FaultError, Parameters, Scene
+from chaos.shown import shown
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from pipelines import failpoints, strategies
@@ -159,7 +160,7 @@ def find(strategy: str, step: str | None) -> Failpoint:
     fitting = [found for found in known if (found.at in (Site.DRIVER, Site.WATCHED) if step is None else found.name == step)]
     if not fitting:
         names = ", ".join(found.name for found in known) or "none"
-        raise ValueError(f"crash_at_step: strategy {strategy!r} has no step {step or 'in its driver'!r}; its steps: {names}")
+        raise ValueError(f"crash_at_step: strategy {strategy!r} has no step {shown(step or 'in its driver')}; its steps: {names}")
     return fitting[0]
 
 
@@ -184,7 +185,7 @@ def _failed_tasks(driver: dict[str, Any]) -> int:
 def _runs(event: dict[str, Any]) -> bool:
     try:
         process = psutil.Process(event["pid"])
-        return process.create_time() == event["created"] and process.status() != psutil.STATUS_ZOMBIE
+        return abs(process.create_time() - event["created"]) <= 1 and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 

@@ -22,6 +22,7 @@ from pipelines.job import Job
 from testbed.embedded import Testbed
 
 POLL_S = 0.02
+READY_S = 90.0
 
 
 class FaultError(Exception):
@@ -89,8 +90,13 @@ class Scene:
             raise RunEnded(ended.get("reason") or f"step {ended.get('step')} failed: {ended.get('error')}")
 
     def driver(self) -> dict[str, Any]:
-        """The last driver start that became ready: application, ui."""
-        return dict(self.wait_for("a driver that is ready", lambda: self.folder.journal.last("driver_ready"), 60))
+        """The driver start that is ready now: its number, application, ui. One that has ended since is not."""
+
+        def ready() -> dict[str, Any] | None:
+            found, ended = self.folder.journal.last("driver_ready"), self.folder.journal.last("driver_exited")
+            return None if found is None or (ended is not None and ended["start"] >= found["start"]) else found
+
+        return dict(self.wait_for("a driver that is ready", ready, READY_S))
 
 
 class Fault(Protocol):

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from chaos.outputs.files import FilesOutput
 from chaos.outputs.kafka import KafkaOutput
+from chaos.outputs.postgres import PostgresOutput
 from delivery.folder import RunFolder
 from pipelines import strategies
 from pipelines.job import Job
@@ -41,7 +42,7 @@ class Output(Protocol):
         """Delete the job's output, if there is any. May be repeated."""
 
 
-OUTPUTS: dict[Sink, Output] = {Sink.KAFKA: KafkaOutput(), Sink.FILES: FilesOutput()}
+OUTPUTS: dict[Sink, Output] = {Sink.KAFKA: KafkaOutput(), Sink.FILES: FilesOutput(), Sink.POSTGRES: PostgresOutput()}
 
 
 def of(job: Job) -> Output:

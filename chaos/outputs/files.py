@@ -7,9 +7,7 @@ other tools do) reads whatever complete files lie there, also those of attempts 
 from __future__ import annotations
 
 import json
-import logging
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -17,13 +15,12 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from chaos.outputs.delivered import Delivered
 from delivery import history, identity
-from delivery.folder import RunFolder, write_atomically
+from delivery.folder import RunFolder
 from pipelines import strategies
 from pipelines.job import Job
 from testbed.embedded import Testbed
-
-log = logging.getLogger("chaos.outputs.files")
 
 
 class FilesOutput:
@@ -32,31 +29,15 @@ class FilesOutput:
         job.files.mkdir(parents=True)
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
-        begun = time.monotonic()
+        delivered = Delivered(folder)
         honours_log = getattr(strategies.get(job.strategy), "honours_log", True)
         files = logged_files(job.files) if honours_log else sorted(job.files.glob("*.parquet"))
         columns: dict[str, list[Any]] = {name: [] for name in history.DELIVERED.names}
         unreadable = [path.name for number, path in enumerate(files) if not _read(path, number, columns)]
-        for old in folder.delivered.glob("*.parquet"):
-            old.unlink()
-        history.write_delivered(folder.delivered / "00000.parquet", columns)
-        seconds = max(time.monotonic() - begun, 1e-6)
+        delivered.write(columns)
         # Spark's log names complete files only; a file that a listing reader finds half-written is not a delivery.
         reason = f"files that the log names cannot be read: {', '.join(unreadable)}" if unreadable and honours_log else None
-        records = len(columns["offset"])
-        found: dict[str, Any] = {
-            "complete": reason is None,
-            "reason": reason,
-            "end_offsets": {},
-            "files": len(files),
-            "half_written_files": unreadable,
-            "records": records,
-            "seconds": round(seconds, 3),
-            "records_per_s": round(records / seconds, 1),
-        }
-        write_atomically(folder.drain, json.dumps(found))
-        log.info("drained %d records from %d files in %.1f s", records, len(files), seconds)
-        return found
+        return delivered.settle(reason, {}, files=len(files), half_written_files=unreadable)
 
     def reader(self, job: Job, testbed: Testbed) -> FilesReader:
         return FilesReader(job.files)

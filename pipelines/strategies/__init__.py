@@ -2,7 +2,7 @@
 
 One file each. A strategy is registered by naming it in ``_ALL``; one that lives outside of this repository by naming it in the
 environment, ``STREAMPROOF_STRATEGIES=package.module:Class`` (several with commas between). Importing this package imports neither Spark
-nor Kafka.
+nor a client of Kafka or PostgreSQL.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from pipelines.strategies.checkpoint import Checkpoint
 from pipelines.strategies.file_sink import FileSink, FileSinkListed
 from pipelines.strategies.offset_commit import OffsetCommit
 from pipelines.strategies.offset_in_transaction import OffsetInTransaction
+from pipelines.strategies.postgres_ledger import PostgresLedger, PostgresLedgerSingle
+from pipelines.strategies.postgres_two_phase_commit import PostgresTwoPhaseCommit
+from pipelines.strategies.postgres_upsert import PostgresUpsert
 from pipelines.strategies.strategy import Strategy
 from pipelines.strategies.two_phase_commit import TwoPhaseCommit
 
@@ -26,6 +29,10 @@ _ALL: tuple[Strategy, ...] = (
     TwoPhaseCommit(),
     FileSink(),
     FileSinkListed(),
+    PostgresLedger(),
+    PostgresLedgerSingle(),
+    PostgresUpsert(),
+    PostgresTwoPhaseCommit(),
 )
 ENVIRONMENT = "STREAMPROOF_STRATEGIES"
 

@@ -103,7 +103,6 @@ def test_a_transaction_that_never_was_is_lost(coordinator: Coordinator) -> None:
         coordinator.commit([Prepared("never.was", 123, 0)])
 
 
-@pytest.mark.xfail(strict=True, reason="an unknown transactional id is an error of the client library, not TransactionLost")
 def test_a_transaction_that_never_was_is_lost_when_it_is_described(coordinator: Coordinator) -> None:
     with pytest.raises(TransactionLost, match=r"never\.was"):
         coordinator.describe(["never.was"])

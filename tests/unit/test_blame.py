@@ -151,7 +151,6 @@ def test_what_broke_nothing_is_not_blamed() -> None:
     assert Timeline([], [_event("phase", 1, phase="impact"), _event("step_started", 1, step="drain")]).strike_before(_after(2)) is None
 
 
-@pytest.mark.xfail(strict=True, reason="the oldest of several strikes of one kind is blamed, not the last")
 def test_the_last_of_several_strikes_is_blamed() -> None:
     later = _event("failpoint_fired", 20, failpoint="after_output", batch=9)
     assert Timeline([], [FIRED, later]).strike_before(_after(21)) == "the driver was killed at after_output of batch 9"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from delivery.anomaly import Anomaly
 from delivery.checker import check
+from delivery.folder import EvidenceError
 from delivery.guarantee import Guarantee
 from delivery.identity import MAX_PRODUCER, MAX_SEQUENCE
 from delivery.outcome import Outcome
@@ -248,7 +249,7 @@ def test_any_checksum_fits_a_send_that_was_never_settled() -> None:
 def test_an_identity_that_was_sent_twice_is_damaged_evidence() -> None:
     histories = clean(5)
     histories.sent.append(replace(histories.sent[0], offset=9))
-    with pytest.raises(ValueError, match="sent one identity twice"):
+    with pytest.raises(EvidenceError, match=r"sent one identity twice \(record "):
         histories.check()
 
 

@@ -20,12 +20,13 @@ import pytest
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from testbed import install, kafka, spark
-from testbed.embedded import KAFKA_PROXY
+from testbed import install, kafka, postgres, spark
+from testbed.embedded import KAFKA_PROXY, POSTGRES_PROXY
 from testbed.settings import ROOT
 
 FILE = ROOT / "docker-compose.yml"
 PORTS = kafka.KafkaPorts(direct=9092, pipeline=9093, controller=9094, proxy=9095)
+POSTGRES_PORTS = postgres.PostgresPorts(direct=5432, proxy=5433)
 
 Duration = Annotated[str, Field(pattern=r"^(\d+(ms|s|m|h))+$")]
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]+$")]
@@ -132,7 +133,7 @@ def test_what_a_service_refers_to_exists(project: Project) -> None:
 def test_every_container_waits_until_what_it_needs_is_healthy(project: Project) -> None:
     conditions = {need.condition for service in project.services.values() for need in service.depends_on.values()}
     assert conditions == {"service_healthy"}
-    assert set(project.services["airflow-apiserver"].depends_on) == {"kafka", "toxiproxy", "spark-master", *_workers(project)}
+    assert set(project.services["airflow-apiserver"].depends_on) == {"kafka", "postgres", "toxiproxy", "spark-master", *_workers(project)}
 
 
 def test_no_port_is_published_twice(project: Project) -> None:
@@ -154,7 +155,7 @@ def test_every_secret_comes_from_the_environment_and_must_be_set(project: Projec
         for key, value in service.environment.items()
         if re.search(r"PASSWORD$|SECRET|FERNET_KEY$", key)
     }
-    assert len(secrets) == 4
+    assert len(secrets) == 5
     assert all(re.fullmatch(r"\$\{STREAMPROOF_\w+:\?[^}]+\}", secret) for secret in secrets), secrets
 
 
@@ -176,6 +177,12 @@ def _pinned(package: str) -> str:
 def test_kafka_is_the_version_whose_jars_are_locked(project: Project) -> None:
     locked = {jar.version for jar in install.locked_jars() if jar.set == "kafka" and jar.artifact == "kafka_2.13"}
     assert {project.services["kafka"].image} == {f"apache/kafka:{version}" for version in locked}
+
+
+def test_postgres_is_the_version_that_the_wheel_brings(project: Project) -> None:
+    said = subprocess.run([postgres.programs() / "postgres", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said.split()[-1] == postgres.VERSION
+    assert project.services["postgres"].image == f"postgres:{postgres.VERSION}"
 
 
 def test_toxiproxy_is_the_version_that_is_compiled(project: Project) -> None:
@@ -201,7 +208,7 @@ def test_driver_and_executors_have_the_same_python() -> None:
 
 def test_every_image_has_a_version(project: Project) -> None:
     for image in [*_stages().values(), *(service.image for service in project.services.values())]:
-        assert re.fullmatch(r"[a-z0-9./-]+:\d+\.\d+\.\d+(-[a-z0-9.-]+)?", image), image
+        assert re.fullmatch(r"[a-z0-9./-]+:\d+\.\d+(\.\d+)?(-[a-z0-9.-]+)?", image), image
 
 
 # --- the same settings as the embedded testbed ------------------------------------------------------------------------------------
@@ -232,9 +239,26 @@ def test_the_broker_has_the_embedded_one_s_cluster_id_and_heap(project: Project)
     assert ", ".join(f'"{flag}"' for flag in environment["KAFKA_HEAP_OPTS"].split()) in source
 
 
-def test_the_proxy_stands_where_the_broker_sends_the_pipeline(project: Project) -> None:
-    (proxy,) = json.loads((ROOT / "docker" / "toxiproxy.json").read_text())
-    assert proxy == {"name": KAFKA_PROXY, "listen": f"0.0.0.0:{PORTS.proxy}", "upstream": f"kafka:{PORTS.pipeline}", "enabled": True}
+def test_postgres_has_the_settings_of_the_embedded_one(project: Project) -> None:
+    service = project.services["postgres"]
+    assert isinstance(service.command, list)
+    assert dict(setting.split("=", 1) for setting in service.command[1::2]) == postgres.SETTINGS
+    assert set(service.command[::2]) == {"-c"}
+    assert service.environment["POSTGRES_INITDB_ARGS"].split() == list(postgres.INITDB)
+    assert (service.environment["POSTGRES_USER"], service.environment["POSTGRES_DB"]) == (postgres.USER, postgres.DATABASE)
+    assert {f"--username={postgres.USER}", f"--dbname={postgres.DATABASE}"} <= set(service.healthcheck.test)
+
+
+def test_nothing_that_makes_a_commit_durable_is_turned_off() -> None:
+    assert not {"fsync", "synchronous_commit", "full_page_writes"} & {*postgres.SETTINGS, *postgres.EMBEDDED_SETTINGS}
+
+
+def test_the_proxies_stand_where_the_pipeline_is_sent(project: Project) -> None:
+    kafka_proxy, postgres_proxy = json.loads((ROOT / "docker" / "toxiproxy.json").read_text())
+    expected = {"listen": f"0.0.0.0:{PORTS.proxy}", "upstream": f"kafka:{PORTS.pipeline}", "enabled": True}
+    assert kafka_proxy == {"name": KAFKA_PROXY, **expected}
+    expected = {"listen": f"0.0.0.0:{POSTGRES_PORTS.proxy}", "upstream": f"postgres:{POSTGRES_PORTS.direct}", "enabled": True}
+    assert postgres_proxy == {"name": POSTGRES_PROXY, **expected}
     service = project.services["toxiproxy"]
     assert "./docker/toxiproxy.json:/etc/toxiproxy.json:ro" in service.volumes
     assert "-config=/etc/toxiproxy.json" in (service.command or "")

@@ -70,12 +70,27 @@ def test_a_damaged_line_is_an_error_that_names_the_file(tmp_path: Path) -> None:
         list(read_json_lines(path))
 
 
-@pytest.mark.xfail(strict=True, reason="an append after a torn line joins it, which damages the journal for good")
 def test_a_line_that_was_torn_by_a_kill_does_not_damage_the_next(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     journal.path.write_text('{"at":"2026-01-01T00:00:00.000+00:00","event":"a"}\n{"at":"2026-')
     journal.append("b")
     assert [event["event"] for event in journal.events()] == ["a", "b"]
+
+
+def test_every_line_that_was_torn_is_left_out_and_no_line_beside_them(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    for event in ("a", "b", "c"):
+        journal.append(event)
+        with journal.path.open("a") as file:
+            file.write('{"at":"2026-')
+    assert [event["event"] for event in journal.events()] == ["a", "b", "c"]
+
+
+def test_a_line_that_is_no_object_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_text("[1]\n")
+    with pytest.raises(EvidenceError, match=r"lines\.jsonl: a line is not JSON of an object"):
+        list(read_json_lines(path))
 
 
 def test_a_replaced_file_is_the_old_or_the_new_one_and_nothing_is_left(tmp_path: Path) -> None:

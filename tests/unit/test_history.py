@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delivery import history
+from delivery import history, identity
+from delivery.anomaly import Anomaly
 from delivery.checker import check
 from delivery.folder import EvidenceError, RunFolder
 from delivery.outcome import Outcome
-from tests.histories import Histories, clean
+from tests.histories import Copy, Histories, Record, clean, crc_of, named
 
 
 @pytest.fixture
@@ -107,10 +108,29 @@ def test_a_record_is_indeterminate_until_the_broker_says_otherwise() -> None:
     assert history.SentRow(0, 0, 0, None, "k", 0, datetime.now(UTC)).outcome is Outcome.INDETERMINATE
 
 
-@pytest.mark.xfail(strict=True, raises=EvidenceError, reason="the temporary file of a writer that was killed is read as evidence")
 @pytest.mark.parametrize("side", ["sent", "delivered"])
-def test_what_a_killed_writer_left_half_written_is_no_evidence(folder: RunFolder, side: str) -> None:
+@pytest.mark.parametrize("name", [".00001.parquet", ".00001.parquet.part"])
+def test_what_a_killed_writer_left_half_written_is_no_evidence(folder: RunFolder, side: str, name: str) -> None:
     clean(10).write(folder)
-    (folder.path / side / ".00001.parquet").write_bytes(b"PAR1half")
+    (folder.path / side / name).write_bytes(b"PAR1half")
     sent, delivered = _read(folder)
     assert (len(sent), len(delivered)) == (10, 10)
+
+
+def test_a_delivered_record_without_a_producer_is_nobodys_copy(folder: RunFolder) -> None:
+    """Its unknown producer, -1, has the same bits in a key as the largest producer that there is."""
+    histories = Histories([Record(identity.MAX_PRODUCER, 5, 0, 0)], [Copy(None, 5, crc_of(identity.MAX_PRODUCER, 5), 0, 0)])
+    histories.write(folder)
+    found = named(check(*_read(folder)).findings)
+    assert found == {Anomaly.LOST: [(identity.MAX_PRODUCER, 5)], Anomaly.CORRUPTED: [(None, None)]}
+
+
+@pytest.mark.parametrize("column", ["producer", "sequence"])
+def test_a_record_that_was_sent_without_an_identity_is_damaged_evidence(folder: RunFolder, column: str) -> None:
+    clean(10).write(folder)
+    path = folder.sent / "00000.parquet"
+    table = pq.read_table(path)
+    at = table.schema.get_field_index(column)
+    pq.write_table(table.set_column(at, table.schema.field(at), [pa.nulls(len(table), table.schema.field(at).type)]), path)
+    with pytest.raises(EvidenceError, match="without producer or sequence"):
+        history.read_sent(folder)

@@ -73,3 +73,13 @@ def test_the_matrix_says_what_was_predicted_and_what_was_found() -> None:
     table = sweep.markdown([_result(), _result(as_predicted=False, found={})]).splitlines()
     assert "| offset_commit | after_output | driver | kill driver |  | DUPLICATED | 0 | 5 | 1.2 s | - | PASSED | yes |" in table
     assert table[-1].endswith("| NO |")
+
+
+def test_the_compact_matrix_has_a_row_for_each_step() -> None:
+    raised = _result(cell=sweep.Cell("offset_commit", "after_output", Action.RAISE), found={}, as_predicted=False, outcome="INCONCLUSIVE")
+    double = _result(cell=sweep.Cell("offset_commit", "after_output", Action.KILL_DRIVER, "after_offset_commit"), found={})
+    rows = sweep.compact([_result(), raised, double]).splitlines()
+    assert rows[0] == "| strategy | step | predicted | kill driver | kill worker | raise | and a second crash |"
+    assert rows[2:] == [
+        "| offset_commit | `after_output` | DUPLICATED | 5 DUPLICATED |  | **0 / 0, INCONCLUSIVE** | `after_offset_commit`: 0 / 0 |"
+    ]

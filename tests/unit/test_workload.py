@@ -20,8 +20,9 @@ from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chaos import steps
 from chaos.experiment import Source, Workload
-from chaos.workload import Gate, Sender, events, intended, pace
+from chaos.workload import Gate, Sender, events, intended, pace, settled
 from delivery.folder import RunFolder
 from delivery.history import SentRow
 from delivery.outcome import Outcome
@@ -147,6 +148,22 @@ def test_a_repeated_step_sends_as_the_next_producer(tmp_path: Path, producers: l
     folder = RunFolder.create(tmp_path / "run")
     _intend(folder, *({"producer": producer, "first": 0, "count": 1} for producer in producers))
     assert Sender(folder, "127.0.0.1:1", "topic").number == expected
+
+
+def test_a_sender_begins_where_those_before_it_meant_to_end(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    assert Sender(folder, "127.0.0.1:1", "topic").reached == 0
+    _intend(folder, {"producer": 0, "first": 0, "count": 500}, {"producer": 1, "first": 500, "count": 20})
+    assert Sender(folder, "127.0.0.1:1", "topic").reached == 520
+    assert settled(folder) == {Outcome.ACKED: 0, Outcome.REJECTED: 0, Outcome.INDETERMINATE: 520}
+
+
+def test_a_workload_that_was_sent_to_its_end_is_not_sent_again(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    folder.journal.append("load_finished", acked=1000, rejected=0, indeterminate=0)
+    steps.generate_load(folder)
+    assert [path.name for path in folder.sent.iterdir()] == []
+    assert len(folder.journal.events()) == 1
 
 
 def test_a_refusal_is_rejected_and_what_is_unclear_stays_indeterminate(tmp_path: Path) -> None:

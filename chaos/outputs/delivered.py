@@ -1,0 +1,59 @@
+"""How a drain writes what it finds: beside what an earlier one found, and in its place once all of it is there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from delivery import history
+from delivery.folder import RunFolder, write_atomically
+
+NEW = ".new"  # below delivered/: what is drained, until all of it is there
+log = logging.getLogger("chaos.drain")
+
+
+class Delivered:
+    """The files of ``delivered/`` and ``drain.json``, made anew."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder, self._files, self.records = folder, 0, 0
+        self._begun = time.monotonic()
+        self._new = folder.delivered / NEW
+        shutil.rmtree(self._new, ignore_errors=True)
+        self._new.mkdir(parents=True)
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Add rows: ``columns`` are those of ``history.DELIVERED``."""
+        if len(columns["offset"]):
+            history.write_delivered(self._new / f"{self._files:05d}.parquet", columns)
+            self._files += 1
+            self.records += len(columns["offset"])
+
+    def settle(self, reason: str | None, end_offsets: Mapping[int, int], **more: Any) -> dict[str, Any]:
+        """Put the new files in place of the old, and say in ``drain.json`` whether they are all there is; ``reason`` is why not.
+
+        As long as this goes on there is no ``drain.json``, and so no evidence to judge by.
+        """
+        self._folder.drain.unlink(missing_ok=True)
+        for old in history.files(self._folder.delivered):
+            old.unlink()
+        for new in history.files(self._new):
+            new.rename(self._folder.delivered / new.name)
+        self._new.rmdir()
+        seconds = max(time.monotonic() - self._begun, 1e-6)
+        found = {
+            "complete": reason is None,
+            "reason": reason,
+            "end_offsets": {str(partition): end for partition, end in sorted(end_offsets.items())},
+            "records": self.records,
+            "seconds": round(seconds, 3),
+            "records_per_s": round(self.records / seconds, 1),
+            **more,
+        }
+        write_atomically(self._folder.drain, json.dumps(found))
+        log.info("drained %d records in %.1f s%s", self.records, seconds, "" if reason is None else f", not to the end: {reason}")
+        return found

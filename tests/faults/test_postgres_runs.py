@@ -1,0 +1,61 @@
+"""Whole runs that deliver to PostgreSQL, with real faults. Its strategies are crashed at each of their steps by the sweep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chaos import runner
+from chaos.experiment import Experiment, FaultSpec, Source, Workload
+from delivery.anomaly import Anomaly
+from delivery.folder import RunFolder
+from pipelines import postgres as output
+from pipelines import strategies
+from pipelines.failpoints import Action
+from pipelines.postgres import Tables
+from pipelines.sink import Sink
+from testbed.embedded import Testbed
+from testbed.process import marked
+
+RECORDS = 20_000
+POSTGRES = [name for name, strategy in strategies.STRATEGIES.items() if strategy.sink is Sink.POSTGRES]
+QUICK = "postgres_two_phase_commit"
+
+
+def _run(strategy: str, *faults: FaultSpec, records: int = RECORDS) -> RunFolder:
+    workload = Workload(source=Source.SYNTHETIC, records=records)
+    return runner.run(Experiment(name="test", strategy=strategy, workload=workload, faults=list(faults), seed=11))
+
+
+def _assert_exactly_once(folder: RunFolder, testbed: Testbed, records: int = RECORDS) -> dict[str, Any]:
+    verdict: dict[str, Any] = folder.read_json(folder.verdict)
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+    assert verdict["anomalies"] == dict.fromkeys(Anomaly, 0)
+    assert verdict["delivered"] == verdict["sent"]["acked"] == records
+    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert not marked(STREAMPROOF_RUN=folder.name), "a driver outlived its run"
+    _assert_nothing_is_left(folder, testbed)
+    return verdict
+
+
+def _assert_nothing_is_left(folder: RunFolder, testbed: Testbed) -> None:
+    schema = Tables(f"sp-{folder.name}").schema
+    with output.connect(testbed.direct_postgres, autocommit=True) as connection:
+        assert output.prepared(connection, "") == []
+        assert connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", [schema]).fetchone() == (0,)
+
+
+@pytest.mark.parametrize("strategy", [pytest.param(name, marks=[] if name == QUICK else pytest.mark.slow) for name in POSTGRES])
+def test_a_killed_executor_neither_loses_nor_doubles_a_record(testbed: Testbed, strategy: str) -> None:
+    _assert_exactly_once(_run(strategy, FaultSpec(fault="kill_executor")), testbed)
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_while_a_task_has_prepared_leaves_no_open_transaction(testbed: Testbed) -> None:
+    fault = FaultSpec(fault="crash_at_step", parameters={"step": "after_prepare", "action": Action.KILL_DRIVER})
+    folder = _run("postgres_two_phase_commit", fault, records=6000)
+    _assert_exactly_once(folder, testbed, 6000)
+    recovered = [event for event in folder.journal.events("recovered") if event["start"] == 2]
+    assert recovered, "the second start finds what was prepared"
+    assert recovered[0]["rolled_back"] >= 1

@@ -1,0 +1,95 @@
+"""``crash_at_step`` believes only what its own injection did: not an earlier firing, not a pid that became another's."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+import pytest
+
+from chaos.faults.crash_at_step import CrashAtStep, CrashAtStepParameters, _runs
+from chaos.faults.fault import FaultError, Scene
+from chaos.progress import Progress
+from delivery.folder import RunFolder
+from pipelines import failpoints
+from pipelines.job import Job
+from testbed.embedded import Testbed
+
+FAULT, PARAMETERS = CrashAtStep(), CrashAtStepParameters(step="after_output")
+
+
+@pytest.fixture
+def driver() -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield child
+    child.kill()
+    child.wait(10)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, driver: subprocess.Popen[bytes]) -> Scene:
+    folder = RunFolder.create(tmp_path / "run")
+    job = Job("kafka_to_kafka", "offset_commit", "q", str(folder.path), "", "in", "out", 1, 1, "", {})
+    _ready(folder, 1, driver.pid)
+    return Scene(folder, cast(Testbed, None), job, Progress(folder), random.Random(1), time.monotonic() + 20, 100)
+
+
+def _ready(folder: RunFolder, start: int, pid: int) -> None:
+    created = psutil.Process(pid).create_time()
+    told = {"jvm_pid": pid, "python_pid": pid, "jvm_created": created, "python_created": created, "start": start}
+    (folder.path / "driver.json").write_text(json.dumps(told))
+    folder.journal.append("driver_ready", start=start, application="app-1", ui="http://127.0.0.1:1")
+
+
+def _fire(folder: RunFolder, batch: int) -> None:
+    """As a driver that reaches the step: once it is armed, it says so and dies."""
+    while not failpoints.armed(folder):
+        time.sleep(0.01)
+    failpoints.arm(folder, "after_output", failpoints.Action.RAISE)  # the kill is the test's, it must outlive it
+    with pytest.raises(failpoints.FailpointError):
+        failpoints.reach(folder, "after_output", batch)
+
+
+def _strike(scene: Scene, driver: subprocess.Popen[bytes], batch: int) -> list[dict[str, Any]]:
+    target = FAULT.aim(scene, PARAMETERS)
+    firing = threading.Thread(target=_fire, args=(scene.folder, batch))
+    firing.start()
+    FAULT.inject(scene, PARAMETERS, target)
+    firing.join(10)
+    driver.kill()
+    driver.wait(10)
+    with scene.folder.progress.open("a") as file:
+        file.write(json.dumps({"batch": batch, "start": target["start"] + 1, "rows": 1, "until": {}, "from": {}}) + "\n")
+    return [claim.to_dict() for claim in FAULT.evidence(scene, PARAMETERS, target)]
+
+
+def test_a_step_that_was_struck_before_must_be_reached_again(scene: Scene, driver: subprocess.Popen[bytes]) -> None:
+    scene.folder.journal.append("failpoint_fired", failpoint="after_output", batch=3)
+    claims = _strike(scene, driver, 9)
+    assert [claim["holds"] for claim in claims] == [True, True, True]
+    assert claims[0]["detail"] == "in batch 9: raise"
+
+
+def test_a_driver_that_has_ended_is_not_aimed_at(scene: Scene, driver: subprocess.Popen[bytes]) -> None:
+    assert scene.driver()["start"] == 1
+    scene.folder.journal.append("driver_exited", start=1)
+    scene.folder.journal.append("driver_started", start=2)
+    with pytest.raises(FaultError, match="a driver that is ready"):
+        replace(scene, deadline=time.monotonic()).driver()
+    _ready(scene.folder, 2, driver.pid)
+    assert FAULT.aim(scene, PARAMETERS)["start"] == 2
+
+
+def test_a_pid_that_became_anothers_is_gone(driver: subprocess.Popen[bytes]) -> None:
+    created = psutil.Process(driver.pid).create_time()
+    assert _runs({"pid": driver.pid, "created": created})
+    assert not _runs({"pid": driver.pid, "created": created - 60})
