@@ -8,7 +8,9 @@ mood changes more between minutes than a sink differs from its peer: ratios are 
          40 rows a batch   the fixed cost per batch: ms of its trigger, and ms above the peer's
 
 The peer of a Kafka strategy is ``checkpoint``, which is Spark's Kafka sink as it comes (acks=all, idempotent, no compression: the defaults
-of Kafka's Java client); the strategies neither compress. The first batch of each query is left out (it plans and opens connections), and so
+of Kafka's Java client); the strategies compress neither. That of a PostgreSQL strategy is ``jdbc``, Spark's JDBC sink in ``foreachBatch``
+with the options that make it fast (10,000 rows a statement, ``reWriteBatchedInserts``) into the same table. All clients are connected to
+the servers themselves, not through the proxy. The first batch of each query is left out (it plans and opens connections), and so
 is a first round that warms the JVMs. JVMs run without the testbed's quick-start flags, which cap their speed. Prints a table and writes
 ``build/bench-sinks.json``: a list of {name, value, unit, peer, ratio}.
 """
@@ -28,23 +30,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chaos import steps
+import psycopg
+
+from chaos import outputs, steps
 from delivery import identity
 from delivery.folder import RunFolder
-from pipelines import driver, kafka_to_kafka, strategies
+from delivery.guarantee import Guarantee
+from pipelines import driver, kafka_to_kafka, postgres, strategies
 from pipelines.job import Job
+from pipelines.postgres import Tables
 from pipelines.sink import Sink
 from pipelines.strategies import Strategy
-from testbed import embedded, java, settings
+from testbed import embedded, install, java, settings
+from testbed import spark as spark_connector
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 PARTITIONS = 4
 WAIT_S = 180.0
-PEER = "checkpoint"
+PEERS = {Sink.KAFKA: "checkpoint", Sink.POSTGRES: "jdbc"}
+JDBC_DRIVER = "bench"  # its set in jars.lock
 
 
 @dataclass(frozen=True)
@@ -109,13 +118,47 @@ def _records(rows: int, records: int) -> int:
 
 
 def _contenders(only: list[str]) -> list[Strategy]:
-    """The Kafka strategies asked for, their peer first."""
-    kafka = [strategy for strategy in strategies.STRATEGIES.values() if strategy.sink is Sink.KAFKA]
-    unknown = set(only) - {strategy.name for strategy in kafka}
+    """The strategies asked for with their peers, the peer of each sink first."""
+    known = [strategy for strategy in (JdbcAppend(), *strategies.STRATEGIES.values()) if strategy.sink in PEERS]
+    unknown = set(only) - {strategy.name for strategy in known}
     if unknown:
-        raise SystemExit(f"--only: no strategy {', '.join(sorted(unknown))}; there are: {', '.join(strategy.name for strategy in kafka)}")
-    chosen = [strategy for strategy in kafka if not only or strategy.name in only or strategy.name == PEER]
-    return sorted(chosen, key=lambda strategy: strategy.name != PEER)
+        raise SystemExit(f"--only: no strategy {', '.join(sorted(unknown))}; there are: {', '.join(strategy.name for strategy in known)}")
+    sinks = {strategy.sink for strategy in known if not only or strategy.name in only}
+    chosen = [s for s in known if s.sink in sinks and (not only or s.name in only or s.name == PEERS[s.sink])]
+    return sorted(chosen, key=lambda strategy: (strategy.sink, strategy.name != PEERS[strategy.sink]))
+
+
+class JdbcAppend(Strategy):
+    """The peer of the PostgreSQL strategies: what a job would do without one of them."""
+
+    name = "jdbc"
+    summary = "Spark's JDBC sink in foreachBatch"
+    sink = Sink.POSTGRES
+    guarantee = Guarantee.AT_LEAST_ONCE
+    failpoints = ()
+
+    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+        server = psycopg.conninfo.conninfo_to_dict(job.postgres)
+        table = Tables(job.query)
+
+        def deliver(batch: DataFrame, number: int) -> None:
+            origin = (f"{job.start} AS start", f"CAST({number} AS BIGINT) AS batch", "0 AS attempt")
+            (
+                batch.selectExpr(*origin, "source_partition", "source_offset", "key", "value")
+                .write.format("jdbc")
+                .option("driver", "org.postgresql.Driver")
+                .option("url", f"jdbc:postgresql://{server['host']}:{server['port']}/{server['dbname']}?reWriteBatchedInserts=true")
+                .option("user", server["user"])
+                .option("password", Path(str(server["passfile"])).read_text().strip().rsplit(":", 1)[1])
+                .option("dbtable", f'"{table.schema}"."delivered"')
+                .option("batchsize", 10_000)
+                .mode("append")
+                .save()
+            )
+
+        return (
+            frame.writeStream.foreachBatch(deliver).queryName(job.query).option("checkpointLocation", f"file://{job.checkpoint()}").start()
+        )
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------------------
@@ -135,10 +178,11 @@ def _measure(testbed: Testbed, contenders: list[Strategy], sizes: list[Size], ro
             for size in sizes:
                 for strategy in contenders:
                     job = _job(testbed, strategy, size, number)
-                    cluster.create_topics({job.output_topic: PARTITIONS})
+                    output = outputs.OUTPUTS[strategy.sink]
+                    output.create(job, testbed, PARTITIONS)
                     result = _run(spark, strategy, job, size)
-                    _check(cluster, job, size)
-                    cluster.delete_topics([job.output_topic])
+                    _check(testbed, strategy, job, size)
+                    output.delete(job, testbed)
                     _say(
                         f"{f'round {number} of {rounds}' if number else 'warming up'}: {strategy.name}, {size.batch} rows a batch: "
                         f"{result.records_per_s:.0f} records/s, {result.ms:.0f} ms a batch"
@@ -184,6 +228,7 @@ def _job(testbed: Testbed, strategy: Strategy, size: Size, number: int) -> Job:
         transaction_timeout_ms=60_000,
         master=testbed.spark_master,
         spark={},
+        postgres=testbed.direct_postgres,
     )
     job.write()
     return replace(job, start=1)
@@ -192,8 +237,11 @@ def _job(testbed: Testbed, strategy: Strategy, size: Size, number: int) -> Job:
 @contextmanager
 def _session(testbed: Testbed, conf: dict[str, str]) -> Iterator[SparkSession]:
     """One session for all sinks, as a run's driver has it, but with memory for large batches and JVMs at their full speed."""
-    memory = {"spark.driver.memory": "1g", "spark.executor.memory": "1500m"}
+    memory: dict[str, str] = {"spark.driver.memory": "1g", "spark.executor.memory": "1500m"}
     folder = RunFolder.create(settings.home() / "runs" / "bench")
+    install.install_jars(_say, optional=frozenset({JDBC_DRIVER}))
+    jars = ":".join([spark_connector.connector_class_path(), *map(str, (settings.cache() / "jars" / JDBC_DRIVER).glob("*.jar"))])
+    memory |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
     found = {**steps._spark_settings(folder), **memory, "spark.sql.streaming.numRecentProgressUpdates": "10000", **conf}
     job = Job("", "", "bench-sinks", str(folder.path), "", "", "", 0, 0, testbed.spark_master, found)
     spark = driver.session(job)
@@ -223,20 +271,26 @@ def _run(spark: SparkSession, strategy: Strategy, job: Job, size: Size) -> Measu
     return Measured(statistics.mean(report.numInputRows for report in later), [report.durationMs["triggerExecution"] for report in later])
 
 
-def _check(cluster: Cluster, job: Job, size: Size) -> None:
-    """A sink that did not deliver is no measurement. Transactions leave control records, so there may be more offsets than records."""
-    ends, stable = cluster.end_offsets(job.output_topic), cluster.end_offsets(job.output_topic, committed=True)
-    if sum(stable.values()) < size.records:
-        raise RuntimeError(f"{job.query}: {sum(stable.values())} of {size.records} records are visible, ends {ends}")
+def _check(testbed: Testbed, strategy: Strategy, job: Job, size: Size) -> None:
+    """A sink that did not deliver is no measurement. Transactions of Kafka leave control records: more offsets than records are right."""
+    if strategy.sink is Sink.KAFKA:
+        visible = sum(Cluster(testbed.direct_kafka).end_offsets(job.output_topic, committed=True).values())
+    else:
+        with postgres.connect(testbed.direct_postgres) as connection:
+            visible = connection.execute(Tables(job.query).named("SELECT count(*) FROM {delivered}")).fetchone()[0]
+    if visible < size.records:
+        raise RuntimeError(f"{job.query}: {visible} of {size.records} records are visible")
 
 
 # --- reporting --------------------------------------------------------------------------------------------------------------------
 
 
 def _figures(found: Found, sizes: list[Size]) -> Iterator[dict[str, Any]]:
+    sinks = {strategy.name: strategy.sink for strategy in (JdbcAppend(), *strategies.STRATEGIES.values())}
     for (name, batch), measured in found.items():
-        peers = found[PEER, batch]
-        peer = None if name == PEER else PEER
+        beside = PEERS[sinks[name]]
+        peers = found[beside, batch]
+        peer = None if name == beside else beside
         ratios = [mine.records_per_s / other.records_per_s for mine, other in zip(measured, peers, strict=True)]
         above = [mine.ms - other.ms for mine, other in zip(measured, peers, strict=True)]
         ratio = None if peer is None else round(statistics.median(ratios), 3)
