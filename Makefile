@@ -8,7 +8,7 @@ COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashe
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format bench-run down docs lock clean
+.PHONY: help setup demo test test-all lint format bench-run bench-sinks down docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -37,6 +37,9 @@ format: setup  ## write the code as the format check wants it
 
 bench-run: setup  ## how long each part of a run takes
 	@$(RUN) -m tests.bench_run
+
+bench-sinks: setup  ## how fast each strategy is beside Spark's own sink; ROUNDS=3 by default
+	@$(RUN) -m tests.bench_sinks $(if $(ROUNDS),--rounds $(ROUNDS))
 
 down: setup  ## stop the testbed
 	@.venv/bin/streamproof down

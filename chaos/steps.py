@@ -143,6 +143,9 @@ def _spark_settings(folder: RunFolder) -> dict[str, str]:
         "spark.executorEnv.PYTHONPATH": str(settings.ROOT),
         f"spark.executorEnv.{supervisor.EXECUTOR_MARK}": folder.name,
         "spark.pyspark.python": sys.executable,
+        # What these save, a task and a worker, is told there.
+        "spark.python.daemon.module": "pipelines.python_daemon",
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.ui.port": "0",
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.killEnabled": "false",

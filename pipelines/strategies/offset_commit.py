@@ -21,6 +21,7 @@ Checked against: Spark 4.1 (``ForeachBatchSink`` has no commit coordinator; ``of
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 from delivery.anomaly import Anomaly
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 REQUEST_S = 30.0
+POLL_S = 0.05
 AFTER_OUTPUT = Failpoint(
     "after_output",
     "driver",
@@ -55,12 +57,20 @@ class OffsetCommit(Strategy):
 
     def starting_offsets(self, job: Job) -> str:
         """The group's committed offset of each partition, the earliest where there is none."""
-        from confluent_kafka import TopicPartition
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-        consumer = _group(job)
+        consumer, deadline = _group(job), time.monotonic() + REQUEST_S
         try:
             known = consumer.list_topics(job.input_topic, timeout=REQUEST_S).topics[job.input_topic].partitions
-            committed = consumer.committed([TopicPartition(job.input_topic, number) for number in known], timeout=REQUEST_S)
+            while True:
+                try:
+                    committed = consumer.committed([TopicPartition(job.input_topic, number) for number in known], timeout=REQUEST_S)
+                    break
+                except KafkaException as error:  # a new broker elects and loads the group's coordinator when it is first asked for
+                    moving = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+                    if error.args[0].code() not in moving or time.monotonic() > deadline:
+                        raise
+                    time.sleep(POLL_S)
         finally:
             consumer.close()
         return json.dumps({job.input_topic: {str(at.partition): at.offset if at.offset >= 0 else checkpoints.EARLIEST for at in committed}})

@@ -78,14 +78,7 @@ class OffsetInTransaction(Strategy):
         return {"aborted_transactions": aborted} if aborted else {}
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
-        from pipelines.strategies.offset_in_transaction_sink import KafkaTransactionalSink
+        from pipelines.strategies.offset_in_transaction_sink import deliver
 
-        frame.sparkSession.dataSource.register(KafkaTransactionalSink)
-        return (
-            frame.writeStream.format(KafkaTransactionalSink.name())
-            .queryName(job.query)
-            .option("run", job.folder)
-            .option("start", str(job.start))
-            .option("checkpointLocation", f"file://{job.checkpoint()}")
-            .start()
-        )
+        checkpoint = f"file://{job.checkpoint()}"
+        return frame.writeStream.foreachBatch(deliver(job)).queryName(job.query).option("checkpointLocation", checkpoint).start()

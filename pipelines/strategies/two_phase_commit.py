@@ -28,12 +28,13 @@ A transactional id is used once: ``query.start.random``. Were it stable, a late 
 prepared transaction. A lost attempt's open transaction is therefore nobody's: it is aborted in the commit of its batch (or at the
 next start), or it would hold back read-committed readers until it timed out.
 
-Checked against: Spark 4.1 (``WriteToDataSourceV2``: a task's side effects precede the commit coordinator's word; ``commit(N)`` is called
-again with new messages after a driver's death) and ``pipelines.transactions`` for the broker's side.
+Checked against: Spark 4.1 (``ForeachBatchSink``: after a driver's death batch N is given again, with the same rows; ``DAGScheduler``: a
+job's result has one entry a partition, whichever attempt ended first) and ``pipelines.transactions`` for the broker's side.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from delivery.guarantee import Guarantee
@@ -63,6 +64,10 @@ BETWEEN_RECOVERED = Failpoint(
 BEFORE_FINISH = Failpoint(
     "before_finish", Site.RECOVERY, "a decision is carried out and not marked as done: carrying it out again changes nothing"
 )
+
+# A query that is stopped does not wait for what its driver does with a batch: the recovery after it must not abort what the other is just
+# about to decide. One lock for all jobs of a process; there is one.
+DECIDING = threading.Lock()
 
 
 class TwoPhaseCommit(Strategy):
@@ -95,7 +100,7 @@ class TwoPhaseCommit(Strategy):
     def recover(self, job: Job) -> dict[str, Any]:
         """Abort what is open and undecided, then commit what was decided. Raises TransactionLost when a decision cannot be carried out."""
         log = decision_log(job)
-        with Coordinator(job.bootstrap) as coordinator:
+        with DECIDING, Coordinator(job.bootstrap) as coordinator:
             unfinished = log.unfinished()
             aborted = coordinator.abort(_undecided(coordinator.ongoing(f"{job.query}."), unfinished))
             reach(job.run, AFTER_ABORT.name, max(unfinished, default=-1))
@@ -112,25 +117,20 @@ class TwoPhaseCommit(Strategy):
         return {"finished_batches": sorted(unfinished), "aborted_transactions": aborted} if unfinished or aborted else {}
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
-        from pipelines.strategies.two_phase_commit_sink import KafkaTwoPhaseSink
+        from pipelines.strategies.two_phase_commit_sink import Deliver
 
-        job.checkpoint().mkdir(parents=True, exist_ok=True)
-        spark = frame.sparkSession
-        spark.dataSource.register(KafkaTwoPhaseSink)
-        return (
-            frame.select("key", "value")
-            .writeStream.format(KafkaTwoPhaseSink.name())
-            .queryName(job.query)
-            .option("run", job.folder)
-            .option("start", str(job.start))
-            .option("checkpointLocation", f"file://{job.checkpoint()}")
-            .start()
-        )
+        checkpoint = f"file://{job.checkpoint()}"
+        return frame.writeStream.foreachBatch(Deliver(job)).queryName(job.query).option("checkpointLocation", checkpoint).start()
 
 
 def _undecided(ongoing: list[Prepared], unfinished: dict[int, list[Prepared]]) -> list[Prepared]:
     decided = {transaction.transactional_id for transactions in unfinished.values() for transaction in transactions}
     return [transaction for transaction in ongoing if transaction.transactional_id not in decided]
+
+
+def prefix(job: Job) -> str:
+    """What every transactional id of this start of the driver begins with."""
+    return f"{job.query}.{job.start}."
 
 
 def decision_log(job: Job) -> DecisionLog:

@@ -1,0 +1,312 @@
+"""Speed of the sinks: each strategy against Spark's own sink of the same system, in turn. ``python -m tests.bench_sinks``.
+
+One Spark session, one input topic per size of batch, the same rows for every sink. Sinks take turns, round by round, because the machine's
+mood changes more between minutes than a sink differs from its peer: ratios are taken within a round, and their median is reported.
+
+    250,000 rows a batch   throughput: records/s, ms per batch, ratio to the peer
+      5,000 rows a batch   the same where the fixed cost per batch matters; a tenth of the records
+         40 rows a batch   the fixed cost per batch: ms of its trigger, and ms above the peer's
+
+The peer of a Kafka strategy is ``checkpoint``, which is Spark's Kafka sink as it comes (acks=all, idempotent, no compression: the defaults
+of Kafka's Java client); the strategies compress neither. That of a PostgreSQL strategy is ``jdbc``, Spark's JDBC sink in ``foreachBatch``
+with the options that make it fast (10,000 rows a statement, ``reWriteBatchedInserts``) into the same table. All clients are connected to
+the servers themselves, not through the proxy. The first batch of each query is left out (it plans and opens connections), and so
+is a first round that warms the JVMs. JVMs run without the testbed's quick-start flags, which cap their speed. Prints a table and writes
+``build/bench-sinks.json``: a list of {name, value, unit, peer, ratio}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from chaos import outputs, steps
+from delivery import identity
+from delivery.folder import RunFolder
+from delivery.guarantee import Guarantee
+from pipelines import driver, kafka_to_kafka, postgres, strategies
+from pipelines.job import Job
+from pipelines.postgres import Tables
+from pipelines.sink import Sink
+from pipelines.strategies import Strategy
+from testbed import embedded, install, java, settings
+from testbed import spark as spark_connector
+from testbed.embedded import Testbed
+from testbed.kafka import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+PARTITIONS = 4
+WAIT_S = 180.0
+PEERS = {Sink.KAFKA: "checkpoint", Sink.POSTGRES: "jdbc"}
+JDBC_DRIVER = "bench"  # its set in jars.lock
+
+
+@dataclass(frozen=True)
+class Size:
+    """A size of micro-batch, and how many records are read in such batches."""
+
+    batch: int
+    records: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one sink did with one size in one round: the trigger time of each batch but the first, and their mean rows."""
+
+    rows: float
+    trigger_ms: list[int]
+
+    @property
+    def ms(self) -> float:
+        return statistics.median(self.trigger_ms)
+
+    @property
+    def records_per_s(self) -> float:
+        return self.rows * len(self.trigger_ms) / (sum(self.trigger_ms) / 1000)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--records", type=int, default=1_000_000, help="records in batches of 250,000 (default 1,000,000)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each sink is measured (default 3)")
+    parser.add_argument("--only", nargs="*", default=[], metavar="STRATEGY", help="these strategies, and their peers")
+    parser.add_argument("--sizes", nargs="*", type=int, default=[250_000, 5_000, 40], metavar="ROWS", help="sizes of batch")
+    parser.add_argument("--conf", nargs="*", default=[], metavar="KEY=VALUE", help="further Spark settings")
+    options = parser.parse_args()
+    sizes = [Size(rows, _records(rows, options.records)) for rows in options.sizes]
+    contenders = _contenders(options.only)
+    os.environ["STREAMPROOF_CACHE"] = str(settings.cache())
+    os.environ["STREAMPROOF_HOME"] = str(settings.home() / "bench")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(settings.ROOT)
+    java.QUICK_START.clear()  # of this process's testbed and driver: they cap what a JVM can do
+    embedded.down()
+    shutil.rmtree(settings.home(), ignore_errors=True)  # an old checkpoint would say that everything was read
+    try:
+        found = _measure(embedded.up(_say), contenders, sizes, options.rounds, dict(pair.split("=", 1) for pair in options.conf))
+    finally:
+        embedded.down()
+    figures = list(_figures(found, sizes))
+    _print(figures)
+    Path("build").mkdir(exist_ok=True)
+    Path("build/bench-sinks.json").write_text(json.dumps(figures, indent=1) + "\n")
+    return 0
+
+
+def _say(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+
+
+def _records(rows: int, records: int) -> int:
+    """All records in batches of 250,000; a tenth, or 31 batches, where batches are small and their number is what takes the time."""
+    return records if rows >= 100_000 else min(records // 10, rows * 31)
+
+
+def _contenders(only: list[str]) -> list[Strategy]:
+    """The strategies asked for with their peers, the peer of each sink first."""
+    known = [strategy for strategy in (JdbcAppend(), *strategies.STRATEGIES.values()) if strategy.sink in PEERS]
+    unknown = set(only) - {strategy.name for strategy in known}
+    if unknown:
+        raise SystemExit(f"--only: no strategy {', '.join(sorted(unknown))}; there are: {', '.join(strategy.name for strategy in known)}")
+    sinks = {strategy.sink for strategy in known if not only or strategy.name in only}
+    chosen = [s for s in known if s.sink in sinks and (not only or s.name in only or s.name == PEERS[s.sink])]
+    return sorted(chosen, key=lambda strategy: (strategy.sink, strategy.name != PEERS[strategy.sink]))
+
+
+class JdbcAppend(Strategy):
+    """The peer of the PostgreSQL strategies: what a job would do without one of them."""
+
+    name = "jdbc"
+    summary = "Spark's JDBC sink in foreachBatch"
+    sink = Sink.POSTGRES
+    guarantee = Guarantee.AT_LEAST_ONCE
+    failpoints = ()
+
+    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+        server = psycopg.conninfo.conninfo_to_dict(job.postgres)
+        table = Tables(job.query)
+
+        def deliver(batch: DataFrame, number: int) -> None:
+            origin = (f"{job.start} AS start", f"CAST({number} AS BIGINT) AS batch", "0 AS attempt")
+            (
+                batch.selectExpr(*origin, "source_partition", "source_offset", "key", "value")
+                .write.format("jdbc")
+                .option("driver", "org.postgresql.Driver")
+                .option("url", f"jdbc:postgresql://{server['host']}:{server['port']}/{server['dbname']}?reWriteBatchedInserts=true")
+                .option("user", server["user"])
+                .option("password", Path(str(server["passfile"])).read_text().strip().rsplit(":", 1)[1])
+                .option("dbtable", f'"{table.schema}"."delivered"')
+                .option("batchsize", 10_000)
+                .mode("append")
+                .save()
+            )
+
+        return (
+            frame.writeStream.foreachBatch(deliver).queryName(job.query).option("checkpointLocation", f"file://{job.checkpoint()}").start()
+        )
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------------------
+
+Found = dict[tuple[str, int], list[Measured]]
+
+
+def _measure(testbed: Testbed, contenders: list[Strategy], sizes: list[Size], rounds: int, conf: dict[str, str]) -> Found:
+    cluster = Cluster(testbed.direct_kafka)
+    for size in sizes:
+        cluster.create_topics({_input(size): PARTITIONS})
+        _say(f"{size.records} records into {_input(size)}")
+        _fill(testbed.direct_kafka, _input(size), size.records)
+    found: Found = {(strategy.name, size.batch): [] for size in sizes for strategy in contenders}
+    with _session(testbed, conf) as spark:
+        for number in range(rounds + 1):
+            for size in sizes:
+                for strategy in contenders:
+                    job = _job(testbed, strategy, size, number)
+                    output = outputs.OUTPUTS[strategy.sink]
+                    output.create(job, testbed, PARTITIONS)
+                    result = _run(spark, strategy, job, size)
+                    _check(testbed, strategy, job, size)
+                    output.delete(job, testbed)
+                    _say(
+                        f"{f'round {number} of {rounds}' if number else 'warming up'}: {strategy.name}, {size.batch} rows a batch: "
+                        f"{result.records_per_s:.0f} records/s, {result.ms:.0f} ms a batch"
+                    )
+                    if number:
+                        found[strategy.name, size.batch].append(result)
+    return found
+
+
+def _input(size: Size) -> str:
+    return f"bench.in.{size.batch}"
+
+
+def _fill(bootstrap: str, topic: str, records: int) -> None:
+    """Records of 93 bytes, evenly over the partitions."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20, "queue.buffering.max.messages": 500_000})
+    for number in range(records):
+        value = identity.encode(0, number, b'{"n":%d,"amount":%d}' % (10_000_000 + number, 10_000_000 + number))
+        while True:
+            try:
+                producer.produce(topic, value, b"k%d" % (number % 1000), number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    if producer.flush(WAIT_S):
+        raise RuntimeError(f"{topic} could not be filled")
+
+
+def _job(testbed: Testbed, strategy: Strategy, size: Size, number: int) -> Job:
+    name = f"bench-{strategy.name}-{size.batch}-{number}"
+    folder = RunFolder.create(settings.home() / "runs" / name)
+    job = Job(
+        pipeline=kafka_to_kafka.NAME,
+        strategy=strategy.name,
+        query=name,
+        folder=str(folder.path),
+        bootstrap=testbed.direct_kafka,
+        input_topic=_input(size),
+        output_topic=f"{name}.out",
+        batch_records=size.batch,
+        transaction_timeout_ms=60_000,
+        master=testbed.spark_master,
+        spark={},
+        postgres=testbed.direct_postgres,
+    )
+    job.write()
+    return replace(job, start=1)
+
+
+@contextmanager
+def _session(testbed: Testbed, conf: dict[str, str]) -> Iterator[SparkSession]:
+    """One session for all sinks, as a run's driver has it, but with memory for large batches and JVMs at their full speed."""
+    memory: dict[str, str] = {"spark.driver.memory": "1g", "spark.executor.memory": "1500m"}
+    folder = RunFolder.create(settings.home() / "runs" / "bench")
+    install.install_jars(_say, optional=frozenset({JDBC_DRIVER}))
+    jars = ":".join([spark_connector.connector_class_path(), *map(str, (settings.cache() / "jars" / JDBC_DRIVER).glob("*.jar"))])
+    memory |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
+    found = {**steps._spark_settings(folder), **memory, "spark.sql.streaming.numRecentProgressUpdates": "10000", **conf}
+    job = Job("", "", "bench-sinks", str(folder.path), "", "", "", 0, 0, testbed.spark_master, found)
+    spark = driver.session(job)
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _run(spark: SparkSession, strategy: Strategy, job: Job, size: Size) -> Measured:
+    """Run the job until it has read its input."""
+    strategy.recover(job)
+    frame = kafka_to_kafka.transform(kafka_to_kafka.read(spark, job, strategy.starting_offsets(job)))
+    query = strategy.start(frame, job)
+    deadline = time.monotonic() + WAIT_S
+    try:
+        while sum(report.numInputRows for report in query.recentProgress) < size.records:
+            if query.exception() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{job.query} did not read its input within {WAIT_S:.0f} s: {query.exception()}")
+            time.sleep(0.2)
+        reports: list[Any] = [report for report in query.recentProgress if report.numInputRows]
+    finally:
+        query.stop()
+    strategy.recover(job)
+    later = reports[1:] or reports
+    return Measured(statistics.mean(report.numInputRows for report in later), [report.durationMs["triggerExecution"] for report in later])
+
+
+def _check(testbed: Testbed, strategy: Strategy, job: Job, size: Size) -> None:
+    """A sink that did not deliver is no measurement. Transactions of Kafka leave control records: more offsets than records are right."""
+    if strategy.sink is Sink.KAFKA:
+        visible = sum(Cluster(testbed.direct_kafka).end_offsets(job.output_topic, committed=True).values())
+    else:
+        with postgres.connect(testbed.direct_postgres) as connection:
+            visible = connection.execute(Tables(job.query).named("SELECT count(*) FROM {delivered}")).fetchone()[0]
+    if visible < size.records:
+        raise RuntimeError(f"{job.query}: {visible} of {size.records} records are visible")
+
+
+# --- reporting --------------------------------------------------------------------------------------------------------------------
+
+
+def _figures(found: Found, sizes: list[Size]) -> Iterator[dict[str, Any]]:
+    sinks = {strategy.name: strategy.sink for strategy in (JdbcAppend(), *strategies.STRATEGIES.values())}
+    for (name, batch), measured in found.items():
+        beside = PEERS[sinks[name]]
+        peers = found[beside, batch]
+        peer = None if name == beside else beside
+        ratios = [mine.records_per_s / other.records_per_s for mine, other in zip(measured, peers, strict=True)]
+        above = [mine.ms - other.ms for mine, other in zip(measured, peers, strict=True)]
+        ratio = None if peer is None else round(statistics.median(ratios), 3)
+        about = {"peer": peer, "ratio": ratio}
+        label = f"{name}, {batch} rows a batch"
+        yield {"name": label, "value": round(statistics.median(one.records_per_s for one in measured)), "unit": "records/s", **about}
+        yield {"name": label, "value": round(statistics.median(one.ms for one in measured)), "unit": "ms per batch", **about}
+        if peer is not None and batch == min(size.batch for size in sizes):
+            yield {"name": f"{name}, fixed cost", "value": round(statistics.median(above)), "unit": "ms per batch above the peer", **about}
+
+
+def _print(figures: Iterable[dict[str, Any]]) -> None:
+    for figure in figures:
+        ratio = "" if figure["ratio"] is None else f"{figure['ratio']:8.2f} of {figure['peer']}"
+        print(f"{figure['name']:>42}  {figure['value']:>9}  {figure['unit']:<28}{ratio}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
