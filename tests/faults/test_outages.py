@@ -17,7 +17,7 @@ from testbed.embedded import Testbed
 from testbed.process import remembered
 
 RECORDS = 4000
-QUICK = {("kill_kafka", "two_phase_commit"), ("cut_postgres", "postgres_two_phase_commit")}
+QUICK = {("cut_postgres", "postgres_two_phase_commit")}
 CASES = [
     ("kill_driver", "offset_in_transaction"),
     ("kill_kafka", "two_phase_commit"),
