@@ -23,7 +23,9 @@ POLL_S = 0.05
 LOOK_S = 5.0
 STOP_S = 45.0
 MAX_STARTS = 20
-MAX_FRUITLESS_STARTS = 3
+MAX_FRUITLESS_STARTS = 6
+BACK_OFF_S = 1.0
+LONGEST_BACK_OFF_S = 10.0
 KILL_ROUNDS = 10
 RUN_MARK = "STREAMPROOF_RUN"
 EXECUTOR_MARK = "STREAMPROOF_EXECUTOR_OF"
@@ -63,7 +65,7 @@ class Supervisor:
                 if self._stopping is not None and code == 0:
                     return
                 self._scene.check_alive()
-                self._give_up_if_hopeless()
+                self._back_off_or_give_up()
                 child = self._launch()
             self._watch()
             time.sleep(POLL_S)
@@ -88,11 +90,18 @@ class Supervisor:
         log.info("driver start %d (pid %d)", self._start, child.pid)
         return child
 
-    def _give_up_if_hopeless(self) -> None:
-        """A fault may end many starts; but starts that end before the driver is ready are the job's own failure."""
-        ready = [event["start"] for event in self._folder.journal.events("driver_ready")]
-        if self._start >= MAX_STARTS or self._start - max(ready, default=0) >= MAX_FRUITLESS_STARTS:
+    def _back_off_or_give_up(self) -> None:
+        """A fault may end many starts, and a server that is away ends each before the driver is ready: the longer that goes on, the longer
+        the next start is waited with. When it never ends, it is the job's own failure."""
+        ready = max((event["start"] for event in self._folder.journal.events("driver_ready")), default=0)
+        fruitless = self._start - ready
+        if self._start >= MAX_STARTS or fruitless >= MAX_FRUITLESS_STARTS:
             raise PipelineFailed(f"the driver ended {self._start} times; its log, {self._log()}, ends with:\n{tail(self._log())}")
+        if fruitless:
+            until = time.monotonic() + min(BACK_OFF_S * 2 ** (fruitless - 1), LONGEST_BACK_OFF_S)
+            while time.monotonic() < until:
+                self._scene.check_alive()
+                time.sleep(POLL_S)
 
     def _log(self) -> str:
         return str(self._folder.logs / f"driver-{self._start}.log")
@@ -127,7 +136,10 @@ class Supervisor:
             return False
         if self._folder.journal.last("load_finished") is None or (self._folder.journal.last("phase") or {}).get("phase") != "done":
             return False
-        ends = self._cluster.end_offsets(self._scene.job.input_topic)
+        try:
+            ends = self._cluster.end_offsets(self._scene.job.input_topic)
+        except TestbedError:  # Kafka is away: it is asked again
+            return False
         until = self._scene.progress.until()
         return all(until.get(str(partition), 0) >= end for partition, end in ends.items())
 

@@ -27,7 +27,7 @@ from testbed import settings
 
 RECORDS = 2400
 AT = 0.3
-TIMEOUT_S = 180
+TIMEOUT_S = 300
 log = logging.getLogger("chaos.sweep")
 
 

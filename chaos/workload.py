@@ -31,6 +31,7 @@ from chaos.progress import Progress
 from delivery import history, identity
 from delivery.folder import RunFolder, append_json_line, read_json_lines, write_atomically
 from delivery.outcome import Outcome
+from testbed.process import TestbedError
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 MAX_CHUNK = 500
 FILE_RECORDS = 50_000
 FLUSH_S = 30.0
+METADATA_S = 10.0
 DELIVERY_TIMEOUT_MS = 30_000
 log = logging.getLogger("chaos.workload")
 
@@ -132,9 +134,22 @@ class Sender:
         self._saved: Counter[Outcome] = Counter()
         self._rows: list[history.SentRow] = []
         self._file = len(history.files(folder.sent))
+        self._partitions: int | None = None
 
     def partitions(self) -> int:
-        return len(self._producer.list_topics(self._topic, timeout=10).topics[self._topic].partitions)
+        """How many partitions the topic has; as many as before while Kafka does not answer."""
+        from confluent_kafka import KafkaException
+
+        try:
+            found = self._producer.list_topics(self._topic, timeout=METADATA_S).topics[self._topic]
+            if found.error is None:
+                self._partitions = len(found.partitions)
+        except KafkaException as error:
+            if self._partitions is None:
+                raise TestbedError(f"topic {self._topic}: Kafka does not say how many partitions it has ({error})") from error
+        if not self._partitions:
+            raise TestbedError(f"there is no topic {self._topic} to send to: was the run prepared?")
+        return self._partitions
 
     def send(self, first: int, chunk: list[Event], partitions: int) -> None:
         """Send a chunk and wait for its outcomes. Partitions are chosen by the key's crc32."""

@@ -81,6 +81,10 @@ def faults() -> str:
     )
 
 
+def catalogue() -> str:
+    return "\n".join(f"### `{name}`\n\n{fault(found)}" for name, found in FAULTS.items())
+
+
 def fault(found: Fault) -> str:
     said = "\n\n".join(paragraphs(found))
     return f"{found.summary}. Its target: {found.target}.\n\n{said}\n\n{_parameters(found)}\n{_strikes(found)}"
@@ -104,7 +108,7 @@ def _range(about: dict[str, Any]) -> str:
 
 
 def _strikes(found: Fault) -> str:
-    refused = {}
+    refused: dict[str, str] = {}
     for name in STRATEGIES:
         try:
             found.check(name, {})
@@ -112,7 +116,8 @@ def _strikes(found: Fault) -> str:
             refused[name] = str(error)
     if not refused:
         return "It strikes a job with any strategy.\n"
-    return "".join(f"It refuses a job with `{name}`: {why}.\n" for name, why in refused.items())
+    taken = [name for name in STRATEGIES if name not in refused]
+    return f"It strikes a job with {code(taken)}; others are refused ({next(iter(refused.values()))}).\n"
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------------------
@@ -176,7 +181,7 @@ PARTS: dict[str, Callable[[], str]] = {
     **{f"strategy:{name}": lambda found=found: failpoints(found) for name, found in STRATEGIES.items()},  # type: ignore[misc]
     **{f"protocol:{name}": lambda found=found: protocol(found) for name, found in STRATEGIES.items()},  # type: ignore[misc]
     "faults": faults,
-    **{f"fault:{name}": lambda found=found: fault(found) for name, found in FAULTS.items()},  # type: ignore[misc]
+    "catalogue": catalogue,
     "outcomes": outcomes,
     "anomalies": anomalies,
     "guarantees": guarantees,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import install, java, settings
-from testbed.process import Handle, TestbedError, listening, running, spawn, wait_until
+from testbed.process import Handle, TestbedError, environment, listening, running, spawn, wait_until
 
 READY_S = 60.0
 REQUEST_S = 15.0
@@ -83,7 +83,7 @@ def start(folder: Path, ports: KafkaPorts) -> Handle:
     if not (data / "meta.properties").exists():
         shutil.rmtree(data, ignore_errors=True)
         command = [*base, *flags, "kafka.tools.StorageTool", "format", "-t", "c3RyZWFtcHJvb2ZfX19fXw", "-c", str(configuration)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=folder)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=folder, env=environment())
         if done.returncode != 0:
             raise TestbedError(f"kafka: its storage could not be formatted:\n{done.stdout}{done.stderr}")
     handle = spawn("kafka", [*base, *flags, *java.archive_flags("kafka"), "kafka.Kafka", str(configuration)], folder)

@@ -27,8 +27,7 @@ from pathlib import Path
 
 import psutil
 
-from testbed import settings
-from testbed.process import MARK, Handle, TestbedError, remembered, running, spawn, wait_until
+from testbed.process import Handle, TestbedError, environment, remembered, running, spawn, wait_until
 
 ROLE = "postgres"
 VERSION = "18.4"  # of the server that the wheel brings
@@ -140,7 +139,7 @@ def _make_data(folder: Path) -> None:
         file.write(f"127.0.0.1:*:*:{USER}:{password}\n")
     options = [f"--pgdata={fresh}", f"--username={USER}", "--pwfile=/dev/stdin", "--no-sync", "--no-instructions"]
     command = [*_as_another(), str(programs() / "initdb"), *INITDB, *options]
-    env = {**os.environ, MARK: str(settings.home()), "LC_ALL": "C"}
+    env = {**environment(), "LC_ALL": "C"}
     done = subprocess.run(command, input=f"{password}\n", capture_output=True, text=True, timeout=READY_S, cwd=folder, env=env)
     if done.returncode != 0:
         raise TestbedError(f"postgres: its data folder could not be made:\n{done.stdout}{done.stderr}")

@@ -84,14 +84,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def spawn(role: str, command: list[str], folder: Path, environment: Mapping[str, str] | None = None) -> Handle:
+def spawn(role: str, command: list[str], folder: Path, more: Mapping[str, str] | None = None) -> Handle:
     """Start ``command`` as the process of ``role`` in a session of its own; its output goes to ``<folder>/<role>.log``.
 
     The handle is written to ``<folder>/<role>.pid`` before this returns.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{role}.log"
-    env = {**os.environ, **(environment or {}), MARK: str(settings.home())}
+    env = {**os.environ, **(more or {}), MARK: str(settings.home())}
     with log.open("ab") as output:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True, cwd=folder
@@ -99,6 +99,11 @@ def spawn(role: str, command: list[str], folder: Path, environment: Mapping[str,
     handle = Handle(role, child.pid, psutil.Process(child.pid).create_time(), str(log))
     write_atomically(folder / f"{role}.pid", json.dumps(asdict(handle)))
     return handle
+
+
+def environment() -> dict[str, str]:
+    """This process's environment with the testbed's mark: for every process that is started for a testbed, however short it lives."""
+    return {**os.environ, MARK: str(settings.home())}
 
 
 def remembered(role: str, folder: Path) -> Handle | None:

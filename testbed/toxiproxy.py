@@ -85,6 +85,15 @@ class Proxies:
         """The toxics of a proxy by name, each with its attributes."""
         return {toxic: dict(found.attributes) for toxic, found in self._proxy(name).toxics().items()}
 
+    def enabled(self, name: str) -> bool:
+        return bool(self._proxy(name).enabled)
+
+    def disable(self, name: str) -> None:
+        """Close the proxy's connections and take new ones no more; read back."""
+        self._proxy(name).disable()
+        if self.enabled(name):
+            raise TestbedError(f"toxiproxy: {name!r} was disabled, but reads back as enabled")
+
     def reset(self, name: str) -> list[str]:
         """Remove every toxic of the proxy and enable it; read back. Returns the toxics that were there."""
         proxy = self._proxy(name)

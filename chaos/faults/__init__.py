@@ -6,12 +6,37 @@ Importing this package imports neither Spark nor Kafka: faults reach for them wh
 from __future__ import annotations
 
 from chaos.faults.add_partitions import AddPartitions
+from chaos.faults.black_hole_kafka import BlackHoleKafka
+from chaos.faults.black_hole_postgres import BlackHolePostgres
 from chaos.faults.crash_at_step import CrashAtStep
+from chaos.faults.cut_kafka import CutKafka
+from chaos.faults.cut_postgres import CutPostgres
 from chaos.faults.fault import Claim, Fault, Scene
+from chaos.faults.kill_driver import KillDriver
 from chaos.faults.kill_executor import KillExecutor
+from chaos.faults.kill_kafka import KillKafka
+from chaos.faults.kill_postgres import KillPostgres
 from chaos.faults.network_latency import NetworkLatency
+from chaos.faults.pause_kafka import PauseKafka
+from chaos.faults.pause_postgres import PausePostgres
+from chaos.faults.reset_kafka import ResetKafka
 
-_ALL: tuple[Fault, ...] = (KillExecutor(), NetworkLatency(), AddPartitions(), CrashAtStep())
+_ALL: tuple[Fault, ...] = (
+    KillExecutor(),
+    KillDriver(),
+    CrashAtStep(),
+    NetworkLatency(),
+    CutKafka(),
+    BlackHoleKafka(),
+    ResetKafka(),
+    PauseKafka(),
+    KillKafka(),
+    AddPartitions(),
+    CutPostgres(),
+    BlackHolePostgres(),
+    PausePostgres(),
+    KillPostgres(),
+)
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
 
 __all__ = ["FAULTS", "Claim", "Fault", "Scene"]

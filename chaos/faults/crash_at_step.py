@@ -30,8 +30,8 @@ from testbed import spark
 from testbed.embedded import Testbed
 from testbed.process import TestbedError
 
-FIRE_S = 90.0
-RESTART_S = 90.0
+FIRE_S = 120.0
+RESTART_S = 120.0
 WATCH_S = 0.001
 
 

@@ -236,7 +236,24 @@ def test_the_strategys_own_promise_holds_unless_another_is_given() -> None:
     assert Experiment(strategy="checkpoint", guarantee=Guarantee.EXACTLY_ONCE).promised is Guarantee.EXACTLY_ONCE
 
 
-CHOICES = [(strategy, fault) for strategy in STRATEGIES for fault in (*FAULTS, "none")]
+def _possible(strategy: str, fault: str) -> bool:
+    try:
+        if fault != "none":
+            FAULTS[fault].check(strategy, {})
+    except ValueError:
+        return False
+    return True
+
+
+ALL_CHOICES = [(strategy, fault) for strategy in STRATEGIES for fault in (*FAULTS, "none")]
+CHOICES = [choice for choice in ALL_CHOICES if _possible(*choice)]
+IMPOSSIBLE = [choice for choice in ALL_CHOICES if not _possible(*choice)]
+
+
+@pytest.mark.parametrize(("strategy", "fault"), IMPOSSIBLE)
+def test_choices_of_the_form_that_do_not_fit_each_other_are_refused(strategy: str, fault: str) -> None:
+    with pytest.raises(ValidationError, match=f"{fault}: a job with '{strategy}'"):
+        Form(strategy=strategy, fault=fault).experiment()
 
 
 @pytest.mark.parametrize(("strategy", "fault"), CHOICES)

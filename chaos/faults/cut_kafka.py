@@ -1,0 +1,24 @@
+"""``cut_kafka``: close every connection to Kafka, and refuse new ones, for a while.
+
+The model: a firewall's rule, a cable that is pulled at the switch: connections end at once and cannot be made anew. Clients learn of it at
+once and keep on trying.
+
+The proxy is disabled. Healing removes it; a connection that was swallowed is closed with that.
+
+Evidence: the proxy reads back as it was asked for, a probe through it gets no answer as long as it lasts, the job commits nothing
+meanwhile, and goes on afterwards.
+Checked against: Toxiproxy 2.12 (a toxic that is removed closes the connections it had stopped).
+"""
+
+from __future__ import annotations
+
+from chaos.faults.outage import LinkOutage
+from testbed.embedded import KAFKA_PROXY
+
+
+class CutKafka(LinkOutage):
+    proxy = KAFKA_PROXY
+    what = "the link to Kafka"
+    name = "cut_kafka"
+    summary = "Close every connection to Kafka, and refuse new ones, for a while"
+    target = "the link to Kafka"

@@ -1,0 +1,57 @@
+"""Outages: a server is killed or paused, a link is cut. Each shows its evidence on the real component, heals, and costs no record."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from chaos import runner
+from chaos.experiment import Experiment, FaultSpec, Source, Workload
+from chaos.faults import FAULTS
+from delivery.folder import RunFolder
+from testbed import embedded
+from testbed.embedded import Testbed
+from testbed.process import remembered
+
+RECORDS = 4000
+QUICK = {("cut_postgres", "postgres_two_phase_commit")}
+CASES = [
+    ("kill_driver", "offset_in_transaction"),
+    ("kill_kafka", "two_phase_commit"),
+    ("pause_kafka", "offset_in_transaction"),
+    ("cut_kafka", "two_phase_commit"),
+    ("black_hole_kafka", "two_phase_commit"),
+    ("reset_kafka", "offset_in_transaction"),
+    ("kill_postgres", "postgres_two_phase_commit"),
+    ("pause_postgres", "postgres_ledger"),
+    ("cut_postgres", "postgres_two_phase_commit"),
+    ("black_hole_postgres", "postgres_upsert"),
+]
+
+
+@pytest.mark.parametrize(("fault", "strategy"), [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow]) for case in CASES])
+def test_an_outage_bites_heals_and_costs_no_record(testbed: Testbed, fault: str, strategy: str) -> None:
+    workload = Workload(source=Source.SYNTHETIC, records=RECORDS)
+    folder = runner.run(Experiment(name="outage", strategy=strategy, workload=workload, faults=[FaultSpec(fault=fault, at=0.3)], seed=9))
+    verdict = folder.read_json(folder.verdict)
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert set(embedded.status().values()) == {"up"}
+
+
+@pytest.mark.parametrize("role", ["kafka", "postgres"])
+def test_a_server_that_a_dead_runner_left_paused_is_woken_from_the_journal(testbed: Testbed, role: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    handle = remembered(role, embedded.folder())
+    assert handle is not None
+    server = psutil.Process(handle.pid)
+    target = {"role": "", "server": role, "pid": handle.pid, "created": server.create_time()}
+    for process in [server, *server.children(recursive=True)]:
+        os.kill(process.pid, signal.SIGSTOP)
+    fault = FAULTS[f"pause_{role}"]
+    claims = fault.heal(testbed, RunFolder.create(tmp_path / "run"), target)
+    assert [claim.holds for claim in claims] == [True]
+    assert server.status() != psutil.STATUS_STOPPED
+    assert fault.heal(testbed, RunFolder.create(tmp_path / "run"), target)[0].holds, "healing may be repeated"
