@@ -29,6 +29,7 @@ READY = (
     "confluent_kafka",
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.pandas.types",
+    "pipelines.postgres",
     "pipelines.strategies.two_phase_commit_sink",
     "pipelines.strategies.offset_in_transaction_sink",
 )
