@@ -64,7 +64,8 @@ def session(job: Job) -> SparkSession:
 class ProgressLog:
     """Appends each micro-batch's progress to ``progress.jsonl`` once, in order.
 
-    Only batches that processed records count; Spark also reports idle triggers.
+    Only batches that passed over records count; Spark also reports idle triggers. A replay that finds its batch committed may pass over
+    records without reading them: what counts is how far the offsets went, not Spark's count of input rows.
     """
 
     def __init__(self, path: Path, start: int) -> None:
@@ -72,30 +73,35 @@ class ProgressLog:
 
     def update(self, reports: list[Any]) -> None:
         for each in reports:
-            if each.batchId <= self._last or each.numInputRows == 0:
+            if each.batchId <= self._last:
                 continue
-            report = json.loads(each.json)
-            self._last = report["batchId"]
+            line = self._line(json.loads(each.json))
+            if line["rows"] == 0:
+                continue
+            self._last = each.batchId
             with self._path.open("a") as file:
-                file.write(json.dumps(self._line(report)) + "\n")
+                file.write(json.dumps(line) + "\n")
 
     def _line(self, report: Any) -> dict[str, Any]:
         source = report["sources"][0]
         begun = datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00"))
+        begins, ends = checkpoints.parse(source["startOffset"]), checkpoints.parse(source["endOffset"])
+        # The first batch of a checkpoint has no start: its rows are all there is to count.
+        passed = report["numInputRows"] if not begins else sum(end - begins.get(partition, 0) for partition, end in ends.items())
         took_ms = int(report["durationMs"].get("triggerExecution", 0))
         behind = (source.get("metrics") or {}).get("maxOffsetsBehindLatest")
         return {
             "batch": report["batchId"],
             "start": self._start,
-            "rows": report["numInputRows"],
+            "rows": passed,
             "started_at": begun.isoformat(timespec="milliseconds"),
             "committed_at": (begun + timedelta(milliseconds=took_ms)).astimezone(UTC).isoformat(timespec="milliseconds"),
             "trigger_ms": took_ms,
             "durations_ms": dict(report["durationMs"]),
             "input_rows_per_s": report.get("inputRowsPerSecond"),
             "processed_rows_per_s": report.get("processedRowsPerSecond"),
-            "from": checkpoints.parse(source["startOffset"]),
-            "until": checkpoints.parse(source["endOffset"]),
+            "from": begins,
+            "until": ends,
             "behind_latest": int(behind) if behind is not None else None,
         }
 
