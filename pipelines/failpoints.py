@@ -84,10 +84,21 @@ class Watch(Protocol):
 def arm(
     folder: RunFolder, failpoint: str, action: Action, batch: int | None = None, attempt: int | None = None, after: str | None = None
 ) -> None:
-    """Arm ``failpoint`` for one ``batch`` and ``attempt``, or for the next that reaches it; with ``after``, once that has fired."""
-    order = {"action": action, "batch": batch, "attempt": attempt, "after": after}
+    """Arm ``failpoint`` for one ``batch`` and ``attempt``, or for the next that reaches it.
+
+    With ``after``, only once that failpoint has fired and the driver was started again: other tasks of the same moment do not count.
+    """
+    order = {"action": action, "batch": batch, "attempt": attempt, "after": after, "start": _driver_start(folder)}
     (folder.failpoints / f"{failpoint}.fired").unlink(missing_ok=True)
     write_atomically(folder.failpoints / f"{failpoint}.armed", json.dumps(order))
+
+
+def _driver_start(folder: RunFolder) -> int:
+    """The number of the driver's last start, 0 before the first."""
+    try:
+        return int(json.loads((folder.path / "driver.json").read_text())["start"])
+    except FileNotFoundError:
+        return 0
 
 
 def disarm(folder: RunFolder, failpoint: str) -> bool:
@@ -114,8 +125,10 @@ def reach(folder: RunFolder, failpoint: str, batch: int, **context: Any) -> None
         return
     if order["batch"] not in (None, batch) or order["attempt"] not in (None, context.get("attempt")):
         return
-    if order["after"] is not None and not (folder.failpoints / f"{order['after']}.fired").exists():
-        return
+    if order["after"] is not None:
+        crashed = (folder.failpoints / f"{order['after']}.fired").exists()
+        if not crashed or _driver_start(folder) <= order["start"]:
+            return
     fired = folder.failpoints / f"{failpoint}.fired"
     try:
         os.rename(path, fired)
