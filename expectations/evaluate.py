@@ -10,6 +10,7 @@ Great Expectations takes seconds to import, the evaluation itself well under one
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import sys
@@ -83,6 +84,7 @@ def agree(verdict: dict[str, Any], evaluation: Evaluation) -> str | None:
 def warm_up() -> None:
     """Import Great Expectations, with its usage statistics off. Takes seconds the first time."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read at import; a run's evidence is nobody else's business
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)  # its info lines speak of its own fields, by the hundred
     import expectations.suite  # noqa: F401
 
 

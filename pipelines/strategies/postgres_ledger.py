@@ -58,7 +58,7 @@ class PostgresLedger(Strategy):
     sink = Sink.POSTGRES
     guarantee = Guarantee.EXACTLY_ONCE
     failpoints = (BEFORE_TASK_COMMIT, AFTER_TASK_COMMIT, AFTER_BATCH)
-    doubles = (("after_task_commit", "after_batch"),)
+    doubles = (("before_task_commit", "after_task_commit"), ("after_task_commit", "after_batch"))
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
         from pipelines.strategies.postgres_ledger_sink import PostgresLedgerSink
