@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from chaos import experiment
+from chaos import catalogue, experiment
 from chaos.experiment import PIPELINES, BadInput, Experiment
 from chaos.faults import FAULTS
-from chaos.schedule import Schedule
+from chaos.schedule import Injection, Schedule
 from chaos.schedule import plan as make_plan
 from delivery.folder import EvidenceError, RunFolder
 from delivery.verdict import RunOutcome
@@ -178,16 +178,30 @@ def plan(file: FileArgument, seed: SeedOption = None, as_json: JsonOption = Fals
     say(f"  steady    until {schedule.steady_share:.0%} of the records are committed")
     for injection in schedule.injections:
         parameters = ", ".join(f"{key}={value}" for key, value in injection.parameters.items() if value is not None)
-        say(f"  impact    at {injection.at:.1%}: {injection.injection}" + (f" ({parameters})" if parameters else ""))
+        what = f"{injection.injection} ({parameters})" if parameters else injection.injection
+        say(f"  {injection.phase:8}  {_trigger(injection)}: {what}")
+    if schedule.quiet:
+        say(f"            between two faults {schedule.quiet if isinstance(schedule.quiet, str) else f'{schedule.quiet:.1%}'} without any")
     say(f"  recovery  from {schedule.impact_share:.0%} to the end")
     if found.expect:
         say(f"  a negative control: {', '.join(found.expect)} must be seen")
 
 
+def _trigger(injection: Injection) -> str:
+    """When an injection strikes, in words."""
+    if injection.overlaps:
+        when = "while the one before lasts"
+    elif injection.batch is not None:
+        when = f"after batch {injection.batch}, by {injection.at:.1%}"
+    else:
+        when = f"at {injection.at:.1%}"
+    return when if injection.step is None else f"{when}, as the job reaches {injection.step}"
+
+
 @app.command()
 def faults(as_json: JsonOption = False) -> None:
     """List the faults, from their own code."""
-    listed = [_describe_fault(name) for name in FAULTS]
+    listed = [catalogue.describe(name) for name in FAULTS]
     if as_json:
         print(json.dumps(listed, indent=1))
         return
@@ -196,14 +210,8 @@ def faults(as_json: JsonOption = False) -> None:
         say(f"  target: {fault['target']}")
         for name, about in fault["parameters"].items():
             say(f"  {name} = {about['default']}: {about['description']}")
-
-
-def _describe_fault(name: str) -> dict[str, Any]:
-    fault = FAULTS[name]
-    fields = fault.parameters_model.model_fields
-    about = {key: {"default": field.default, "description": field.description} for key, field in fields.items()}
-    document = (sys.modules[type(fault).__module__].__doc__ or "").strip()
-    return {"name": name, "summary": fault.summary, "target": fault.target, "parameters": about, "document": document}
+        if len(fault["strategies"]) < len(STRATEGIES):
+            say(f"  strikes a job with {', '.join(fault['strategies']) or 'none'}")
 
 
 @app.command()
