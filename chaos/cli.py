@@ -126,6 +126,36 @@ def sweep(
 
 
 @app.command()
+def shrink(run: RunArgument, dry: Annotated[bool, typer.Option("--dry", help="Only say what would be tried.")] = False) -> None:
+    """Look for the smallest schedule that makes a run fail as this one did: run it again with ever fewer of its faults."""
+    from chaos import shrink as shrinking
+
+    found = shrinking.subject(_folder(run))
+    count, kinds = len(found.injections), ", ".join(sorted(found.kinds))
+    say(f"{found.experiment.name}: {count} {'fault' if count == 1 else 'faults'}, {kinds}, seed {found.experiment.seed}")
+    if dry:
+        for kept in shrinking.tries(found):
+            say(f"  {', '.join(kept) or 'no fault'}")
+        say("one run each, in this order; the first that fails in the same way is gone on with, and these change")
+        return
+    logging.getLogger("chaos").setLevel(logging.WARNING)
+    embedded.up(lambda line: say(line))
+
+    def told(made: shrinking.Try) -> None:
+        word = ("fails in the same way", "red") if made.fails else (f"does not ({made.outcome})", "green")
+        say(Text.assemble(f"  {', '.join(made.injections) or 'no fault'}: ", word, f"  {made.folders[-1]}"))
+
+    try:
+        result, made, folder = shrinking.shrink(found, told)
+    except shrinking.Stopped as stopped:
+        say(f"stopped: {stopped}")
+        raise typer.Exit(EXIT_CODES[RunOutcome.ABORTED]) from None
+    names = ", ".join(spec.fault for spec in result.faults) or "no fault at all"
+    say(Text.assemble((f"{len(result.faults)} of {count}", "bold"), f" suffice after {len(made)} tries: {names}"))
+    say(f"{folder / 'smallest.yaml'}")
+
+
+@app.command()
 def check(run: RunArgument, as_json: JsonOption = False) -> None:
     """Judge a run again, from the evidence in its folder alone. Writes nothing."""
     from chaos import steps

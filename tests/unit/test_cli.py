@@ -309,6 +309,36 @@ def test_a_random_plan_is_the_same_for_the_same_seed(home: Path) -> None:
     assert not home.exists()
 
 
+# --- shrink -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_would_be_tried_is_told_and_nothing_is_run(home: Path) -> None:
+    faults = [FaultSpec(fault=name, at=0.4) for name in ("kill_executor", "network_latency")]
+    _run(home, _lossy(), "FAILED", faults=faults, batch_records=200)
+    done = _streamproof(home, "shrink", "run", "--dry")
+    assert done.returncode == 0
+    told = [line.strip() for line in done.stdout.splitlines()]
+    assert told[:4] == ["test: 2 faults, LOST, seed 7", "no fault", "kill_executor-1", "network_latency-1"]
+    assert [path.name for path in home.iterdir()] == ["runs"]
+
+
+@pytest.mark.parametrize("outcome", ["PASSED", "INCONCLUSIVE", "ABORTED"])
+def test_a_run_that_did_not_fail_cannot_be_shrunk(home: Path, outcome: str) -> None:
+    _run(home, Story(), outcome)
+    _is_one_line(_streamproof(home, "shrink", "run"), 2, f"run run is {outcome}, not FAILED")
+
+
+def test_a_run_that_failed_without_a_fault_cannot_be_shrunk(home: Path) -> None:
+    _run(home, _lossy(), "FAILED", faults=[])
+    _is_one_line(_streamproof(home, "shrink", "run"), 2, "run run failed without a fault")
+
+
+def test_a_run_that_is_not_there_or_has_no_verdict_cannot_be_shrunk(home: Path) -> None:
+    _is_one_line(_streamproof(home, "shrink", "nope"), 2, "nope is not a run's folder")
+    _run(home, Story())
+    _is_one_line(_streamproof(home, "shrink", "run"), 2, "verdict.json is missing")
+
+
 # --- catalogues and the rest --------------------------------------------------------------------------------------------------------
 
 
