@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from chaos import experiment
+from chaos import catalogue, experiment
 from chaos.experiment import PIPELINES, BadInput, Experiment
 from chaos.faults import FAULTS
-from chaos.schedule import Schedule
+from chaos.schedule import Injection, Schedule
 from chaos.schedule import plan as make_plan
 from delivery.folder import EvidenceError, RunFolder
 from delivery.verdict import RunOutcome
@@ -126,6 +126,36 @@ def sweep(
 
 
 @app.command()
+def shrink(run: RunArgument, dry: Annotated[bool, typer.Option("--dry", help="Only say what would be tried.")] = False) -> None:
+    """Look for the smallest schedule that makes a run fail as this one did: run it again with ever fewer of its faults."""
+    from chaos import shrink as shrinking
+
+    found = shrinking.subject(_folder(run))
+    count, kinds = len(found.injections), ", ".join(sorted(found.kinds))
+    say(f"{found.experiment.name}: {count} {'fault' if count == 1 else 'faults'}, {kinds}, seed {found.experiment.seed}")
+    if dry:
+        for kept in shrinking.tries(found):
+            say(f"  {', '.join(kept) or 'no fault'}")
+        say("one run each, in this order; the first that fails in the same way is gone on with, and these change")
+        return
+    logging.getLogger("chaos").setLevel(logging.WARNING)
+    embedded.up(lambda line: say(line))
+
+    def told(made: shrinking.Try) -> None:
+        word = ("fails in the same way", "red") if made.fails else (f"does not ({made.outcome})", "green")
+        say(Text.assemble(f"  {', '.join(made.injections) or 'no fault'}: ", word, f"  {made.folders[-1]}"))
+
+    try:
+        result, made, folder = shrinking.shrink(found, told)
+    except shrinking.Stopped as stopped:
+        say(f"stopped: {stopped}")
+        raise typer.Exit(EXIT_CODES[RunOutcome.ABORTED]) from None
+    names = ", ".join(spec.fault for spec in result.faults) or "no fault at all"
+    say(Text.assemble((f"{len(result.faults)} of {count}", "bold"), f" suffice after {len(made)} tries: {names}"))
+    say(f"{folder / 'smallest.yaml'}")
+
+
+@app.command()
 def check(run: RunArgument, as_json: JsonOption = False) -> None:
     """Judge a run again, from the evidence in its folder alone. Writes nothing."""
     from chaos import steps
@@ -178,16 +208,30 @@ def plan(file: FileArgument, seed: SeedOption = None, as_json: JsonOption = Fals
     say(f"  steady    until {schedule.steady_share:.0%} of the records are committed")
     for injection in schedule.injections:
         parameters = ", ".join(f"{key}={value}" for key, value in injection.parameters.items() if value is not None)
-        say(f"  impact    at {injection.at:.1%}: {injection.injection}" + (f" ({parameters})" if parameters else ""))
+        what = f"{injection.injection} ({parameters})" if parameters else injection.injection
+        say(f"  {injection.phase:8}  {_trigger(injection)}: {what}")
+    if schedule.quiet:
+        say(f"            between two faults {schedule.quiet if isinstance(schedule.quiet, str) else f'{schedule.quiet:.1%}'} without any")
     say(f"  recovery  from {schedule.impact_share:.0%} to the end")
     if found.expect:
         say(f"  a negative control: {', '.join(found.expect)} must be seen")
 
 
+def _trigger(injection: Injection) -> str:
+    """When an injection strikes, in words."""
+    if injection.overlaps:
+        when = "while the one before lasts"
+    elif injection.batch is not None:
+        when = f"after batch {injection.batch}, by {injection.at:.1%}"
+    else:
+        when = f"at {injection.at:.1%}"
+    return when if injection.step is None else f"{when}, as the job reaches {injection.step}"
+
+
 @app.command()
 def faults(as_json: JsonOption = False) -> None:
     """List the faults, from their own code."""
-    listed = [_describe_fault(name) for name in FAULTS]
+    listed = [catalogue.describe(name) for name in FAULTS]
     if as_json:
         print(json.dumps(listed, indent=1))
         return
@@ -196,14 +240,8 @@ def faults(as_json: JsonOption = False) -> None:
         say(f"  target: {fault['target']}")
         for name, about in fault["parameters"].items():
             say(f"  {name} = {about['default']}: {about['description']}")
-
-
-def _describe_fault(name: str) -> dict[str, Any]:
-    fault = FAULTS[name]
-    fields = fault.parameters_model.model_fields
-    about = {key: {"default": field.default, "description": field.description} for key, field in fields.items()}
-    document = (sys.modules[type(fault).__module__].__doc__ or "").strip()
-    return {"name": name, "summary": fault.summary, "target": fault.target, "parameters": about, "document": document}
+        if len(fault["strategies"]) < len(STRATEGIES):
+            say(f"  strikes a job with {', '.join(fault['strategies']) or 'none'}")
 
 
 @app.command()

@@ -5,6 +5,7 @@ Everything is checked here, before anything is started or broken. Importing this
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Hashable
 from enum import StrEnum
@@ -14,16 +15,23 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from chaos import overlap
 from chaos.faults import FAULTS
 from chaos.shown import named, shown
 from delivery.anomaly import Anomaly
 from delivery.guarantee import Guarantee
+from pipelines.failpoints import Site
 from pipelines.strategies import STRATEGIES
 
 PIPELINES = ("kafka_to_kafka",)
 TESTBEDS = ("embedded",)
 Model = TypeVar("Model", bound=BaseModel)
 MAX_SEED = 2**31 - 1
+MAX_FAULTS = 20
+MOST_QUIET_SHARE, MOST_QUIET_S = 0.5, 60.0
+BATCHES = 12
+LEAST_BATCH = 10
+RANDOM_BATCHES = 8
 
 
 class BadInput(Exception):
@@ -73,14 +81,42 @@ class Workload(_Model):
         return self
 
 
+class Phase(StrEnum):
+    """Where faults may strike. ``impact``: the workload is held a little ahead of the job. ``recovery``: it is sent to its end at once, and
+    the job works off what has piled up."""
+
+    IMPACT = "impact"
+    RECOVERY = "recovery"
+
+
 class FaultSpec(_Model):
-    """One planned fault: ``at`` is the share of all records that must be committed before it strikes."""
+    """One planned fault and the one thing that triggers it: ``at``, ``batch``, ``step``, ``overlaps``, or a share drawn from the seed."""
 
     fault: FaultName
-    at: float | None = Field(
-        None, ge=0.05, le=0.9, description="Strike when this share of the records is committed; drawn from the seed when absent"
+    at: float | None = Field(None, ge=0.05, le=0.9, description="Strike when this share of the records is committed")
+    batch: int | None = Field(None, ge=1, description="Strike when this many micro-batches are committed")
+    step: str | None = Field(
+        None,
+        description="Strike when the job reaches this step of its commit protocol, after the fault before this one; it stands still there",
+    )
+    overlaps: bool = Field(False, description="Strike as soon as the fault before this one has struck, and while it lasts")
+    phase: Phase = Field(
+        Phase.IMPACT, description="impact, or recovery: as that phase begins (or at a `step` then); what overlaps is where the first one is"
     )
     parameters: dict[str, Any] = Field(default_factory=dict, description="The fault's own parameters; `streamproof faults` lists them")
+
+    @model_validator(mode="after")
+    def _one_trigger(self) -> Self:
+        given = [f"{name}: {value}" for name in ("at", "batch", "step") if (value := getattr(self, name)) is not None]
+        if len(given) > 1:
+            raise ValueError(
+                f"{self.fault} has {len(given)} triggers, {' and '.join(given)}: give `at`, `batch` or `step`, or none of them"
+            )
+        if self.overlaps and (self.at is not None or self.batch is not None):
+            raise ValueError(f"{self.fault} overlaps: it strikes as soon as the fault before it has; leave `{given[0]}` out")
+        if self.phase is Phase.RECOVERY and (self.at is not None or self.batch is not None):
+            raise ValueError(f"{self.fault} strikes as the recovery phase begins, or at a `step` in it; leave `{given[0]}` out")
+        return self
 
     @field_validator("parameters")
     @classmethod
@@ -89,6 +125,27 @@ class FaultSpec(_Model):
         if fault is not None:
             FAULTS[fault].parameters_model.model_validate(parameters)
         return parameters
+
+
+def _quiet(value: Any) -> Any:
+    if isinstance(value, str):
+        if re.fullmatch(r"\d+(\.\d+)?s", value) is None or float(value[:-1]) > MOST_QUIET_S:
+            raise ValueError(f"expected a share of the records, or a time of at most {MOST_QUIET_S:g}s as in '5s', came {shown(value)}")
+    elif isinstance(value, int | float) and not 0 <= value <= MOST_QUIET_SHARE:
+        raise ValueError(f"expected a share of at most {MOST_QUIET_SHARE:g} of the records, or a time as in '5s', came {shown(value)}")
+    return value
+
+
+Quiet = Annotated[float | str, BeforeValidator(_quiet)]
+
+
+class Random(_Model):
+    """Faults that are drawn from the experiment's seed: which, in which order, when, and with which parameters."""
+
+    faults: list[FaultName] | None = Field(None, min_length=1, description="Of these; of all that can strike the job when absent")
+    count: int = Field(6, ge=1, le=12, description="How many")
+    quiet: Quiet = Field(0.02, description="How much passes without a fault between two: a share of the records, or a time as in 5s")
+    overlaps: bool = Field(False, description="Let some strike while a slow link lasts")
 
 
 class Experiment(_Model):
@@ -100,10 +157,14 @@ class Experiment(_Model):
     testbed: TestbedName = "embedded"
     guarantee: Guarantee | None = Field(None, description="What is to hold; the strategy's own promise when absent")
     workload: Workload = Workload()
-    faults: list[FaultSpec] = Field(default_factory=list, max_length=20)
+    faults: list[FaultSpec] = Field(default_factory=list, max_length=MAX_FAULTS)
+    random: Random | None = Field(None, description="Draw the faults from the seed, instead of `faults`")
+    quiet: Quiet = Field(0.0, description="How much passes without a fault between two: a share of the records, or a time as in 5s")
     expect: list[Anomaly] = Field(default_factory=list, description="Anomalies that must be seen: the experiment is a negative control")
     seed: int = Field(default_factory=lambda: secrets.randbelow(MAX_SEED), ge=0, le=MAX_SEED)
-    batch_records: int | None = Field(None, ge=10, description="The most records of a micro-batch; a twelfth of the workload when absent")
+    batch_records: int | None = Field(
+        None, ge=LEAST_BATCH, description="The most records of a micro-batch; a twelfth of the workload when absent, less with `random`"
+    )
     transaction_timeout_s: int = Field(60, ge=5, le=900, description="How long a prepared transaction may wait for its decision")
     timeout_s: int = Field(240, ge=30, le=86_400, description="The run is given up after this time")
 
@@ -114,9 +175,41 @@ class Experiment(_Model):
             raise ValueError(
                 f"expect: {', '.join(forbidden)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
             )
-        for spec in self.faults:
+        if self.random is not None and self.faults:
+            raise ValueError("faults: with `random` they are drawn; leave one of the two out")
+        if self.random is not None and self.quiet:
+            raise ValueError("quiet: with `random` it is given there, as `random: {quiet: ...}`")
+        for name in self.random.faults or () if self.random is not None else ():
+            FAULTS[name].check(self.strategy, {})
+        for number, spec in enumerate(self.faults):
             FAULTS[spec.fault].check(self.strategy, spec.parameters)
+            self._check_step(spec)
+            if spec.overlaps and number == 0:
+                raise ValueError(f"faults: {spec.fault} is the first, there is none before it that it could overlap")
+        for group in overlap.groups(self.faults):
+            if (reason := overlap.conflict(group)) is not None:
+                raise ValueError(f"faults: {reason}")
+            if any(spec.phase is not Phase.IMPACT and spec.phase is not group[0].phase for spec in group):
+                raise ValueError(f"faults: what overlaps {group[0].fault} strikes in its phase, {group[0].phase}")
         return self
+
+    def _check_step(self, spec: FaultSpec) -> None:
+        if spec.step is None:
+            return
+        sites = FAULTS[spec.fault].sites
+        if not sites:
+            raise ValueError(f"{spec.fault} waits for a step by itself: name it in its parameters, `parameters: {{step: {spec.step}}}`")
+        points = {point.name: point for point in STRATEGIES[self.strategy].failpoints}
+        fitting = ", ".join(name for name, point in points.items() if point.at in sites) or "none"
+        if spec.step not in points:
+            raise ValueError(f"{spec.fault}: strategy {self.strategy!r} has no step {shown(spec.step)}; it can wait for: {fitting}")
+        site = points[spec.step].at
+        if site == Site.RECOVERY:
+            raise ValueError(f"{spec.fault}: {spec.step} is passed while recovering from a crash only; it can wait for: {fitting}")
+        if site not in sites:
+            raise ValueError(
+                f"{spec.fault} cannot strike while the job stands still at {spec.step} (a {site} step); it can wait for: {fitting}"
+            )
 
     @property
     def promised(self) -> Guarantee:
@@ -124,7 +217,12 @@ class Experiment(_Model):
 
     @property
     def micro_batch(self) -> int:
-        return self.batch_records or self.workload.records // 12
+        batches = BATCHES if self.random is None else BATCHES + RANDOM_BATCHES * self.random.count
+        return self.batch_records or max(LEAST_BATCH, self.workload.records // batches)
+
+    @property
+    def quiet_between(self) -> float | str:
+        return self.quiet if self.random is None else self.random.quiet
 
     def with_seed(self, seed: int | None) -> Experiment:
         return self if seed is None else Experiment.model_validate({**self.model_dump(), "seed": seed})

@@ -69,8 +69,7 @@ def _alone(folder: RunFolder) -> Iterator[None]:
 def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
     done: dict[str, Any] = {"killed": kill_drivers(folder) + kill_executors(folder)}
     done["healed"] = _heal_injections(folder, testbed)
-    for name in failpoints.armed(folder):
-        failpoints.disarm(folder, name)
+    failpoints.disarm_all(folder)
     done["toxics"] = [toxic for proxy in PROXIES for toxic in testbed.proxies.reset(proxy)]
     if (folder.path / "job.json").exists():
         # The testbed may have been taken down and started anew since, at other addresses.

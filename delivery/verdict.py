@@ -227,7 +227,7 @@ def _injection(name: str, events: Sequence[dict[str, Any]], progress: Sequence[d
         "fault": started["fault"] if started else name.rsplit("-", 1)[0],
         "target": (injected or started or {}).get("target"),
         "parameters": (started or {}).get("parameters"),
-        "phase": "impact",
+        "phase": (started or {}).get("phase", "impact"),
         "injected_at": injected["at"] if injected else None,
         "healed_at": healed["at"] if healed else None,
         "evidence": claims,

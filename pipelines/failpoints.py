@@ -4,6 +4,9 @@ A strategy calls :func:`reach` as its protocol passes each step. Disarmed, that 
 failpoint fires once: whoever wins the rename of its file journals ``failpoint_fired`` (forced to disk) and then carries the action out.
 The kill is a SIGKILL of real processes; nothing is unwound, no ``finally`` runs.
 
+A failpoint can also *hold* whoever reaches it first: the process stands there until it is released, so that something else can be broken at
+just this step. A hold ends by itself after its bound: whoever ordered it may be dead.
+
 Some steps lie inside Spark, where no strategy's code runs. Such a step is *watched* from outside: its crash window is seen to be open,
 the driver is stopped (SIGSTOP), the window is looked at again, and only if it is still open the driver is killed. See :class:`Watch`.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -40,6 +44,10 @@ class Site(StrEnum):
     RECOVERY = "recovery"
     WATCHED = "watched"
 
+
+HOLD = "hold"  # the order to stand still; no Action, for it is no crash
+HOLD_S = 20.0
+HOLD_POLL_S = 0.005
 
 ACTIONS: dict[str, tuple[Action, ...]] = {
     Site.DRIVER: (Action.KILL_DRIVER, Action.RAISE),
@@ -93,6 +101,18 @@ def arm(
     write_atomically(folder.failpoints / f"{failpoint}.armed", json.dumps(order))
 
 
+def hold(folder: RunFolder, failpoint: str, bound_s: float = HOLD_S) -> None:
+    """Arm ``failpoint`` so that the next that reaches it stands still until :func:`disarm`, or for ``bound_s``. It journals
+    ``failpoint_held`` first, and ``failpoint_released`` as it goes on."""
+    order = {"action": HOLD, "batch": None, "attempt": None, "after": None, "bound_s": bound_s}
+    write_atomically(folder.failpoints / f"{failpoint}.armed", json.dumps(order))
+
+
+def holds(folder: RunFolder, failpoint: str) -> bool:
+    """Whether somebody was held at ``failpoint`` and has not gone on since: it still stands there, or died there."""
+    return (folder.failpoints / f"{failpoint}.held").exists()
+
+
 def _driver_start(folder: RunFolder) -> int:
     """The number of the driver's last start, 0 before the first."""
     try:
@@ -102,11 +122,17 @@ def _driver_start(folder: RunFolder) -> int:
 
 
 def disarm(folder: RunFolder, failpoint: str) -> bool:
-    """Disarm; returns whether it was still armed."""
+    """Disarm, and let go on who is held there; returns whether it was still armed."""
     path = folder.failpoints / f"{failpoint}.armed"
     was = path.exists()
     path.unlink(missing_ok=True)
+    (folder.failpoints / f"{failpoint}.held").unlink(missing_ok=True)
     return was
+
+
+def disarm_all(folder: RunFolder) -> None:
+    for path in [*folder.failpoints.glob("*.armed"), *folder.failpoints.glob("*.held")]:
+        path.unlink(missing_ok=True)
 
 
 def armed(folder: RunFolder) -> list[str]:
@@ -124,6 +150,9 @@ def reach(folder: RunFolder, failpoint: str, batch: int, **context: Any) -> None
     except FileNotFoundError:
         return
     if order["batch"] not in (None, batch) or order["attempt"] not in (None, context.get("attempt")):
+        return
+    if order["action"] == HOLD:
+        _stand(folder, failpoint, batch, order["bound_s"], context)
         return
     if order["after"] is not None:
         crashed = (folder.failpoints / f"{order['after']}.fired").exists()
@@ -143,6 +172,22 @@ def reach(folder: RunFolder, failpoint: str, batch: int, **context: Any) -> None
     if order["action"] in (Action.KILL_DRIVER, Action.KILL_WORKER):
         os.kill(os.getpid(), signal.SIGKILL)
     raise FailpointError(f"failpoint {failpoint} fired in batch {batch}")
+
+
+def _stand(folder: RunFolder, failpoint: str, batch: int, bound_s: float, context: dict[str, Any]) -> None:
+    """Stand still at an armed hold, unless another was quicker."""
+    held = folder.failpoints / f"{failpoint}.held"
+    try:
+        os.rename(folder.failpoints / f"{failpoint}.armed", held)
+    except FileNotFoundError:
+        return
+    begun = time.monotonic()
+    created = psutil.Process().create_time()
+    folder.journal.append("failpoint_held", failpoint=failpoint, batch=batch, pid=os.getpid(), created=created, **context)
+    while held.exists() and time.monotonic() - begun < bound_s:
+        time.sleep(HOLD_POLL_S)
+    held.unlink(missing_ok=True)
+    folder.journal.append("failpoint_released", failpoint=failpoint, batch=batch, after_s=round(time.monotonic() - begun, 3))
 
 
 def kill_driver(folder: RunFolder) -> None:

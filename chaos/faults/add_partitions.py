@@ -10,6 +10,7 @@ It cannot be healed: Kafka does not shrink a topic. The topic belongs to the run
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from pydantic import Field
@@ -31,6 +32,10 @@ class AddPartitions(Unconditional):
     summary = "Add partitions to the input topic while the job reads it"
     target = "the input topic"
     parameters_model = AddPartitionsParameters
+    occupies = frozenset({"kafka", "the input topic"})
+
+    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+        return {"count": rng.randint(1, 2)}
 
     def batches(self, parameters: AddPartitionsParameters) -> int:
         """Two that were sent before the partitions were there, one whose records reach them, one to spare."""

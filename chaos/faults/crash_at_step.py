@@ -12,15 +12,14 @@ task, or the job was started again; and a batch was committed after it all.
 
 from __future__ import annotations
 
-import os
-import signal
-import time
+import random
 from typing import Any
 
 import psutil
 from pydantic import Field
 
-from chaos.faults.fault import Claim, FaultError, Parameters, Scene
+from chaos.faults.fault import DRIVER, EXECUTORS, FAILPOINTS, Claim, Ordinary, Parameters, Scene
+from chaos.faults.standing import window
 from chaos.shown import shown
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
@@ -32,7 +31,6 @@ from testbed.process import TestbedError
 
 FIRE_S = 120.0
 RESTART_S = 120.0
-WATCH_S = 0.001
 
 
 class CrashAtStepParameters(Parameters):
@@ -41,11 +39,13 @@ class CrashAtStepParameters(Parameters):
     then: str | None = Field(None, description="A second step, at which the driver is killed once the first crash has happened")
 
 
-class CrashAtStep:
+class CrashAtStep(Ordinary):
     name = "crash_at_step"
     summary = "SIGKILL the driver or a Python worker, or raise, as the commit protocol reaches a step"
     target = "the driver or a task, at a step of the commit protocol"
     parameters_model = CrashAtStepParameters
+    occupies = frozenset({DRIVER, EXECUTORS, FAILPOINTS})
+    sites = frozenset[Site]()  # it waits for a step by itself
 
     def batches(self, parameters: CrashAtStepParameters) -> int:
         return 2
@@ -69,6 +69,18 @@ class CrashAtStep:
     def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
         wanted = CrashAtStepParameters.model_validate(parameters)
         return sorted(find(strategy, wanted.step).provokes)
+
+    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+        """Of the crashes that need not show anything: a step, an action, and now and then a second crash in the recovery."""
+        known = strategies.STRATEGIES[strategy]
+        harmless = [point for point in known.failpoints if point.at != Site.RECOVERY and not point.provokes]
+        if not harmless:
+            return None
+        point = rng.choice(harmless)
+        thens = [then for first, then in known.doubles if first == point.name and not find(strategy, then).provokes]
+        if thens and rng.random() < 1 / 3:
+            return {"step": point.name, "action": Action.KILL_DRIVER, "then": rng.choice(thens)}
+        return {"step": point.name, "action": rng.choice(point.actions)}
 
     def aim(self, scene: Scene, parameters: CrashAtStepParameters) -> dict[str, Any]:
         failpoint = find(scene.job.strategy, parameters.step)
@@ -99,27 +111,10 @@ class CrashAtStep:
 
     def _watch(self, scene: Scene, target: dict[str, Any]) -> None:
         """Kill the driver inside a window that is seen to be open while the driver stands still."""
-        watch = strategies.get(scene.job.strategy).watch(scene.job, target["failpoint"])
-        deadline = time.monotonic() + FIRE_S
-        jvm = int(target["driver"]["jvm_pid"])
-        while time.monotonic() < deadline:
-            batch = watch.entered()
-            if batch is None:
-                scene.check_alive()
-                time.sleep(WATCH_S)
-                continue
-            os.kill(jvm, signal.SIGSTOP)
-            try:
-                if watch.still():
-                    scene.folder.journal.append(
-                        "failpoint_fired", failpoint=target["failpoint"], batch=batch, action=Action.KILL_DRIVER, pid=jvm
-                    )
-                    (scene.folder.failpoints / f"{target['failpoint']}.fired").touch()
-                    failpoints.kill_driver(scene.folder)
-                    return
-            finally:
-                _resume(jvm)
-        raise FaultError(f"{target['failpoint']} was not seen within {FIRE_S:.0f} s")
+        with window(scene, target["failpoint"]) as (batch, jvm):
+            scene.folder.journal.append("failpoint_fired", failpoint=target["failpoint"], batch=batch, action=Action.KILL_DRIVER, pid=jvm)
+            (scene.folder.failpoints / f"{target['failpoint']}.fired").touch()
+            failpoints.kill_driver(scene.folder)
 
     def evidence(self, scene: Scene, parameters: CrashAtStepParameters, target: dict[str, Any]) -> list[Claim]:
         fired = _fired(scene, target)
@@ -146,11 +141,12 @@ class CrashAtStep:
         return claims
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
-        armed = [name for name in (target["failpoint"], target.get("then")) if name and failpoints.disarm(folder, name)]
+        mine = [name for name in (target["failpoint"], target.get("then")) if name]
+        armed = [name for name in mine if failpoints.disarm(folder, name)]
         if target["at"] == Site.WATCHED:
             for process in failpoints.driver_processes(target["driver"]):
                 process.resume()
-        left = failpoints.armed(folder)
+        left = set(failpoints.armed(folder)).intersection(mine)
         return [Claim("no failpoint is armed", not left, f"still armed was: {', '.join(armed) or 'none'}")]
 
 
@@ -188,10 +184,3 @@ def _runs(event: dict[str, Any]) -> bool:
         return abs(process.create_time() - event["created"]) <= 1 and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def _resume(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGCONT)
-    except ProcessLookupError:
-        return

@@ -8,9 +8,10 @@ read back). Aiming is journaled before injecting, so that whatever a killed runn
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict
@@ -18,11 +19,18 @@ from pydantic import BaseModel, ConfigDict
 from chaos.progress import Progress
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
+from pipelines.failpoints import Site
 from pipelines.job import Job
 from testbed.embedded import Testbed
 
 POLL_S = 0.02
 READY_S = 90.0
+
+# What a fault may need for itself while it lasts, beside servers and links by their names.
+DRIVER = "the driver"
+EXECUTORS = "the executors"
+FAILPOINTS = "the failpoints"
+STANDSTILL = "the job's standstill"
 
 
 class FaultError(Exception):
@@ -53,7 +61,11 @@ class Parameters(BaseModel):
 
 @dataclass(frozen=True)
 class Scene:
-    """Where a fault strikes: the run, its testbed and job, and choices drawn from the run's seed."""
+    """Where a fault strikes: the run, its testbed and job, and choices drawn from the run's seed.
+
+    ``stands`` tells who stands still at which step of the protocol while the fault is injected, if it waited for one; ``over`` is set once
+    what was broken is about to be mended, at the latest when the fault is healed.
+    """
 
     folder: RunFolder
     testbed: Testbed
@@ -62,6 +74,8 @@ class Scene:
     rng: random.Random
     deadline: float
     records: int
+    stands: dict[str, Any] | None = None
+    over: threading.Event = field(default_factory=threading.Event)
 
     def wait_for(self, what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
         """Wait until ``condition`` gives something true and return it. Raises FaultError after ``timeout_s`` (or at the run's deadline)."""
@@ -114,6 +128,21 @@ class Fault(Protocol):
     @property
     def parameters_model(self) -> type[Parameters]: ...
 
+    @property
+    def occupies(self) -> frozenset[str] | None:
+        """What it needs for itself: two faults that name the same cannot overlap. None for everything: it strikes alone."""
+
+    @property
+    def sites(self) -> frozenset[Site]:
+        """Where the job may stand still for it, at a step of its protocol."""
+
+    @property
+    def background(self) -> bool:
+        """Whether it lasts for some micro-batches while the job goes on, so that others can strike under it."""
+
+    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+        """Parameters for a random schedule, from small ranges; None when no job with that strategy is to be struck by chance."""
+
     def batches(self, parameters: Any) -> int:
         """How many micro-batches must still come after this fault struck, for its evidence."""
 
@@ -134,7 +163,21 @@ class Fault(Protocol):
         """Undo the fault and read back. Needs nothing but the journaled target; may be called at any time, and repeated."""
 
 
-class Unconditional:
+class Ordinary:
+    """What most faults say of their place among others. A fault that says nothing else does not overlap with any."""
+
+    sites: frozenset[Site] = frozenset({Site.DRIVER, Site.TASK, Site.WATCHED})
+    background: bool = False
+
+    @property
+    def occupies(self) -> frozenset[str] | None:
+        return None
+
+    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+        return {}
+
+
+class Unconditional(Ordinary):
     """The common case: strikes any strategy, promises no anomaly, and shows its evidence within two micro-batches."""
 
     def batches(self, parameters: Any) -> int:

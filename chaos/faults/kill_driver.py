@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chaos.faults.fault import Claim, Parameters, Scene, Unconditional
+from chaos.faults.fault import DRIVER, Claim, Parameters, Scene, Unconditional
 from delivery.folder import RunFolder
 from pipelines import failpoints
 from testbed.embedded import Testbed
@@ -24,6 +24,7 @@ class KillDriver(Unconditional):
     summary = "SIGKILL the driver, wherever in a micro-batch it is"
     target = "the driver"
     parameters_model = Parameters
+    occupies = frozenset({DRIVER})
 
     def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
         start = scene.driver()["start"]

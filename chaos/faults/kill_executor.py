@@ -10,6 +10,7 @@ Checked against: Spark 4.1 standalone (a killed executor is replaced by the work
 
 from __future__ import annotations
 
+import random
 import signal
 from functools import partial
 from typing import Any
@@ -17,8 +18,9 @@ from typing import Any
 import psutil
 from pydantic import Field
 
-from chaos.faults.fault import Claim, Parameters, Scene, Unconditional
+from chaos.faults.fault import DRIVER, EXECUTORS, Claim, Parameters, Scene, Unconditional
 from delivery.folder import RunFolder
+from pipelines.failpoints import Site
 from testbed import spark
 from testbed.embedded import Testbed
 from testbed.process import TestbedError
@@ -36,6 +38,11 @@ class KillExecutor(Unconditional):
     summary = "SIGKILL an executor that holds a running task of the query"
     target = "an executor with a running task"
     parameters_model = KillExecutorParameters
+    occupies = frozenset({DRIVER, EXECUTORS})
+    sites = frozenset({Site.TASK})  # while the driver stands still no task runs
+
+    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+        return {"count": rng.randint(1, 2)}
 
     def aim(self, scene: Scene, parameters: KillExecutorParameters) -> dict[str, Any]:
         return {"role": self.target, "killed": []}
@@ -56,8 +63,11 @@ class KillExecutor(Unconditional):
         busy = [found for found in executors if found["isActive"] and found["activeTasks"] > 0 and found["id"] != "driver"]
         if not busy:
             return None
+        processes = spark.executor_processes(driver["application"])
+        if scene.stands is not None:  # the task that stands still at a step is the one that is meant, as long as there is one
+            busy = [found for found in busy if found["id"] in processes and _runs_in(scene.stands["pid"], processes[found["id"]])] or busy
         chosen = scene.rng.choice(sorted(busy, key=lambda found: int(found["id"])))
-        process = spark.executor_processes(driver["application"]).get(chosen["id"])
+        process = processes.get(chosen["id"])
         if process is None:
             return None
         victim = {
@@ -88,6 +98,14 @@ class KillExecutor(Unconditional):
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
         """Nothing to undo: the worker starts another executor by itself."""
         return []
+
+
+def _runs_in(worker: int, executor: psutil.Process) -> bool:
+    """Whether the Python worker with that pid is the executor's."""
+    try:
+        return any(parent.pid == executor.pid for parent in psutil.Process(worker).parents())
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _gone(victim: dict[str, Any]) -> bool:

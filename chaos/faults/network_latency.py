@@ -12,6 +12,7 @@ than it did before; the wanted number of micro-batches were committed while it l
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from pydantic import Field
@@ -35,6 +36,11 @@ class NetworkLatency(Unconditional):
     summary = "Delay every answer of Kafka to the pipeline"
     target = "the link between the pipeline and Kafka"
     parameters_model = NetworkLatencyParameters
+    occupies = frozenset({f"the link to {KAFKA_PROXY}"})
+    background = True
+
+    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+        return {"latency_ms": rng.randrange(20, 121, 10), "batches": rng.randint(2, 3)}
 
     def batches(self, parameters: NetworkLatencyParameters) -> int:
         return parameters.batches + 2

@@ -6,6 +6,7 @@ struck: the pid of a server, so that whoever heals after a dead runner knows who
 
 from __future__ import annotations
 
+import random
 import signal
 import socket
 import struct
@@ -15,7 +16,7 @@ from typing import Any
 import psutil
 from pydantic import Field
 
-from chaos.faults.fault import Claim, FaultError, Parameters, Scene
+from chaos.faults.fault import STANDSTILL, Claim, FaultError, Ordinary, Parameters, Scene
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from pipelines import strategies
@@ -33,7 +34,7 @@ class OutageParameters(Parameters):
     seconds: float = Field(3.0, ge=0.5, le=120.0, description="How long it stays away before it is healed, in s")
 
 
-class Outage:
+class Outage(Ordinary):
     """``what`` is struck; ``sinks`` are those whose jobs need it, None for every job."""
 
     what: str
@@ -53,12 +54,16 @@ class Outage:
     def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
         return []
 
+    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+        return {"seconds": round(rng.uniform(1.0, 4.0), 1)}
+
     def aim(self, scene: Scene, parameters: OutageParameters) -> dict[str, Any]:
         raise NotImplementedError
 
     def inject(self, scene: Scene, parameters: OutageParameters, target: dict[str, Any]) -> None:
-        before = scene.progress.batches()
-        scene.wait_for("the job to be at work", lambda: scene.progress.batches() > before, EVIDENCE_S)
+        if scene.stands is None:  # who stands still at a step of the protocol is at work
+            before = scene.progress.batches()
+            scene.wait_for("the job to be at work", lambda: scene.progress.batches() > before, EVIDENCE_S)
         target["batches"] = scene.progress.batches()
         self.strike(scene.testbed, target)
 
@@ -87,6 +92,7 @@ class Outage:
         # The batch that was at its last step may still have ended; from then on nothing can be committed.
         during = scene.progress.batches() - target["batches"]
         stalled = Claim("the job stood still meanwhile", during <= 1, f"{during} micro-batches were committed")
+        scene.over.set()
         healed = self.heal(scene.testbed, scene.folder, target)
         committed = scene.progress.batches()
         on = scene.eventually(lambda: scene.progress.batches() > committed, EVIDENCE_S)
@@ -105,6 +111,10 @@ class ServerOutage(Outage):
     """Strikes the process of the testbed's server ``role``."""
 
     role: str
+
+    @property
+    def occupies(self) -> frozenset[str]:
+        return frozenset({self.role, f"the link to {self.role}", STANDSTILL})
 
     def aim(self, scene: Scene, parameters: OutageParameters) -> dict[str, Any]:
         handle = remembered(self.role, embedded.folder())
@@ -174,6 +184,10 @@ class LinkOutage(Outage):
 
     proxy: str
     toxic: tuple[str, dict[str, int]] | None = None
+
+    @property
+    def occupies(self) -> frozenset[str]:
+        return frozenset({f"the link to {self.proxy}", STANDSTILL})
 
     def aim(self, scene: Scene, parameters: OutageParameters) -> dict[str, Any]:
         if not self.answers(scene.testbed):

@@ -278,6 +278,67 @@ def test_as_a_command_it_has_the_same_exit_codes_and_no_traceback(home: Path, wo
     assert len(done.stderr.splitlines()) == (1 if code else 0)
 
 
+def test_a_plan_says_by_what_each_fault_is_triggered(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "triggers.yaml"
+    file.write_text(
+        """
+strategy: two_phase_commit
+faults:
+  - {fault: kill_executor, batch: 20}
+  - {fault: cut_kafka, step: after_decision}
+  - {fault: add_partitions, overlaps: true}
+  - {fault: pause_kafka, phase: recovery}
+batch_records: 200
+quiet: 2s
+"""
+    )
+    done = _streamproof(home, "plan", file)
+    assert done.returncode == 0
+    told = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert "impact after batch 20, by 20.0%: kill_executor-1 (count=1)" in told
+    assert "impact at 20.0%, as the job reaches after_decision: cut_kafka-1 (seconds=3.0)" in told
+    assert "impact while the one before lasts: add_partitions-1 (count=2)" in told
+    assert "recovery at 75.0%: pause_kafka-1 (seconds=3.0)" in told
+    assert "between two faults 2s without any" in told
+
+
+def test_a_random_plan_is_the_same_for_the_same_seed(home: Path) -> None:
+    said = [_streamproof(home, "plan", "experiments/random.yaml", "--json", "--seed", seed).stdout for seed in ("1", "1", "2")]
+    assert said[0] == said[1] != said[2]
+    assert len(json.loads(said[0])["injections"]) == 6
+    assert not home.exists()
+
+
+# --- shrink -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_would_be_tried_is_told_and_nothing_is_run(home: Path) -> None:
+    faults = [FaultSpec(fault=name, at=0.4) for name in ("kill_executor", "network_latency")]
+    _run(home, _lossy(), "FAILED", faults=faults, batch_records=200)
+    done = _streamproof(home, "shrink", "run", "--dry")
+    assert done.returncode == 0
+    told = [line.strip() for line in done.stdout.splitlines()]
+    assert told[:4] == ["test: 2 faults, LOST, seed 7", "no fault", "kill_executor-1", "network_latency-1"]
+    assert [path.name for path in home.iterdir()] == ["runs"]
+
+
+@pytest.mark.parametrize("outcome", ["PASSED", "INCONCLUSIVE", "ABORTED"])
+def test_a_run_that_did_not_fail_cannot_be_shrunk(home: Path, outcome: str) -> None:
+    _run(home, Story(), outcome)
+    _is_one_line(_streamproof(home, "shrink", "run"), 2, f"run run is {outcome}, not FAILED")
+
+
+def test_a_run_that_failed_without_a_fault_cannot_be_shrunk(home: Path) -> None:
+    _run(home, _lossy(), "FAILED", faults=[])
+    _is_one_line(_streamproof(home, "shrink", "run"), 2, "run run failed without a fault")
+
+
+def test_a_run_that_is_not_there_or_has_no_verdict_cannot_be_shrunk(home: Path) -> None:
+    _is_one_line(_streamproof(home, "shrink", "nope"), 2, "nope is not a run's folder")
+    _run(home, Story())
+    _is_one_line(_streamproof(home, "shrink", "run"), 2, "verdict.json is missing")
+
+
 # --- catalogues and the rest --------------------------------------------------------------------------------------------------------
 
 
@@ -285,11 +346,32 @@ def test_the_catalogues_say_what_the_code_says(home: Path) -> None:
     assert [fault["name"] for fault in json.loads(_streamproof(home, "faults", "--json").stdout)] == list(FAULTS)
     listed = json.loads(_streamproof(home, "strategies", "--json").stdout)
     assert {found["name"]: found["guarantee"] for found in listed} == {name: str(found.guarantee) for name, found in STRATEGIES.items()}
+    for fault in json.loads(_streamproof(home, "faults", "--json").stdout):
+        assert set(fault["strategies"]) <= set(STRATEGIES)
+        assert set(fault["parameters"]) == set(FAULTS[fault["name"]].parameters_model.model_fields)
+        assert all({"type", "nullable", "default", "required", "description"} <= set(about) for about in fault["parameters"].values())
     for words in (["faults"], ["strategies"], ["pipelines"], ["--help"]):
         done = _streamproof(home, *words)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout
     assert not home.exists()
+
+
+def test_the_catalogue_of_faults_has_what_a_machine_needs_to_make_an_experiment(home: Path) -> None:
+    listed = {fault["name"]: fault for fault in json.loads(_streamproof(home, "faults", "--json").stdout)}
+    latency, crash = listed["network_latency"]["parameters"]["latency_ms"], listed["crash_at_step"]["parameters"]["action"]
+    assert {key: latency[key] for key in ("type", "default", "minimum", "maximum", "nullable")} == {
+        "type": "integer",
+        "default": 60,
+        "minimum": 1,
+        "maximum": 60_000,
+        "nullable": False,
+    }
+    assert (crash["type"], crash["nullable"], crash["choices"]) == ("string", True, ["kill_driver", "kill_worker", "raise"])
+    assert "checkpoint" not in listed["cut_postgres"]["strategies"]
+    assert listed["kill_driver"]["strategies"] == list(STRATEGIES)
+    assert listed["network_latency"]["occupies"] == ["the link to kafka"]
+    assert listed["kill_executor"]["sites"] == ["task"]
 
 
 def test_without_a_testbed_there_is_nothing_to_show_heal_or_stop(home: Path) -> None:

@@ -53,6 +53,32 @@ def refusal(tmp_path: Path):  # type: ignore[no-untyped-def]
         (GOOD + "faults: [{fault: kill_executor, at: .nan}]", "faults.0.at", "came nan"),
         (GOOD + "faults: [{fault: kill_executor, at: .inf}]", "faults.0.at", "came inf"),
         (GOOD + "faults: [{fault: kill_executor, when: 0.5}]", "faults.0.when", "not permitted, came 0.5"),
+        (GOOD + "faults: [{fault: kill_executor, at: 0.5, batch: 3}]", "faults.0", "kill_executor has 2 triggers, at: 0.5 and batch: 3"),
+        (GOOD + "faults: [{fault: cut_kafka, at: 0.5, step: after_output}]", "faults.0", "2 triggers, at: 0.5 and step: after_output"),
+        (GOOD + "faults: [{fault: kill_executor, batch: 0}]", "faults.0.batch", "came 0"),
+        (GOOD + "faults: [{fault: kill_executor, phase: steady}]", "faults.0.phase", "'impact' or 'recovery', came 'steady'"),
+        (GOOD + "faults: [{fault: kill_executor, phase: recovery, at: 0.8}]", "faults.0", "leave `at: 0.8` out"),
+        (GOOD + "faults: [{fault: kill_executor, overlaps: true, batch: 8}]", "faults.0", "leave `batch: 8` out"),
+        (GOOD + "faults: [{fault: kill_executor, overlaps: true}]", "the experiment", "none before it that it could overlap"),
+        (
+            GOOD + "faults: [{fault: cut_kafka, step: after_decision}]",
+            "the experiment",
+            "no step 'after_decision'; it can wait for: after_output",
+        ),
+        (
+            GOOD + "faults: [{fault: kill_executor, step: after_output}]",
+            "the experiment",
+            "at after_output (a watched step); it can wait for: none",
+        ),
+        (GOOD + "faults: [{fault: crash_at_step, step: after_output}]", "the experiment", "`parameters: {step: after_output}`"),
+        (
+            "strategy: two_phase_commit\nfaults: [{fault: cut_kafka, step: after_abort}]",
+            "the experiment",
+            "while recovering from a crash only",
+        ),
+        (GOOD + "quiet: 3 s", "quiet", "or a time of at most 60s as in '5s', came '3 s'"),
+        (GOOD + "quiet: -0.1", "quiet", "a share of at most 0.5"),
+        (GOOD + "random: {count: 99}", "random.count", "less than or equal to 12, came 99"),
         (GOOD + "workload: {records: -5}", "workload.records", "greater than or equal to 100, came -5"),
         (GOOD + "workload: {records: .nan}", "workload.records", "finite number, came nan"),
         (GOOD + "workload: {records: .inf}", "workload.records", "finite number, came inf"),
@@ -196,7 +222,7 @@ def test_a_file_that_is_not_there_or_a_folder_is_refused(tmp_path: Path) -> None
 def test_every_experiment_of_the_repository_can_be_planned(path: Path) -> None:
     found = load(path)
     assert found.name == path.stem
-    assert len(plan(found).injections) == len(found.faults)
+    assert len(plan(found).injections) == (len(found.faults) if found.random is None else found.random.count)
 
 
 # --- what is made of good input -----------------------------------------------------------------------------------------------------

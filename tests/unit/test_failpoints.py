@@ -1,4 +1,4 @@
-"""A failpoint fires once among all processes, for its batch, after saying so; disarmed it costs next to nothing."""
+"""A failpoint fires once among all processes, for its batch, after saying so; or it holds one; disarmed it costs next to nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import timeit
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from delivery.folder import RunFolder
-from pipelines.failpoints import Action, FailpointError, Site, arm, armed, disarm, kill_driver, reach
+from pipelines.failpoints import Action, FailpointError, Site, arm, armed, disarm, disarm_all, hold, holds, kill_driver, reach
 from pipelines.strategies import STRATEGIES
 from testbed.settings import ROOT
 
@@ -183,3 +184,62 @@ def test_names_of_failpoints_are_told_apart_and_explained() -> None:
         names = [point.name for point in strategy.failpoints]
         assert len(set(names)) == len(names)
         assert all(point.at in list(Site) and point.actions and point.window for point in strategy.failpoints)
+
+
+# --- holds --------------------------------------------------------------------------------------------------------------------------
+
+
+def _reacher(folder: RunFolder) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", REACHES_ONCE, str(folder.path)], cwd=ROOT)
+
+
+def _wait_until_held(folder: RunFolder) -> dict[str, object]:
+    deadline = time.monotonic() + 60
+    while not (events := folder.journal.events("failpoint_held")):
+        assert time.monotonic() < deadline, "nobody was held"
+        time.sleep(0.01)
+    return events[0]
+
+
+def test_whoever_reaches_a_hold_stands_there_until_it_is_released(folder: RunFolder) -> None:
+    hold(folder, "x")
+    held = _reacher(folder)
+    event = _wait_until_held(folder)
+    assert (event["failpoint"], event["batch"], event["pid"]) == ("x", 1, held.pid)
+    assert (held.poll(), holds(folder, "x"), armed(folder)) == (None, True, [])
+    assert _reacher(folder).wait(60) == 0, "only one is held"
+    disarm(folder, "x")
+    assert held.wait(60) == 0
+    assert not holds(folder, "x")
+    assert [event["event"] for event in folder.journal.events()] == ["failpoint_held", "failpoint_released"]
+
+
+def test_a_hold_ends_by_itself_after_its_bound(folder: RunFolder) -> None:
+    hold(folder, "x", bound_s=0.2)
+    reach(folder, "x", 4)
+    (event,) = folder.journal.events("failpoint_released")
+    assert 0.2 <= event["after_s"] < 10
+    assert not holds(folder, "x")
+
+
+def test_who_dies_at_a_hold_has_not_gone_on(folder: RunFolder) -> None:
+    hold(folder, "x")
+    held = _reacher(folder)
+    _wait_until_held(folder)
+    held.kill()
+    held.wait(10)
+    assert holds(folder, "x")
+    assert folder.journal.events("failpoint_released") == []
+
+
+def test_everything_is_disarmed_at_once(folder: RunFolder) -> None:
+    arm(folder, "one", Action.RAISE)
+    hold(folder, "two")
+    hold(folder, "x")
+    held = _reacher(folder)
+    _wait_until_held(folder)
+    disarm_all(folder)
+    assert held.wait(60) == 0
+    reach(folder, "one", 1)
+    reach(folder, "two", 1)
+    assert len(folder.journal.events("failpoint_held")) == 1

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from chaos.experiment import MAX_SEED, BadInput, Experiment, FaultSpec, Workload
+from chaos.experiment import MAX_SEED, BadInput, Experiment, FaultSpec, Phase, Workload
 from chaos.faults import FAULTS
-from chaos.schedule import LATEST_IMPACT_SHARE, MIN_BATCHES, Schedule, plan
+from chaos.room import LATEST_IMPACT_SHARE
+from chaos.schedule import EARLIEST_AT, MIN_BATCHES, Schedule, plan
 
 SEEDS = st.integers(0, MAX_SEED)
 STRATEGY = "postgres_two_phase_commit"  # every fault can strike its jobs
 FAULT_NAMES = st.sampled_from(sorted(FAULTS))
-SPECS = st.builds(FaultSpec, fault=FAULT_NAMES, at=st.none() | st.floats(0.05, 0.9))
+TRIGGERS = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries({"at": st.floats(0.05, 0.9)}),
+    st.fixed_dictionaries({"batch": st.integers(1, 200)}),
+    st.just({"phase": Phase.RECOVERY}),
+)
+SPECS = st.builds(lambda fault, trigger: FaultSpec(fault=fault, **trigger), FAULT_NAMES, TRIGGERS)
 
 
 def experiment(*faults: FaultSpec, **fields: Any) -> Experiment:
@@ -31,7 +39,9 @@ def test_every_plan_is_possible_or_refused(seed: int, specs: list[FaultSpec], ba
         assume(False)
     shares = [injection.at for injection in schedule.injections]
     assert shares == sorted(shares)
-    assert all(schedule.steady_share < share < schedule.impact_share for share in shares)
+    impact = [injection.at for injection in schedule.injections if injection.phase is Phase.IMPACT]
+    assert all(schedule.steady_share < share < schedule.impact_share for share in impact)
+    assert all(share == schedule.impact_share for share in shares[len(impact) :])
     assert 0 < schedule.steady_share < schedule.impact_share <= LATEST_IMPACT_SHARE
     assert len({injection.injection for injection in schedule.injections}) == len(specs)
 
@@ -91,3 +101,78 @@ def test_too_few_batches_are_refused_with_the_number_that_fits() -> None:
 def test_faults_that_cannot_show_their_evidence_before_the_end_are_refused() -> None:
     with pytest.raises(BadInput, match="faults: network_latency-1 need records up to"):
         plan(experiment(FaultSpec(fault="network_latency", at=0.9)))
+
+
+# --- triggers -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fault_that_waits_for_a_batch_has_the_share_by_which_that_is_certainly_committed() -> None:
+    schedule = plan(experiment(FaultSpec(fault="kill_driver", batch=5), workload=Workload(records=10_000), batch_records=700))
+    (injection,) = schedule.injections
+    assert (injection.batch, injection.at) == (5, 0.35)
+    assert schedule.steady_share == 0.175
+
+
+def test_a_batch_outside_of_the_impact_phase_is_refused_with_those_inside() -> None:
+    fields: dict[str, Any] = {"workload": Workload(records=10_000), "batch_records": 100}
+    for batch in (4, 91):
+        with pytest.raises(BadInput, match=f"kill_driver strikes after batch {batch} of the 100 micro-batches .*, expected 5 to 90"):
+            plan(experiment(FaultSpec(fault="kill_driver", batch=batch), **fields))
+    assert plan(experiment(FaultSpec(fault="kill_driver", batch=5), **fields))
+
+
+def test_a_step_is_waited_for_after_the_fault_before_it() -> None:
+    first = FaultSpec(fault="cut_postgres", step="after_decision")
+    later = FaultSpec(fault="network_latency", step="after_prepare")
+    schedule = plan(experiment(first, FaultSpec(fault="kill_driver", at=0.4), later, batch_records=400))
+    assert [(each.fault, each.at, each.step) for each in schedule.injections] == [
+        ("cut_postgres", EARLIEST_AT, "after_decision"),
+        ("kill_driver", 0.4, None),
+        ("network_latency", 0.4, "after_prepare"),
+    ]
+
+
+def test_what_overlaps_stays_with_the_one_before_it() -> None:
+    specs = [
+        FaultSpec(fault="network_latency", at=0.5),
+        FaultSpec(fault="kill_driver", overlaps=True),
+        FaultSpec(fault="add_partitions", at=0.3),
+    ]
+    schedule = plan(experiment(*specs, batch_records=400))
+    assert [(each.fault, each.at, each.overlaps) for each in schedule.injections] == [
+        ("add_partitions", 0.3, False),
+        ("network_latency", 0.5, False),
+        ("kill_driver", 0.5, True),
+    ]
+    assert [len(group) for group in schedule.groups(Phase.IMPACT)] == [1, 2]
+
+
+def test_faults_of_the_recovery_phase_come_last_and_are_left_their_part() -> None:
+    late = FaultSpec(fault="pause_kafka", phase=Phase.RECOVERY)
+    schedule = plan(experiment(late, FaultSpec(fault="kill_driver", at=0.3)))
+    assert [each.fault for each in schedule.injections] == ["kill_driver", "pause_kafka"]
+    batch = experiment().micro_batch / experiment().workload.records
+    assert schedule.impact_share == schedule.injections[1].at == pytest.approx(1 - 4 * batch, abs=0.001)
+    with pytest.raises(BadInput, match="expected at most 67%, to leave those of the recovery phase their part"):
+        plan(experiment(late, FaultSpec(fault="kill_driver", at=0.6)))
+    with pytest.raises(BadInput, match="those of the recovery phase need 133% of the records"):
+        plan(experiment(*[late] * 4))
+
+
+def test_a_quiet_needs_its_part_of_the_workload() -> None:
+    specs = [FaultSpec(fault="kill_driver", at=0.3), FaultSpec(fault="kill_driver", at=0.31)]
+    quick, slow = (plan(experiment(*specs, quiet=quiet, batch_records=1000)) for quiet in (0.0, 0.3))
+    assert (quick.impact_share, slow.impact_share, slow.quiet) == (0.75, pytest.approx(0.3 + 0.1 + 0.3 + 0.1, abs=0.001), 0.3)
+    with pytest.raises(BadInput, match="need records up to 100%"):
+        plan(experiment(*specs, quiet=0.5, batch_records=1000))
+
+
+def test_a_schedule_without_what_came_later_is_read_all_the_same() -> None:
+    old = {
+        "seed": 1,
+        "steady_share": 0.2,
+        "impact_share": 0.75,
+        "injections": [{"injection": "a-1", "fault": "a", "at": 0.4, "parameters": {}}],
+    }
+    (injection,) = Schedule.from_json(json.dumps(old)).injections
+    assert (injection.phase, injection.step, injection.overlaps) == (Phase.IMPACT, None, False)

@@ -1,0 +1,91 @@
+"""Standing still: the job reaches a step of its commit protocol, and stays there while something is broken.
+
+Steps that carry a failpoint hold whoever passes them first, a task or the driver; all others go on. A watched step lies inside Spark: the
+driver is stopped (SIGSTOP) while its window is seen to be open. Either way the job goes on by itself after ``HOLD_S``, and what was broken
+after that was not broken at the step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from chaos.faults.fault import FaultError, Scene
+from pipelines import failpoints, strategies
+from pipelines.failpoints import HOLD_S, Site
+
+REACH_S = 120.0
+WATCH_S = 0.001
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Who stands where, as it was journaled, and whether it still does (or died there)."""
+
+    event: dict[str, Any]
+    still: Callable[[], bool]
+
+
+@contextlib.contextmanager
+def standing(scene: Scene, step: str) -> Iterator[Standing]:
+    """The job stands still at ``step`` while the body runs. Raises FaultError when the step is not reached within ``REACH_S``."""
+    site = next(point.at for point in strategies.get(scene.job.strategy).failpoints if point.name == step)
+    journal = scene.folder.journal
+    if site == Site.WATCHED:
+        with window(scene, step) as (batch, jvm):
+            event = {"failpoint": step, "batch": batch, "pid": jvm}
+            journal.append("failpoint_held", **event)
+            yield Standing(event, lambda: not _goes_on(jvm))
+        return
+    before = len(journal.events("failpoint_held"))
+    failpoints.hold(scene.folder, step)
+    try:
+        event = scene.wait_for(f"{step} to be reached", lambda: journal.events("failpoint_held")[before:], REACH_S)[0]
+        yield Standing(event, lambda: failpoints.holds(scene.folder, step))
+    finally:
+        failpoints.disarm(scene.folder, step)
+
+
+@contextlib.contextmanager
+def window(scene: Scene, step: str) -> Iterator[tuple[int, int]]:
+    """The driver stands still inside the window of the watched ``step``, which is open. Gives the batch and the pid of the driver's JVM."""
+    watch = strategies.get(scene.job.strategy).watch(scene.job, step)
+    deadline = time.monotonic() + REACH_S
+    while time.monotonic() < deadline:
+        batch = watch.entered()
+        if batch is None:
+            scene.check_alive()
+            time.sleep(WATCH_S)
+            continue
+        jvm = int(scene.folder.read_json(scene.folder.path / "driver.json")["jvm_pid"])
+        bound = threading.Timer(HOLD_S, _resume, [jvm])
+        os.kill(jvm, signal.SIGSTOP)
+        bound.start()
+        try:
+            if watch.still():
+                yield batch, jvm
+                return
+        finally:
+            bound.cancel()
+            _resume(jvm)
+    raise FaultError(f"{step} was not seen within {REACH_S:.0f} s")
+
+
+def _goes_on(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _resume(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,250 @@
+"""The conductor leads a run through its phases: faults strike when they are to, leave each other their part, and are healed."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from chaos import conductor
+from chaos.experiment import Phase
+from chaos.faults import FAULTS
+from chaos.faults.fault import Claim, FaultError, Parameters, RunEnded, Scene, Unconditional
+from chaos.progress import Progress
+from chaos.schedule import Injection, Schedule
+from chaos.workload import Gate
+from delivery.folder import RunFolder
+from pipelines.job import Job
+from testbed.embedded import Testbed
+from testbed.settings import ROOT
+
+RECORDS, BATCH, COMMIT_S = 800, 20, 0.02
+REACHES = """
+import sys, time
+from delivery.folder import RunFolder
+from pipelines.failpoints import reach
+folder = RunFolder(sys.argv[1])
+for batch in range(6000):
+    reach(folder, "after_decision", batch)
+    time.sleep(0.01)
+"""
+
+
+class Note(Unconditional):
+    """A fault that breaks nothing and keeps how far the job was."""
+
+    summary = target = "nothing"
+    parameters_model = Parameters
+    occupies = frozenset({"nothing"})
+
+    def __init__(self, name: str, lasts: Callable[[Scene], Any] = lambda scene: None, inject: Callable[[Scene], Any] = lambda scene: None):
+        self.name, self._lasts, self._inject = name, lasts, inject
+        self.at: list[int] = []
+        self.batches_at: list[int] = []
+        self.scenes: list[Scene] = []
+        self.healed = 0
+
+    def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
+        return {}
+
+    def inject(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> None:
+        self._inject(scene)
+        self.at.append(scene.progress.committed())
+        self.batches_at.append(scene.progress.batches())
+        self.scenes.append(scene)
+
+    def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+        self._lasts(scene)
+        return [Claim("it was noted", True, "")]
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+        self.healed += 1
+        return []
+
+
+class Run:
+    """A run whose job commits whatever the gate lets through."""
+
+    def __init__(self, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self._patch = folder, monkeypatch
+        job = Job("kafka_to_kafka", "two_phase_commit", "q", str(folder.path), "", "in", "out", BATCH, 1, "", {})
+        self.scene = Scene(folder, cast(Testbed, None), job, Progress(folder), random.Random(1), time.monotonic() + 60, RECORDS)
+        self._over = threading.Event()
+        self._job = threading.Thread(target=self._work)
+        self._job.start()
+
+    def _work(self) -> None:
+        gate, done, number = Gate(self.folder), 0, 0
+        while not self._over.wait(COMMIT_S):
+            allowed = min(gate.records(), RECORDS)
+            if done + BATCH <= allowed:
+                done, number = done + BATCH, number + 1
+                with self.folder.progress.open("a") as file:
+                    file.write(json.dumps({"batch": number, "start": 1, "rows": BATCH, "from": {}, "until": {"0": done}}) + "\n")
+            if done == RECORDS:
+                self.folder.journal.append("load_finished", acked=RECORDS)
+                return
+
+    def stop(self) -> None:
+        self._over.set()
+        self._job.join(10)
+
+    def conduct(self, faults: list[Note], injections: list[Injection], quiet: float | str = 0.0, impact_share: float = 0.75) -> None:
+        for fault in faults:
+            self._patch.setitem(FAULTS, fault.name, fault)
+        conductor.conduct(self.scene, Schedule(1, 0.1, impact_share, tuple(injections), quiet))
+
+    def claims(self, name: str) -> dict[str, bool]:
+        (event,) = [each for each in self.folder.journal.events("injection_evidence") if each["injection"] == name]
+        return {claim["claim"]: claim["holds"] for claim in event["claims"]}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    found = Run(RunFolder.create(tmp_path / "run"), monkeypatch)
+    yield found
+    found.stop()
+
+
+def at(fault: str, share: float, **fields: Any) -> Injection:
+    return Injection(f"{fault}-1", fault, share, {}, **fields)
+
+
+def test_faults_strike_at_their_share_one_after_the_other_and_are_healed(run: Run) -> None:
+    one, other = Note("one"), Note("other")
+    run.conduct([one, other], [at("one", 0.3), at("other", 0.5)])
+    assert 0.3 * RECORDS <= one.at[0] < 0.5 * RECORDS <= other.at[0] < 0.75 * RECORDS
+    assert (one.healed, other.healed) == (1, 1)
+    events = [event["event"] for event in run.folder.journal.events() if event["event"].startswith("injection")]
+    assert events == ["injection_started", "injection_injected", "injection_evidence", "injection_healed"] * 2
+    assert [event["phase"] for event in run.folder.journal.events("phase")] == ["steady", "impact", "recovery", "done"]
+
+
+def test_a_fault_strikes_once_as_many_batches_are_committed(run: Run) -> None:
+    note = Note("note")
+    run.conduct([note], [at("note", 0.5, batch=12)])
+    assert 12 <= note.batches_at[0] <= 15
+
+
+def test_a_batch_that_was_never_reported_holds_nothing_up(run: Run) -> None:
+    note = Note("note")
+    run.conduct([note], [at("note", 0.35, batch=500)])
+    assert note.at[0] >= 0.35 * RECORDS
+
+
+def test_a_fault_that_takes_long_leaves_the_next_one_its_part(run: Run) -> None:
+    """It lasts until the job stands still; the next needs two batches, and finds them."""
+
+    def until_it_stands_still(scene: Scene) -> None:
+        before = -1
+        while before != (before := scene.progress.committed()):
+            time.sleep(0.2)
+
+    run.conduct([Note("long", until_it_stands_still), other := Note("other")], [at("long", 0.2), at("other", 0.3)])
+    assert other.at[0] <= 0.75 * RECORDS - 2 * BATCH
+
+
+def test_between_two_faults_a_share_passes_without_any(run: Run) -> None:
+    one, other = Note("one"), Note("other")
+    run.conduct([one, other], [at("one", 0.3), at("other", 0.31)], quiet=0.2)
+    assert other.at[0] - one.at[0] >= 0.2 * RECORDS
+
+
+def test_a_quiet_that_is_a_time_uses_up_no_more_than_was_sent_ahead(run: Run) -> None:
+    one, other = Note("one"), Note("other")
+    begun = time.monotonic()
+    run.conduct([one, other], [at("one", 0.3), at("other", 0.31)], quiet="1.5s")
+    assert time.monotonic() - begun >= 1.5
+    assert other.at[0] - one.at[0] <= 6 * BATCH
+
+
+def test_a_fault_of_the_recovery_phase_strikes_when_the_rest_of_the_workload_is_on_its_way(run: Run) -> None:
+    note = Note("note")
+    run.conduct([note], [at("note", 0.6, phase=Phase.RECOVERY)], impact_share=0.6)
+    (started,) = run.folder.journal.events("injection_started")
+    phases = [event["phase"] for event in run.folder.journal.events("phase") if event["at"] <= started["at"]]
+    assert (started["phase"], phases[-1]) == ("recovery", "recovery")
+
+
+def test_faults_that_overlap_last_side_by_side(run: Run) -> None:
+    second = threading.Event()
+    first = Note("first", lambda scene: second.wait(20))
+    run.conduct([first, Note("second", lambda scene: second.set())], [at("first", 0.3), at("second", 0.3, overlaps=True)])
+    assert run.claims("second-1") == {"it struck while first-1 lasted": True, "it was noted": True}
+    injected, evidence = (run.folder.journal.events(f"injection_{what}") for what in ("injected", "evidence"))
+    assert [event["injection"] for event in injected] == ["first-1", "second-1"]
+    assert injected[1]["at"] <= evidence[0]["at"]
+
+
+def test_one_that_strikes_when_the_other_is_over_has_not_overlapped(run: Run) -> None:
+    first = Note("first")
+    late = Note("late", inject=lambda scene: time.sleep(0.5))
+    run.conduct([first, late], [at("first", 0.3), at("late", 0.3, overlaps=True)])
+    assert run.claims("late-1") == {"it struck while first-1 lasted": False, "it was noted": True}
+
+
+def test_one_that_strikes_beside_a_fault_that_did_not_has_not_overlapped(run: Run) -> None:
+    def refuse(scene: Scene) -> None:
+        raise FaultError("there is nothing to strike")
+
+    run.conduct([Note("first", inject=refuse), Note("second")], [at("first", 0.3), at("second", 0.3, overlaps=True)])
+    assert run.claims("second-1")["it struck while first-1 lasted"] is False
+    assert [event["injection"] for event in run.folder.journal.events("injection_failed")] == ["first-1"]
+
+
+def test_a_run_that_ends_heals_all_that_overlap(run: Run) -> None:
+    def end(scene: Scene) -> None:
+        scene.folder.journal.append("aborted", reason="stopped")
+        scene.wait_for("the end", lambda: False, 20)
+
+    first = Note("first", lambda scene: scene.wait_for("the end", lambda: False, 20))
+    second = Note("second", end)
+    with pytest.raises(RunEnded, match="stopped"):
+        run.conduct([first, second], [at("first", 0.3), at("second", 0.3, overlaps=True)])
+    assert (first.healed, second.healed) == (1, 1)
+
+
+def test_the_job_stands_still_at_the_step_while_the_fault_strikes(run: Run) -> None:
+    process = subprocess.Popen([sys.executable, "-c", REACHES, str(run.folder.path)], cwd=ROOT)
+    try:
+        note = Note("note", inject=lambda scene: time.sleep(0.3))
+        run.conduct([note], [at("note", 0.3, step="after_decision")])
+        assert note.scenes[0].stands is not None
+        assert note.scenes[0].stands["pid"] == process.pid
+        assert run.claims("note-1") == {"it struck while the job stood still at after_decision": True, "it was noted": True}
+        (released,) = run.folder.journal.events("failpoint_released")
+        assert released["after_s"] >= 0.3
+        assert list(run.folder.failpoints.iterdir()) == []
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def test_a_hold_that_ended_before_the_fault_struck_is_no_evidence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelines import failpoints
+
+    monkeypatch.setattr(failpoints.hold, "__defaults__", (0.1,))
+    process = subprocess.Popen([sys.executable, "-c", REACHES, str(run.folder.path)], cwd=ROOT)
+    try:
+        run.conduct([Note("note", inject=lambda scene: time.sleep(1.0))], [at("note", 0.3, step="after_decision")])
+        assert run.claims("note-1")["it struck while the job stood still at after_decision"] is False
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def test_a_step_that_is_never_reached_is_a_fault_that_did_not_bite(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chaos.faults.standing.REACH_S", 0.3)
+    note = Note("note")
+    run.conduct([note], [at("note", 0.3, step="after_decision")])
+    (failed,) = run.folder.journal.events("injection_failed")
+    assert "after_decision to be reached" in failed["error"]
+    assert (note.at, list(run.folder.failpoints.iterdir())) == ([], [])
