@@ -111,10 +111,11 @@ def flow(sent: Sent, sent_at: np.ndarray, delivered: Delivered, delivered_at: np
     """Match the histories. ``sent_at`` has a row for each record that has one in ``sent/``, which are the first rows of ``sent``."""
     key = sent.producer << _SHIFT | sent.sequence
     order = np.argsort(key, kind="stable")
+    ordered = key[order]
     rows = np.flatnonzero(delivered.identified)
     wanted = delivered.producer[rows] << _SHIFT | delivered.sequence[rows]
-    place = np.minimum(np.searchsorted(key[order], wanted), max(len(key) - 1, 0))
-    known = key[order[place]] == wanted if len(key) else np.zeros(len(rows), bool)
+    place = np.minimum(np.searchsorted(ordered, wanted), max(len(key) - 1, 0))
+    known = ordered[place] == wanted if len(key) else np.zeros(len(rows), bool)
     send, at = order[place[known]], delivered_at[rows[known]]
     first = np.full(len(sent), NEVER, np.int64)
     np.minimum.at(first, send, at)

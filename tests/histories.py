@@ -217,4 +217,6 @@ _PROGRESS = tuple(_batch(number, seconds) for number, seconds in enumerate(_ENDS
 
 
 def _just_before_its_batch_ended(number: int) -> datetime:
-    return BEGUN + timedelta(seconds=_ENDS[min(number // 15, 3)] - 0.1)
+    """Of the clean story's copies; what a test adds came with the first batch, when nothing was broken yet."""
+    batch = number // 15
+    return BEGUN + timedelta(seconds=_ENDS[batch if batch < len(_ENDS) else 0] - 0.1)
