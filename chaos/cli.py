@@ -65,15 +65,40 @@ RunArgument = Annotated[str, typer.Argument(help="A run: its folder, or its name
 
 
 @app.command()
-def run(file: FileArgument, seed: SeedOption = None) -> None:
+def run(
+    file: FileArgument,
+    seed: SeedOption = None,
+    baseline: Annotated[bool, typer.Option("--baseline", help="Compare it with the same run without faults, which runs first.")] = False,
+) -> None:
     """Run an experiment and say what was delivered."""
     from chaos import runner
 
     found = _experiment(file, seed)
     say(f"seed {found.seed}")
+    beside = _baseline(found) if baseline else None
     with _progress(found):
-        folder = runner.run(found)
+        folder = runner.run(found, baseline=beside)
     _say_verdict(folder, folder.read_json(folder.verdict))
+
+
+def _baseline(found: Experiment) -> RunFolder:
+    """The same run without faults: one that was run before, or run now. Leaves with its exit code when it does not pass."""
+    from chaos import baseline, runner, steps
+
+    wanted = baseline.without_faults(found)
+    folder = baseline.find(wanted)
+    if folder is not None:
+        say(f"baseline: {folder.name}, which passed before")
+        return folder
+    say("baseline: the same run without faults")
+    with _progress(wanted):
+        folder = runner.run(wanted)
+    verdict = steps.read_verdict(folder)
+    if verdict["outcome"] != RunOutcome.PASSED:
+        say("the run without faults did not pass, so there is nothing to compare with; no fault was injected", style="yellow")
+        _say_verdict(folder, verdict)
+    say(f"baseline: {folder.name} PASSED")
+    return folder
 
 
 @app.command()
@@ -386,9 +411,29 @@ def _say_verdict(folder: RunFolder, verdict: dict[str, Any]) -> NoReturn:
     for injection in verdict["injections"]:
         held = sum(claim["holds"] for claim in injection["evidence"])
         say(f"{injection['injection']}: {held} of {len(injection['evidence'])} claims of evidence hold")
+    for line in _cost(verdict):
+        say(line)
     say(Text.assemble((verdict["outcome"], f"bold {colour}"), f": {verdict['reason']}"))
     say(f"{folder.report if folder.report.exists() else folder.path}")
     raise typer.Exit(EXIT_CODES[verdict["outcome"]])
+
+
+def _cost(verdict: dict[str, Any]) -> Iterator[str]:
+    """What the faults cost, and beside the run without them; verdicts of older runs may not tell."""
+    for injection in verdict["injections"]:
+        first, caught_up = injection.get("first_output_s"), injection.get("caught_up_s")
+        if first is not None and caught_up is not None:
+            yield f"{injection['injection']}: new output after {first:.1f} s, the backlog was gone after {caught_up:.1f} s"
+    beside = verdict.get("baseline")
+    if beside is not None:
+        rates = ", ".join(f"{phase} {_times(ratio)}" for phase, ratio in beside["ratios"]["records_per_s"].items())
+        gap = _times(beside["ratios"]["longest_gap_s"])
+        yield f"beside {beside['run']}, without faults: longest gap {gap}; records/s {rates}"
+    yield from verdict.get("notes", [])
+
+
+def _times(ratio: float | None) -> str:
+    return "not known" if ratio is None else f"{ratio:.2f} times"
 
 
 class _Elapsed(logging.Formatter):
@@ -415,7 +460,10 @@ def _progress(found: Experiment) -> Iterator[None]:
         handler = logging.StreamHandler(sys.stdout)
         handler.setFormatter(_Elapsed())
         logger.addHandler(handler)
-        yield
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
         return
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -424,7 +472,8 @@ def _progress(found: Experiment) -> Iterator[None]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=out, transient=True) as bars:
-        logger.addHandler(RichHandler(console=bars.console, show_path=False, show_level=False, markup=False, rich_tracebacks=False))
+        live = RichHandler(console=bars.console, show_path=False, show_level=False, markup=False, rich_tracebacks=False)
+        logger.addHandler(live)
         bar = bars.add_task("prepare", total=found.workload.records)
         done = threading.Event()
         follower = threading.Thread(target=_follow, args=(bars, bar, done, time.time()), daemon=True)
@@ -434,6 +483,7 @@ def _progress(found: Experiment) -> Iterator[None]:
         finally:
             done.set()
             follower.join(timeout=2)
+            logger.removeHandler(live)
 
 
 def _follow(bars: Any, bar: Any, done: threading.Event, since: float) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from chaos import steps
 from chaos.experiment import Experiment
 from chaos.faults.fault import RunEnded
+from delivery.baseline import attach
 from delivery.folder import RunFolder
 from expectations.evaluate import Evaluation
 from expectations.worker import EvaluationWorker
@@ -31,17 +32,21 @@ def run(
     found: Experiment,
     name: str | None = None,
     *,
+    baseline: RunFolder | None = None,
     evaluate: Callable[[RunFolder], Evaluation] | None = None,
     watch: Callable[[RunFolder, Testbed], None] | None = None,
 ) -> RunFolder:
     """Run an experiment from prepare to restore and return its folder, whose ``verdict.json`` says how it ended.
 
-    ``evaluate`` evaluates the expectations, in a process of its own when absent; ``watch`` is called once the run is prepared.
+    ``baseline`` is a judged run to compare this one with; ``evaluate`` evaluates the expectations, in a process of its own when absent;
+    ``watch`` is called once the run is prepared.
 
     A step that fails makes the run an ERROR; SIGINT and SIGTERM make it ABORTED. Raises what ``prepare`` raises before anything was
     started: TestbedError, TestbedBusy.
     """
     folder = steps.create(found, name, owner=os.getpid())
+    if baseline is not None:
+        attach(folder, baseline, steps.read_verdict(baseline))
     with _signals(folder), contextlib.closing(EvaluationWorker()) as evaluation:
         try:
             steps.perform("prepare", folder)

@@ -330,7 +330,7 @@ def terms(folder: RunFolder) -> Terms:
         expected=tuple(found.expect),
         planned=tuple(injection.injection for injection in Schedule.read(folder).injections),
         seed=found.seed,
-        versions=_versions(),
+        versions=versions(),
     )
 
 
@@ -346,7 +346,8 @@ def read_verdict(folder: RunFolder) -> dict[str, Any]:
     return found
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """What runs here, by name."""
     packages = ("pyspark", "confluent-kafka", "kafka-python", "psycopg", "great-expectations", "apache-airflow", "toxiproxy-python")
     found = {"python": platform.python_version(), "kafka": "4.1.0", "postgres": postgres.VERSION}
     for package in packages:
@@ -357,4 +358,4 @@ def _versions() -> dict[str, str]:
     return found
 
 
-__all__ = ["STEPS", "abort", "create", "overruling", "perform", "read_verdict", "scene", "terms"]
+__all__ = ["STEPS", "abort", "create", "load", "overruling", "perform", "read_verdict", "scene", "terms", "versions"]

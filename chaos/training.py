@@ -41,7 +41,7 @@ def stamp() -> str:
         str(install.java_executable()),
         str(install.java_executable().stat().st_mtime),
     ]
-    parts += [sys.prefix, str(settings.cache()), *sorted(f"{key}={value}" for key, value in steps._versions().items())]
+    parts += [sys.prefix, str(settings.cache()), *sorted(f"{key}={value}" for key, value in steps.versions().items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

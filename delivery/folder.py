@@ -174,6 +174,10 @@ class RunFolder:
         return self.path / "verdict.json"
 
     @property
+    def baseline(self) -> Path:
+        return self.path / "baseline.json"
+
+    @property
     def expectations(self) -> Path:
         return self.path / "expectations"
 

@@ -181,11 +181,32 @@ def read_delivered(folder: RunFolder) -> Delivered:
     return Delivered(**columns, identified=identified)
 
 
+def read_sent_at(folder: RunFolder) -> np.ndarray:
+    """When each record of ``sent/`` was sent, in ms since the epoch: the rows that :func:`read_sent` begins with."""
+    return _milliseconds(_read(folder.sent, _only(SENT, "sent_at"))["sent_at"])
+
+
+def read_delivered_at(folder: RunFolder) -> np.ndarray:
+    """``delivered_at`` of each row of :func:`read_delivered`, in ms since the epoch. Raises EvidenceError when one has none."""
+    column = _read(folder.delivered, _only(DELIVERED, "delivered_at"))["delivered_at"]
+    if column.null_count:
+        raise EvidenceError(f"{folder.delivered} holds a record without delivered_at: every drain gives one")
+    return _milliseconds(column)
+
+
+def _only(schema: pa.Schema, column: str) -> pa.Schema:
+    return pa.schema([schema.field(column)])
+
+
+def _milliseconds(column: pa.ChunkedArray) -> np.ndarray:
+    return _ints(column.cast(pa.int64()))
+
+
 def _read(directory: Path, schema: pa.Schema) -> pa.Table:
     tables = []
     for path in files(directory):
         try:
-            tables.append(pq.read_table(path).select(schema.names).cast(schema))
+            tables.append(pq.read_table(path, columns=schema.names).select(schema.names).cast(schema))
         except (OSError, pa.ArrowException, KeyError) as error:
             raise EvidenceError(f"{path} cannot be read as evidence: {error}") from error
     return pa.concat_tables(tables) if tables else schema.empty_table()

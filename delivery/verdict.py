@@ -13,22 +13,23 @@ ERROR and ABORTED are not found by looking at records: a step failed, or the run
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from delivery import baseline
 from delivery.anomaly import Anomaly
 from delivery.blame import Timeline, explain
 from delivery.checker import Reconciliation, check
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
 from delivery.guarantee import Guarantee
-from delivery.history import Delivered, Sent, files, read_delivered, read_sent, write_table
+from delivery.history import Delivered, Sent, files, read_delivered, read_delivered_at, read_sent, read_sent_at, write_table
+from delivery.recovery import Flow, ends, flow, longest_gap, milliseconds, recovery, stamps, throughput
 
 PHASES = ("steady", "impact", "recovery")
 
@@ -96,11 +97,11 @@ def judge(folder: RunFolder, terms: Terms) -> Judgement:
     events = [_with(folder.journal.path, event, "at", "event") for event in folder.journal.events()]
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
-    injections = [_injection(name, events, progress) for name in terms.planned]
-    phases = _phases(events, progress)
+    seen = flow(sent, read_sent_at(folder), delivered, read_delivered_at(folder), ends(events, progress), stamps(drain))
+    injections = [_injection(name, events, seen) for name in terms.planned]
+    phases = _phases(events, progress, seen)
     counts = found.counts()
     outcome, reason = _decide(terms, counts, found, drain, injections, phases)
-    recoveries = [injection["first_output_s"] for injection in injections if injection["first_output_s"] is not None]
     verdict = {
         "schema": SCHEMA_VERSION,
         "run": terms.run,
@@ -118,16 +119,29 @@ def judge(folder: RunFolder, terms: Terms) -> Judgement:
         "delivered": found.delivered,
         "injections": injections,
         "phases": phases,
-        "recovery_s": max(recoveries, default=None),
-        "longest_gap_s": _longest_gap(progress),
+        "recovery_s": _worst(injections, "first_output_s"),
+        "caught_up_s": _worst(injections, "caught_up_s"),
+        "longest_gap_s": longest_gap(seen.moments),
+        "output_s": round(float(seen.visible[-1] - seen.visible[0]) / 1000, 3) if len(seen.visible) else None,
         "drain": drain,
         "driver_starts": sum(event["event"] == "driver_started" for event in events),
         "batches": len(progress),
         "seed": terms.seed,
         "versions": terms.versions,
         "step_seconds": {event["step"]: event["seconds"] for event in events if event["event"] == "step_finished"},
+        "notes": notes(events),
     }
+    verdict["baseline"] = baseline.compared(folder, verdict)
     return Judgement(verdict, _table(folder, found, sent, delivered, Timeline(progress, events)), found)
+
+
+def notes(events: Sequence[dict[str, Any]]) -> list[str]:
+    """What a reader of the verdict should know of the run beside its records, from the journal."""
+    said = {
+        "runner_vanished": "its runner vanished: the dead man's timer gave the testbed back",
+        "testbed_rebuilt": "the testbed could not be brought back and was built anew",
+    }
+    return [f"{said[event['event']]} ({event['reason']})" for event in events if event["event"] in said]
 
 
 def _with(path: Path, found: Any, *keys: str) -> dict[str, Any]:
@@ -158,13 +172,17 @@ def without_evidence(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str
         "injections": [],
         "phases": {},
         "recovery_s": None,
+        "caught_up_s": None,
         "longest_gap_s": None,
+        "output_s": None,
         "drain": None,
         "driver_starts": None,
         "batches": None,
         "seed": terms.seed,
         "versions": terms.versions,
         "step_seconds": {},
+        "notes": [],
+        "baseline": None,
     }
 
 
@@ -215,13 +233,17 @@ def _doubts(
     return doubts
 
 
-def _injection(name: str, events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One planned injection, as the journal tells it."""
+def _worst(injections: Sequence[dict[str, Any]], figure: str) -> float | None:
+    return max((injection[figure] for injection in injections if injection[figure] is not None), default=None)
+
+
+def _injection(name: str, events: Sequence[dict[str, Any]], seen: Flow) -> dict[str, Any]:
+    """One planned injection, as the journal tells it, and what it cost."""
     mine = {event["event"]: event for event in events if event.get("injection") == name}
     started, injected, healed = mine.get("injection_started"), mine.get("injection_injected"), mine.get("injection_healed")
     claims = mine.get("injection_evidence", {}).get("claims", [])
     heals = (healed or {}).get("claims", [])
-    struck = datetime.fromisoformat(injected["at"]) if injected else None
+    cost = recovery(seen, milliseconds(injected["at"]) if injected else None, milliseconds(healed["at"]) if healed else None)
     return {
         "injection": name,
         "fault": started["fault"] if started else name.rsplit("-", 1)[0],
@@ -235,49 +257,27 @@ def _injection(name: str, events: Sequence[dict[str, Any]], progress: Sequence[d
         "bit": bool(claims) and all(claim["holds"] for claim in claims),
         "healed": healed is not None and all(claim["holds"] for claim in heals),
         "error": mine.get("injection_failed", {}).get("error"),
-        "first_output_s": _first_output_s(struck, progress),
-        "caught_up_s": None,
+        **asdict(cost),
     }
 
 
-def _first_output_s(struck: datetime | None, progress: Sequence[dict[str, Any]]) -> float | None:
-    """From the injection to the end of the first micro-batch that committed after it."""
-    if struck is None:
-        return None
-    after = [datetime.fromisoformat(line["committed_at"]) for line in progress]
-    return min((round((at - struck).total_seconds(), 3) for at in after if at >= struck), default=None)
-
-
-def _phases(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    starts = [(event["phase"], datetime.fromisoformat(event["at"])) for event in events if event["event"] == "phase"]
+def _phases(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]], seen: Flow) -> dict[str, dict[str, Any]]:
+    starts = [(event["phase"], milliseconds(event["at"]), event["at"]) for event in events if event["event"] == "phase"]
+    commits = [milliseconds(line["committed_at"]) for line in progress]
     phases = {}
-    ended = datetime.fromisoformat(events[-1]["at"]) if events else None
-    for number, (phase, begun) in enumerate(starts):
+    for number, (phase, begun, stamp) in enumerate(starts):
         if phase not in PHASES:
             continue
-        end = starts[number + 1][1] if number + 1 < len(starts) else ended
-        inside = [
-            line
-            for line in progress
-            if begun <= datetime.fromisoformat(line["committed_at"])
-            and (end is None or line["committed_at"] < end.isoformat(timespec="milliseconds"))
-        ]
-        seconds = (end - begun).total_seconds() if end else 0.0
-        records = sum(line["rows"] for line in inside)
+        ended = starts[number + 1][1] if number + 1 < len(starts) else milliseconds(events[-1]["at"])
+        records, records_per_s = throughput(seen, begun, ended)
         phases[phase] = {
-            "started_at": begun.isoformat(timespec="milliseconds"),
-            "seconds": round(seconds, 3),
-            "batches": len(inside),
+            "started_at": stamp,
+            "seconds": round((ended - begun) / 1000, 3),
+            "batches": sum(begun <= commit < ended for commit in commits),
             "records": records,
-            "records_per_s": round(records / seconds, 1) if seconds else None,
+            "records_per_s": records_per_s,
         }
     return phases
-
-
-def _longest_gap(progress: Sequence[dict[str, Any]]) -> float | None:
-    """The longest time between two micro-batches that followed each other, in seconds."""
-    ends = sorted(datetime.fromisoformat(line["committed_at"]) for line in progress)
-    return max((round((later - earlier).total_seconds(), 3) for earlier, later in pairwise(ends)), default=None)
 
 
 def _table(folder: RunFolder, found: Reconciliation, sent: Sent, delivered: Delivered, timeline: Timeline) -> pa.Table:

@@ -14,13 +14,14 @@ import sys
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 
 from chaos.cli import EXIT_CODES
 from chaos.faults import FAULTS, Fault
-from delivery import history, verdict
+from delivery import baseline, history, recovery, verdict
 from delivery.anomaly import Anomaly
 from delivery.guarantee import Guarantee
 from delivery.outcome import Outcome
@@ -150,9 +151,9 @@ def exit_codes() -> str:
     return table(("outcome of a run", "exit code"), ((f"`{outcome}`", str(number)) for outcome, number in EXIT_CODES.items()))
 
 
-def rules() -> str:
-    """The rules of the verdict, from the docstring of the module that applies them."""
-    return "```text\n" + inspect.cleandoc(verdict.__doc__ or "") + "\n```\n"
+def told(module: ModuleType) -> str:
+    """What the code says of itself: the docstring of the module that does it."""
+    return "```text\n" + inspect.cleandoc(module.__doc__ or "") + "\n```\n"
 
 
 def columns(schema: pa.Schema) -> str:
@@ -186,7 +187,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "anomalies": anomalies,
     "guarantees": guarantees,
     "exit_codes": exit_codes,
-    "rules": rules,
+    "rules": lambda: told(verdict),
+    "recovery": lambda: told(recovery),
+    "baseline": lambda: told(baseline),
     "sent": lambda: columns(history.SENT),
     "delivered": lambda: columns(history.DELIVERED),
     "reconciliation": lambda: columns(verdict.RECONCILIATION),

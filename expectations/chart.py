@@ -1,8 +1,9 @@
 """The run's timeline as a picture: what was committed when, at what rate, and what was being broken meanwhile.
 
-Two panels over one time axis: the records committed so far, and the rate of each micro-batch. Phases are bands, an injection is a hatched
-window from the moment it struck until it was healed, each micro-batch is a tick at the bottom, and driver starts and exits are lines. Drawn
-as SVG with classes only, so that the page's style sheet gives the colours for light and dark; nothing in it needs a script.
+Three panels over one time axis: the records committed so far, the rate of each micro-batch, and the backlog, which are records that were
+sent and could not be read yet. Phases are bands, an injection is a hatched window from the moment it struck until it was healed, each
+micro-batch is a tick at the bottom, and driver starts and exits are lines. Drawn as SVG with classes only, so that the page's style sheet
+gives the colours for light and dark; nothing in it needs a script.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup, escape
+
+from delivery.recovery import Flow
+
+POINTS = 400
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What the chart shows."""
+    """What the chart shows. ``backlog`` is how many records were waiting at some moments in order; empty where that is not known."""
 
     began: datetime
     end_s: float
@@ -56,10 +62,11 @@ class Timeline:
     faults: tuple[Span, ...]
     marks: tuple[Mark, ...]
     batches: tuple[Batch, ...]
+    backlog: tuple[tuple[float, int], ...] = ()
 
 
-def timeline(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]]) -> Timeline | None:
-    """The timeline of a run, from its journal and its progress. None when neither names a moment to draw."""
+def timeline(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]], flow: Flow | None = None) -> Timeline | None:
+    """The timeline of a run, from its journal, its progress and its records. None when the first two name no moment to draw."""
     shown = ("phase", "driver_started", "driver_exited", "injection_started", "injection_injected", "injection_healed", "failpoint_fired")
     moments = [_moment(event["at"]) for event in events if event["event"] in shown]
     commits = [_moment(line["committed_at"]) for line in progress]
@@ -74,6 +81,7 @@ def timeline(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]
         tuple(_faults(events, began, end_s)),
         tuple(_marks(events, began)),
         tuple(_batches(progress, began)),
+        tuple(_backlog(flow, began, end_s)) if flow is not None else (),
     )
 
 
@@ -121,6 +129,12 @@ def _batches(progress: Sequence[dict[str, Any]], began: datetime) -> Iterable[Ba
         yield Batch(at_s, committed, line["rows"] / seconds, line["batch"], line["start"], line["rows"])
 
 
+def _backlog(flow: Flow, began: datetime, end_s: float) -> Iterable[tuple[float, int]]:
+    seconds = np.linspace(0, end_s, POINTS)
+    waiting = flow.backlog(np.round(began.timestamp() * 1000 + seconds * 1000).astype(np.int64))
+    return zip(seconds.tolist(), waiting.tolist(), strict=True)
+
+
 class _Frame:
     """Where a second, a count and a rate lie on the paper."""
 
@@ -130,12 +144,14 @@ class _Frame:
         self.left, self.right = 52, width - 10
         self.top, self.middle = 40, 212  # upper panel
         self.signs = 228  # drivers and failpoints
-        self.lower, self.bottom = 262, 364  # lower panel
-        self.ticks = 374  # one tick a micro-batch
-        self.height = 420
+        self.lower, self.bottom = 262, 344  # lower panel
+        self.last, self.base = (378, 460) if shown.backlog else (self.bottom, self.bottom)  # last panel, where there is one
+        self.ticks = self.base + 10  # one tick a micro-batch
+        self.height = self.base + 56
         self.times = _steps(shown.end_s, 5 if self.narrow else 10)
         self.counts = _steps(max((batch.committed for batch in shown.batches), default=1) or 1, 4)
         self.rates = _steps(max((batch.records_per_s for batch in shown.batches), default=1) or 1, 3)
+        self.waiting = _steps(max((count for _, count in shown.backlog), default=1) or 1, 3)
         self.end_s = max(shown.end_s, 0.001)
 
     def x(self, seconds: float) -> float:
@@ -146,6 +162,9 @@ class _Frame:
 
     def y_rate(self, rate: float) -> float:
         return round(self.bottom - (self.bottom - self.lower) * rate / self.rates[-1], 1)
+
+    def y_waiting(self, count: float) -> float:
+        return round(self.base - (self.base - self.last) * count / self.waiting[-1], 1)
 
 
 def _steps(largest: float, wanted: int) -> list[float]:
@@ -190,6 +209,9 @@ def describe(shown: Timeline) -> str:
     """The chart in words."""
     last = shown.batches[-1].committed if shown.batches else 0
     said = [f"{last} records in {len(shown.batches)} micro-batches over {shown.end_s:.0f} s."]
+    if shown.backlog:
+        second, count = max(shown.backlog, key=lambda point: point[1])
+        said.append(f"At most {count} records were waiting, at {second:.1f} s.")
     said += [f"Phase {phase.name} from {phase.start_s:.1f} to {phase.end_s:.1f} s." for phase in shown.phases]
     said += [f"{fault.name} from {fault.start_s:.1f} to {fault.end_s:.1f} s." for fault in shown.faults]
     said += [f"{mark.label} at {mark.at_s:.1f} s." for mark in shown.marks]
@@ -199,27 +221,32 @@ def describe(shown: Timeline) -> str:
 def _bands(shown: Timeline, frame: _Frame, name: str) -> Iterable[Markup]:
     for phase in shown.phases:
         x, wide = frame.x(phase.start_s), frame.x(phase.end_s) - frame.x(phase.start_s)
-        yield Markup('<rect class="band {}" x="{}" y="{}" width="{}" height="{}"/>').format(phase.name, x, 22, wide, frame.bottom - 22)
+        yield Markup('<rect class="band {}" x="{}" y="{}" width="{}" height="{}"/>').format(phase.name, x, 22, wide, frame.base - 22)
         if wide > 7 * len(phase.name):
             yield _text("phase-name", x + 5, 34, phase.name, "start")
     for fault in shown.faults:
         x, wide = frame.x(fault.start_s), max(frame.x(fault.end_s) - frame.x(fault.start_s), 2)
         yield Markup('<rect x="{}" y="{}" width="{}" height="{}" fill="url(#{}-hatch)"><title>{}</title></rect>').format(
-            x, frame.top, wide, frame.bottom - frame.top, name, f"{fault.name}: {fault.start_s:.1f} to {fault.end_s:.1f} s"
+            x, frame.top, wide, frame.base - frame.top, name, f"{fault.name}: {fault.start_s:.1f} to {fault.end_s:.1f} s"
         )
 
 
 def _axes(frame: _Frame, shown: Timeline) -> Iterable[Markup]:
-    for steps, y, unit in ((frame.counts, frame.y_count, "records committed"), (frame.rates, frame.y_rate, "records/s per micro-batch")):
+    panels = [
+        (frame.counts, frame.y_count, "records committed", 14),
+        (frame.rates, frame.y_rate, "records/s per micro-batch", frame.lower - 10),
+    ]
+    if shown.backlog:
+        panels.append((frame.waiting, frame.y_waiting, "backlog: records sent, not yet to be read", frame.last - 10))
+    for steps, y, unit, top in panels:
         for value in steps:
             yield Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(frame.left, frame.right, y(value), y(value))
             yield _text("tick", frame.left - 6, y(value) + 4, _short(value), "end")
-        top = frame.lower - 10 if unit.startswith("records/s") else 14
         yield _text("axis", 4, top, unit, "start")
     for second in frame.times:
         if second <= frame.end_s:
             x = frame.x(second)
-            yield Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(x, x, frame.bottom, frame.bottom + 4)
+            yield Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(x, x, frame.base, frame.base + 4)
             yield _text("tick", x, frame.height - 20, f"{second:g}", "middle")
     yield _text("axis", frame.right, frame.height - 4, f"seconds since {shown.began:%Y-%m-%d %H:%M:%S} UTC", "end")
 
@@ -235,13 +262,18 @@ def _curves(shown: Timeline, frame: _Frame) -> Iterable[Markup]:
         yield Markup('<line class="stem" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(x, x, frame.bottom, y)
         yield Markup('<circle class="dot" cx="{}" cy="{}" r="2.5"><title>{}</title></circle>').format(x, y, said)
         yield Markup('<line class="batch" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(x, x, frame.ticks, frame.ticks + 8)
+    if shown.backlog:
+        points = "L".join(f"{frame.x(second)} {frame.y_waiting(count)}" for second, count in shown.backlog)
+        yield Markup('<path class="backlog" d="M{}L{} {}L{} {}Z"/>').format(
+            points, frame.x(frame.end_s), frame.base, frame.x(0), frame.base
+        )
 
 
 def _moments(shown: Timeline, frame: _Frame) -> Iterable[Markup]:
     signs = {"start": "M-5 7L0 -2L5 7Z", "exit": "M-4 -4L4 4M4 -4L-4 4", "failpoint": "M0 -5L5 0L0 5L-5 0Z"}
     for mark in shown.marks:
         x = frame.x(mark.at_s)
-        yield Markup('<line class="moment {}" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(mark.kind, x, x, frame.top, frame.bottom)
+        yield Markup('<line class="moment {}" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(mark.kind, x, x, frame.top, frame.base)
         yield Markup('<path class="sign {}" transform="translate({} {})" d="{}"><title>{}</title></path>').format(
             mark.kind, x, frame.signs, signs[mark.kind], f"{mark.label} at {mark.at_s:.1f} s"
         )

@@ -7,7 +7,7 @@ The database ``expectations/evidence.sqlite`` is made anew from the run's folder
     ``records``     one row per anomalous record; ``forbidden`` is 1 when the run's guarantee forbids its anomaly
     ``partitions``  one row per source partition: what was sent there, and what became of it
     ``claims``      one row per checked statement about an injection (``kind`` evidence) or its healing (``kind`` heal)
-    ``injections``  one row per injection: when it struck, and how long it took until new output was committed
+    ``injections``  one row per injection: when it struck, how long it took until there was new output, and until its backlog was gone
     ``expected``    one row per anomaly that the experiment wants to see (a negative control), with how many were
 
 Records and claims are read from the reconciliation and the journal rather than from the verdict: the verdict is what they check. A table
@@ -38,14 +38,15 @@ _TABLES = {
     "summary": """run TEXT, strategy TEXT, guarantee TEXT, acked INTEGER, indeterminate INTEGER, rejected INTEGER, delivered INTEGER,
         lost INTEGER, duplicated INTEGER, phantom INTEGER, corrupted INTEGER, drain_complete INTEGER, drain_reason TEXT,
         driver_starts INTEGER, batches INTEGER, steady_batches INTEGER, impact_batches INTEGER, recovery_batches INTEGER,
-        recovery_s REAL, longest_gap_s REAL""",
+        recovery_s REAL, caught_up_s REAL, longest_gap_s REAL""",
     "phases": "phase TEXT, batches INTEGER, records INTEGER, records_per_s REAL",
     "records": """anomaly TEXT, forbidden INTEGER, producer INTEGER, sequence INTEGER, partition INTEGER, "offset" INTEGER,
         copies INTEGER, blame TEXT""",
     "partitions": """partition INTEGER, acked INTEGER, indeterminate INTEGER, rejected INTEGER, delivered INTEGER, lost INTEGER,
         duplicated INTEGER""",
     "claims": "injection TEXT, fault TEXT, kind TEXT, claim TEXT, holds INTEGER, detail TEXT",
-    "injections": "injection TEXT, fault TEXT, injected_at TEXT, healed_at TEXT, first_output_s REAL",
+    "injections": """injection TEXT, fault TEXT, injected_at TEXT, healed_at TEXT, first_output_s REAL, caught_up_s REAL,
+        backlog_records INTEGER, longest_gap_s REAL""",
     "expected": "anomaly TEXT, observed INTEGER",
 }
 
@@ -124,6 +125,7 @@ def _summary(verdict: dict[str, Any]) -> tuple[Any, ...]:
         verdict.get("batches"),
         *((phases.get(phase) or {}).get("batches") for phase in PHASES),
         verdict.get("recovery_s"),
+        verdict.get("caught_up_s"),
         verdict.get("longest_gap_s"),
     )
 
@@ -139,7 +141,7 @@ def _counts_of(phase: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _injections(verdict: dict[str, Any]) -> list[tuple[Any, ...]]:
-    columns = ("injection", "fault", "injected_at", "healed_at", "first_output_s")
+    columns = ("injection", "fault", "injected_at", "healed_at", "first_output_s", "caught_up_s", "backlog_records", "longest_gap_s")
     return [tuple(injection.get(column) for column in columns) for injection in verdict.get("injections") or []]
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delivery.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
+from delivery.recovery import Flow, read_flow
 from expectations import chart, evidence
 from expectations.evaluate import Evaluation, results_path
 
@@ -37,6 +38,7 @@ class _Found:
     record_count: int = 0
     partitions: list[dict[str, Any]] = field(default_factory=list)
     evaluation: Evaluation | None = None
+    flow: Flow | None = None
     missing: list[str] = field(default_factory=list)
 
 
@@ -50,8 +52,8 @@ def render(folder: RunFolder) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=_number, seconds=_seconds, words=_words)
-    shown = chart.timeline(found.events, found.progress)
+    environment.filters.update(number=_number, seconds=_seconds, words=_words, rate=_rate, times=_times)
+    shown = chart.timeline(found.events, found.progress, found.flow)
     page = environment.get_template("report.html.j2").render(
         run=found.verdict.get("run") or folder.name,
         verdict=found.verdict,
@@ -70,6 +72,8 @@ def render(folder: RunFolder) -> Path:
         records=found.records,
         record_count=found.record_count,
         partitions=found.partitions,
+        baseline=found.verdict.get("baseline"),
+        notes=found.verdict.get("notes") or [],
         forbidden=found.verdict.get("forbidden") or [],
         expected=found.verdict.get("expected_anomalies") or [],
         evaluation=found.evaluation,
@@ -101,6 +105,10 @@ def _read(folder: RunFolder) -> _Found:
         _read_reconciliation(folder, found)
     except (OSError, pa.ArrowException):
         found.missing.append("reconciliation.parquet is missing or damaged: which records were lost or doubled is not known.")
+    try:
+        found.flow = read_flow(folder)
+    except EvidenceError as error:
+        found.missing.append(f"How many records were waiting when is not known: {error}.")
     try:
         found.evaluation = Evaluation.from_dict(json.loads(results_path(folder).read_text()))
     except (OSError, ValueError, TypeError, KeyError):
@@ -152,7 +160,7 @@ def _injections(folder: RunFolder, found: _Found) -> list[dict[str, Any]]:
         {
             "target": None,
             "parameters": None,
-            "first_output_s": None,
+            **dict.fromkeys(("first_output_s", "caught_up_s", "backlog_records", "longest_gap_s", "injected_at")),
             "error": None,
             **{key: value for key, value in started.get(name, {}).items() if key in ("target", "parameters")},
             **{key: value for key, value in told.get(name, {}).items() if value is not None},
@@ -185,6 +193,15 @@ def _number(value: Any) -> str:
 
 def _seconds(value: Any) -> str:
     return "–" if value is None else f"{float(value):.1f} s"
+
+
+def _rate(value: Any) -> str:
+    return "–" if value is None else f"{_number(round(float(value)))}/s"
+
+
+def _times(value: Any) -> str:
+    """A ratio to the baseline."""
+    return "–" if value is None else f"{float(value):.2f} ×"
 
 
 def _words(value: Any) -> str:

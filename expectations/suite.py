@@ -91,7 +91,8 @@ class ExpectOutputAfterEveryFault(RunExpectation):
     observed_query: ClassVar[str] = """
         SELECT CASE WHEN COUNT(*) = 0 THEN 'no fault was planned' WHEN COUNT(first_output_s) < COUNT(*)
                THEN 'no output after ' || (COUNT(*) - COUNT(first_output_s)) || ' of ' || COUNT(*) || ' faults'
-               ELSE 'after ' || ROUND(MAX(first_output_s), 1) || ' s at the latest' END FROM injections"""
+               ELSE 'after ' || ROUND(MAX(first_output_s), 1) || ' s at the latest; the backlog was gone after '
+               || COALESCE(ROUND(MAX(caught_up_s), 1) || ' s', 'a time that is not known') END FROM injections"""
 
 
 class _ExpectNoAnomaly(RunExpectation):

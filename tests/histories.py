@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -124,8 +124,9 @@ class Histories:
         """The anomalous records by anomaly, sorted; an anomaly of which there is none is left out."""
         return named(self.check().findings)
 
-    def write(self, folder: RunFolder) -> None:
-        """As ``sent/00000.parquet`` and ``delivered/00000.parquet``; the n-th copy was delivered n ms after the begin."""
+    def write(self, folder: RunFolder, delivered_at: Callable[[int], datetime] | None = None) -> None:
+        """As ``sent/00000.parquet`` and ``delivered/00000.parquet``. ``delivered_at`` is asked for the n-th copy's time: n ms after the
+        begin when absent."""
         rows = [
             history.SentRow(row.producer, row.sequence, row.partition, row.offset, f"k{row.sequence}", row.crc, BEGUN, row.outcome)
             for row in self.sent
@@ -134,7 +135,8 @@ class Histories:
         columns: dict[str, list[Any]] = {
             name: [getattr(copy, name) for copy in self.delivered] for name in history.DELIVERED.names if name != "delivered_at"
         }
-        columns["delivered_at"] = [BEGUN + timedelta(milliseconds=number) for number in range(len(self.delivered))]
+        stamp = delivered_at or (lambda number: BEGUN + timedelta(milliseconds=number))
+        columns["delivered_at"] = [stamp(number) for number in range(len(self.delivered))]
         history.write_delivered(folder.delivered / "00000.parquet", columns)
 
 
@@ -183,7 +185,7 @@ class Story:
 
     def write(self, path: Path) -> RunFolder:
         folder = RunFolder.create(path)
-        self.histories.write(folder)
+        self.histories.write(folder, _just_before_its_batch_ended)
         folder.journal.path.write_text("".join(json.dumps(event) + "\n" for event in self.events))
         folder.progress.write_text("".join(json.dumps(line) + "\n" for line in self.progress))
         write_atomically(folder.drain, json.dumps(self.drain))
@@ -210,4 +212,11 @@ def _batch(number: int, seconds: float) -> dict[str, Any]:
     return {"batch": number, "start": 1, "rows": 15, "committed_at": at(seconds), "from": begins, "until": ends}
 
 
-_PROGRESS = tuple(_batch(number, seconds) for number, seconds in enumerate((2.0, 4.5, 8.0, 10.0)))
+_ENDS = (2.0, 4.5, 8.0, 10.0)
+_PROGRESS = tuple(_batch(number, seconds) for number, seconds in enumerate(_ENDS))
+
+
+def _just_before_its_batch_ended(number: int) -> datetime:
+    """Of the clean story's copies; what a test adds came with the first batch, when nothing was broken yet."""
+    batch = number // 15
+    return BEGUN + timedelta(seconds=_ENDS[batch if batch < len(_ENDS) else 0] - 0.1)

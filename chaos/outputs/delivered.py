@@ -11,6 +11,7 @@ from typing import Any
 
 from delivery import history
 from delivery.folder import RunFolder, write_atomically
+from delivery.recovery import Stamps
 
 NEW = ".new"  # below delivered/: what is drained, until all of it is there
 log = logging.getLogger("chaos.drain")
@@ -33,8 +34,9 @@ class Delivered:
             self._files += 1
             self.records += len(columns["offset"])
 
-    def settle(self, reason: str | None, end_offsets: Mapping[int, int], **more: Any) -> dict[str, Any]:
-        """Put the new files in place of the old, and say in ``drain.json`` whether they are all there is; ``reason`` is why not.
+    def settle(self, reason: str | None, end_offsets: Mapping[int, int], stamps: Stamps, **more: Any) -> dict[str, Any]:
+        """Put the new files in place of the old, and say in ``drain.json`` whether they are all there is; ``reason`` is why not, ``stamps``
+        what their ``delivered_at`` is the time of.
 
         As long as this goes on there is no ``drain.json``, and so no evidence to judge by.
         """
@@ -48,6 +50,7 @@ class Delivered:
         found = {
             "complete": reason is None,
             "reason": reason,
+            "stamps": stamps,
             "end_offsets": {str(partition): end for partition, end in sorted(end_offsets.items())},
             "records": self.records,
             "seconds": round(seconds, 3),

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from chaos.outputs.delivered import Delivered
 from delivery import history, identity
 from delivery.folder import RunFolder
+from delivery.recovery import Stamps
 from pipelines import strategies
 from pipelines.job import Job
 from testbed.embedded import Testbed
@@ -37,7 +38,8 @@ class FilesOutput:
         delivered.write(columns)
         # Spark's log names complete files only; a file that a listing reader finds half-written is not a delivery.
         reason = f"files that the log names cannot be read: {', '.join(unreadable)}" if unreadable and honours_log else None
-        return delivered.settle(reason, {}, files=len(files), half_written_files=unreadable)
+        stamps = Stamps.WRITTEN if honours_log else Stamps.VISIBLE
+        return delivered.settle(reason, {}, stamps, files=len(files), half_written_files=unreadable)
 
     def reader(self, job: Job, testbed: Testbed) -> FilesReader:
         return FilesReader(job.files)

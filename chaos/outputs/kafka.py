@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from chaos.outputs.delivered import Delivered
 from delivery import history, identity
 from delivery.folder import EvidenceError, RunFolder
+from delivery.recovery import Stamps
 from pipelines.job import Job
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
@@ -64,7 +65,7 @@ def drain(folder: RunFolder, bootstrap: str, topic: str, timeout_s: float) -> di
     missing = sorted(set(ends) - reached)
     if missing and reason is None:
         reason = f"partitions {missing} were not read to their end within {timeout_s:.0f} s"
-    return delivered.settle(reason, ends)
+    return delivered.settle(reason, ends, Stamps.WRITTEN)
 
 
 def _stable_end(cluster: Cluster, topic: str, deadline: float) -> tuple[dict[int, int], str | None]:

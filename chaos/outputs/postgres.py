@@ -21,6 +21,7 @@ import psycopg
 from chaos.outputs.delivered import Delivered
 from delivery import identity
 from delivery.folder import RunFolder
+from delivery.recovery import Stamps
 from pipelines import postgres
 from pipelines.job import Job
 from pipelines.postgres import Connection, Tables
@@ -68,7 +69,7 @@ class PostgresOutput:
                     reason = reason or f"the table was not read to its end within {timeout_s:.0f} s"
                     break
             connection.execute("COMMIT")
-        return delivered.settle(reason, {0: last})
+        return delivered.settle(reason, {0: last}, Stamps.VISIBLE)
 
     def reader(self, job: Job, testbed: Testbed) -> PostgresReader:
         return PostgresReader(testbed.direct_postgres, Tables(job.query))

@@ -83,7 +83,7 @@ def tell(path: Path, story: Story) -> RunFolder:
             "batch": [None] * count,
             "attempt": [None] * count,
             "start": [None] * count,
-            "delivered_at": [T0] * count,
+            "delivered_at": [_delivered_at(story, number) for number in story.deliver],
         },
     )
     drain = {"complete": story.drained, "reason": None if story.drained else "no record for 30 s", "end_offsets": {"0": count}}
@@ -91,7 +91,7 @@ def tell(path: Path, story: Story) -> RunFolder:
     _journal(folder, story)
     lines = []
     for number, phase in enumerate(story.batches):
-        committed = 10 * ("steady", "impact", "recovery").index(phase) + 5.0
+        committed = _committed_at(phase)
         share = (number + 1) * RECORDS // 2 // len(story.batches)
         until = {"0": share, "1": share}
         moment = {"started_at": at(committed - 1), "committed_at": at(committed), "trigger_ms": 1000}
@@ -101,6 +101,16 @@ def tell(path: Path, story: Story) -> RunFolder:
     write_reconciliation(folder, judgement.table)
     write_atomically(folder.verdict, json.dumps(judgement.verdict, default=str))
     return folder
+
+
+def _committed_at(phase: str) -> float:
+    return 10 * ("steady", "impact", "recovery").index(phase) + 5.0
+
+
+def _delivered_at(story: Story, number: int) -> datetime:
+    """Half a second before its batch ended."""
+    batch = min(number * len(story.batches) // RECORDS, len(story.batches) - 1)
+    return T0 + timedelta(seconds=_committed_at(story.batches[batch]) - 0.5)
 
 
 def _journal(folder: RunFolder, story: Story) -> None:
@@ -168,7 +178,11 @@ STORIES: dict[str, tuple[Story, RunOutcome, set[str]]] = {
         RunOutcome.INCONCLUSIVE,
         {"ExpectEveryPhaseToHaveBatches", "ExpectOutputAfterEveryFault"},
     ),
-    "nothing acknowledged": (replace(CLEAN, acked=0, deliver=[]), RunOutcome.INCONCLUSIVE, {"ExpectSourceToBeComplete"}),
+    "nothing acknowledged": (
+        replace(CLEAN, acked=0, deliver=[]),
+        RunOutcome.INCONCLUSIVE,
+        {"ExpectSourceToBeComplete", "ExpectOutputAfterEveryFault"},
+    ),
 }
 
 
