@@ -299,7 +299,7 @@ def down() -> None:
 def start_testbed() -> None:
     """Start what is not running, and wait until all of it is ready."""
     found = embedded.up(lambda line: say(line))
-    say(f"Kafka {found.direct_kafka}, through the proxy {found.pipeline_kafka}")
+    say(f"Kafka {found.direct_kafka}, through proxies {found.driver_kafka} (driver) and {found.executors_kafka} (executors)")
     say(f"PostgreSQL 127.0.0.1:{found.postgres.direct}, through the proxy 127.0.0.1:{found.postgres.proxy}")
     say(f"{found.spark_master}; Toxiproxy 127.0.0.1:{found.toxiproxy_port}")
 

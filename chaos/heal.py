@@ -74,7 +74,7 @@ def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
     done["toxics"] = [toxic for proxy in PROXIES for toxic in testbed.proxies.reset(proxy)]
     if (folder.path / "job.json").exists():
         # The testbed may have been taken down and started anew since, at other addresses.
-        job = replace(Job.read(folder), bootstrap=testbed.pipeline_kafka, postgres=testbed.pipeline_postgres)
+        job = replace(Job.read(folder), bootstrap=testbed.driver_kafka, postgres=testbed.pipeline_postgres)
         done["recovered"] = _recover(job)
         Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
         outputs.of(job).delete(job, testbed)

@@ -110,7 +110,7 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
         strategy=found.strategy,
         query=query,
         folder=str(folder.path),
-        bootstrap=testbed.pipeline_kafka,
+        bootstrap=testbed.driver_kafka,
         input_topic=f"{query}.in",
         output_topic=f"{query}.out",
         batch_records=found.micro_batch,
@@ -118,6 +118,7 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
         master=testbed.spark_master,
         spark=_spark_settings(folder),
         postgres=testbed.pipeline_postgres,
+        executors_bootstrap=testbed.executors_kafka,
     )
     job.write()
     count = found.workload.partitions

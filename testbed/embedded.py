@@ -10,26 +10,32 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from delivery.folder import write_atomically
 from testbed import install, kafka, postgres, settings, spark, toxiproxy
 from testbed.process import MARK, Handle, TestbedError, free_port, listening, marked, remembered, stop, wait_until
 
+Role = Literal["pipeline", "driver", "executors"]
+"""Who of the system under test talks to Kafka. The pipeline is driver and executors."""
 START_LOCK_S = 180.0
 FORGET_S = 10.0
-KAFKA_PROXY = "kafka"
 POSTGRES_PROXY = "postgres"
-PROXIES = (KAFKA_PROXY, POSTGRES_PROXY)
+KAFKA_PROXIES: dict[Role, tuple[str, ...]] = {
+    "driver": ("kafka-driver",),
+    "executors": ("kafka-executors",),
+    "pipeline": ("kafka-driver", "kafka-executors"),
+}
+PROXIES = (*KAFKA_PROXIES["pipeline"], POSTGRES_PROXY)
 ROLES = ("kafka", "postgres", "toxiproxy", "spark-master", *(f"spark-{role}" for role in spark.WORKERS))
 
 
 @dataclass(frozen=True)
 class Testbed:
-    """Addresses of a running testbed. ``pipeline_kafka`` and ``pipeline_postgres`` are what the system under test is told: they lead
-    through ``KAFKA_PROXY`` and ``POSTGRES_PROXY``."""
+    """Addresses of a running testbed. ``driver_kafka``, ``executors_kafka`` and ``pipeline_postgres`` are what the system under test is
+    told: each leads through a proxy of its own."""
 
     __test__ = False
 
@@ -44,8 +50,21 @@ class Testbed:
         return f"127.0.0.1:{self.kafka.direct}"
 
     @property
-    def pipeline_kafka(self) -> str:
-        return f"127.0.0.1:{self.kafka.proxy}"
+    def driver_kafka(self) -> str:
+        return f"127.0.0.1:{self.kafka.driver_proxy}"
+
+    @property
+    def executors_kafka(self) -> str:
+        return f"127.0.0.1:{self.kafka.executors_proxy}"
+
+    @property
+    def links(self) -> dict[str, tuple[int, int]]:
+        """Each proxy by name: the port of 127.0.0.1 at which it listens, and the one to which it leads."""
+        return {
+            "kafka-driver": (self.kafka.driver_proxy, self.kafka.driver),
+            "kafka-executors": (self.kafka.executors_proxy, self.kafka.executors),
+            POSTGRES_PROXY: (self.postgres.proxy, self.postgres.direct),
+        }
 
     @property
     def direct_postgres(self) -> str:
@@ -132,10 +151,10 @@ def up(say: Callable[[str], None] = lambda line: None) -> Testbed:
             ]
             for job in jobs:
                 job.result()
-        testbed.proxies.ensure(KAFKA_PROXY, testbed.pipeline_kafka, f"127.0.0.1:{testbed.kafka.pipeline}")
-        testbed.proxies.ensure(POSTGRES_PROXY, f"127.0.0.1:{testbed.postgres.proxy}", f"127.0.0.1:{testbed.postgres.direct}")
-        kafka.wait_until_answering(testbed.direct_kafka)
-        kafka.wait_until_answering(testbed.pipeline_kafka)
+        for name, (listen, upstream) in testbed.links.items():
+            testbed.proxies.ensure(name, f"127.0.0.1:{listen}", f"127.0.0.1:{upstream}")
+        for address in (testbed.direct_kafka, testbed.driver_kafka, testbed.executors_kafka):
+            kafka.wait_until_answering(address)
         dead = [f"{name} ({state})" for name, state in status().items() if state != "up"]
         if dead:
             raise TestbedError(f"the testbed was started, but {', '.join(dead)} did not last; look at the logs in {where}, then try again")
@@ -156,7 +175,7 @@ def _plan() -> Testbed:
     ports = FreePorts()
     return Testbed(
         str(folder()),
-        kafka.KafkaPorts(ports.take(), ports.take(), ports.take(), ports.take()),
+        kafka.KafkaPorts(*(ports.take() for _ in fields(kafka.KafkaPorts))),
         postgres.PostgresPorts(ports.take(), ports.take()),
         ports.take(),
         spark.SparkPorts(
@@ -208,7 +227,7 @@ def status() -> dict[str, str]:
         found["kafka"] = "does not accept connections"
     if found["postgres"] == "up" and not postgres.ready(folder(), testbed.postgres):
         found["postgres"] = "does not answer"
-    for name, port in {KAFKA_PROXY: testbed.kafka.proxy, POSTGRES_PROXY: testbed.postgres.proxy}.items():
+    for name, (port, _) in testbed.links.items():
         if found["toxiproxy"] == "up" and not listening("127.0.0.1", port):
             found["toxiproxy"] = f"its proxy of {name} is down"
     return found

@@ -1,8 +1,9 @@
-"""Kafka as a component: one KRaft node (broker and controller) with two client listeners.
+"""Kafka as a component: one KRaft node (broker and controller) with a client listener for each who talks to it.
 
-DIRECT is for whoever judges (the workload, the drain, the admin client). PIPELINE is for the system under test: the broker
-advertises the *proxy's* address on it, so that clients which bootstrapped through Toxiproxy stay behind it after their first
-metadata answer.
+DIRECT is for whoever judges (the workload, the drain, the admin client). DRIVER and EXECUTORS are for the system under test: on each the
+broker advertises the address of a *proxy*, so that clients which bootstrapped through that proxy stay behind it after their first metadata
+answer. Two listeners, because a broker advertises one address on each: so the driver can be cut off without the executors, and the
+executors without the driver.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ POLL_S = 0.05
 @dataclass(frozen=True)
 class KafkaPorts:
     direct: int
-    pipeline: int
+    driver: int
+    executors: int
     controller: int
-    proxy: int
+    driver_proxy: int
+    executors_proxy: int
 
 
 def _configuration(ports: KafkaPorts, data: Path) -> str:
@@ -39,9 +42,9 @@ def _configuration(ports: KafkaPorts, data: Path) -> str:
         "controller.quorum.voters": f"1@127.0.0.1:{ports.controller}",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "DIRECT",
-        "listeners": f"DIRECT://127.0.0.1:{ports.direct},PIPELINE://127.0.0.1:{ports.pipeline},CONTROLLER://127.0.0.1:{ports.controller}",
-        "advertised.listeners": f"DIRECT://127.0.0.1:{ports.direct},PIPELINE://127.0.0.1:{ports.proxy}",
-        "listener.security.protocol.map": "DIRECT:PLAINTEXT,PIPELINE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": _listeners(DIRECT=ports.direct, DRIVER=ports.driver, EXECUTORS=ports.executors, CONTROLLER=ports.controller),
+        "advertised.listeners": _listeners(DIRECT=ports.direct, DRIVER=ports.driver_proxy, EXECUTORS=ports.executors_proxy),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in ("DIRECT", "DRIVER", "EXECUTORS", "CONTROLLER")),
         "log.dirs": data,
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": 1,
@@ -59,6 +62,10 @@ def _configuration(ports: KafkaPorts, data: Path) -> str:
     return "".join(f"{key}={value}\n" for key, value in options.items())
 
 
+def _listeners(**ports: int) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+
+
 _LOGGING = """\
 status = error
 appender.console.type = Console
@@ -71,7 +78,7 @@ rootLogger.appenderRef.console.ref = console
 
 
 def start(folder: Path, ports: KafkaPorts) -> Handle:
-    """Start the broker (formatting its storage the first time) and return once it accepts connections on both listeners."""
+    """Start the broker (formatting its storage the first time) and return once it accepts connections on its listeners."""
     if (old := running("kafka", folder)) is not None:
         return old
     data, configuration, logging = folder / "kafka-data", folder / "kafka.properties", folder / "kafka-log4j2.properties"
@@ -92,7 +99,7 @@ def start(folder: Path, ports: KafkaPorts) -> Handle:
 
 
 def ready(ports: KafkaPorts) -> bool:
-    return listening("127.0.0.1", ports.direct) and listening("127.0.0.1", ports.pipeline)
+    return all(listening("127.0.0.1", port) for port in (ports.direct, ports.driver, ports.executors))
 
 
 class Cluster:

@@ -15,13 +15,15 @@ from typing import Any
 import psutil
 from pydantic import Field
 
+from chaos.faults import kafka_link
 from chaos.faults.fault import Claim, FaultError, Parameters, Scene
+from chaos.faults.kafka_link import OfRole
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from pipelines import strategies
 from pipelines.sink import Sink
 from testbed import embedded
-from testbed.embedded import KAFKA_PROXY, Testbed
+from testbed.embedded import KAFKA_PROXIES, POSTGRES_PROXY, Testbed
 from testbed.process import TestbedError, remembered
 from testbed.toxiproxy import kafka_round_trip_ms
 
@@ -53,10 +55,10 @@ class Outage:
     def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
         return []
 
-    def aim(self, scene: Scene, parameters: OutageParameters) -> dict[str, Any]:
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
         raise NotImplementedError
 
-    def inject(self, scene: Scene, parameters: OutageParameters, target: dict[str, Any]) -> None:
+    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
         before = scene.progress.batches()
         scene.wait_for("the job to be at work", lambda: scene.progress.batches() > before, EVIDENCE_S)
         target["batches"] = scene.progress.batches()
@@ -65,23 +67,30 @@ class Outage:
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
         raise NotImplementedError
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> Claim:
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
         """That what was done reads back."""
         raise NotImplementedError
 
-    def answers(self, testbed: Testbed) -> bool:
-        """Whether a probe gets an answer."""
+    def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
+        """Of each thing that is struck whether a probe gets an answer."""
         raise NotImplementedError
+
+    def beside(self, testbed: Testbed, target: dict[str, Any]) -> bool:
+        """Whether what is not to be struck answers, where there is such a thing."""
+        return True
 
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
         raise NotImplementedError
 
     def evidence(self, scene: Scene, parameters: OutageParameters, target: dict[str, Any]) -> list[Claim]:
         struck = self.struck(scene, target)
-        answered, until = 0, time.monotonic() + parameters.seconds
+        answered = probed = missed = 0
+        until = time.monotonic() + parameters.seconds
         while time.monotonic() < until:
             scene.check_alive()
-            answered += self.answers(scene.testbed)
+            answered += sum(self.answers(scene.testbed, target))
+            missed += not self.beside(scene.testbed, target)
+            probed += 1
             time.sleep(0.05)
         silent = Claim(f"{self.what} answered nobody for {parameters.seconds:g} s", answered == 0, f"{answered} answers to a probe")
         # The batch that was at its last step may still have ended; from then on nothing can be committed.
@@ -91,12 +100,16 @@ class Outage:
         committed = scene.progress.batches()
         on = scene.eventually(lambda: scene.progress.batches() > committed, EVIDENCE_S)
         after = Claim(f"the job committed a batch once {self.what} was back", on, f"{scene.progress.batches() - committed} so far")
-        return [struck, silent, stalled, *healed, after]
+        return [*struck, silent, *self.apart(target, probed, missed), stalled, *healed, after]
+
+    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[Claim]:
+        """That what was not to be struck was not, where there is such a thing: of ``probed`` probes ``missed`` had no answer."""
+        return []
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
         self.undo(testbed, target)
         deadline = time.monotonic() + EVIDENCE_S
-        while not (back := self.answers(testbed)) and time.monotonic() < deadline:
+        while not (back := all(self.answers(testbed, target))) and time.monotonic() < deadline:
             time.sleep(0.1)
         return [Claim(f"{self.what} answers", back, "a probe got its answer" if back else f"no answer within {EVIDENCE_S:.0f} s")]
 
@@ -106,17 +119,17 @@ class ServerOutage(Outage):
 
     role: str
 
-    def aim(self, scene: Scene, parameters: OutageParameters) -> dict[str, Any]:
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
         handle = remembered(self.role, embedded.folder())
         process = handle.process() if handle else None
         if handle is None or process is None:
             raise FaultError(f"{self.role} does not run: there is nothing to strike")
         return {"role": self.target, "server": self.role, "pid": handle.pid, "created": process.create_time()}
 
-    def answers(self, testbed: Testbed) -> bool:
+    def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
         """On the way that does not lead through the proxy."""
         port = testbed.kafka.direct if self.role == "kafka" else testbed.postgres.direct
-        return answers(self.role, port)
+        return [answers(self.role, port)]
 
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
         """Wake who sleeps, start who is gone."""
@@ -136,9 +149,9 @@ class Killed(ServerOutage):
             raise FaultError(f"{self.role} ended by itself before it was struck")
         process.kill()
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> Claim:
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
         gone = scene.eventually(lambda: _process(target) is None, EVIDENCE_S)
-        return Claim(f"the process of {self.role} is gone", gone, f"pid {target['pid']}")
+        return [Claim(f"the process of {self.role} is gone", gone, f"pid {target['pid']}")]
 
 
 class Paused(ServerOutage):
@@ -151,12 +164,12 @@ class Paused(ServerOutage):
         for each in [process, *process.children(recursive=True)]:
             each.send_signal(signal.SIGSTOP)
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> Claim:
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
         def stopped() -> bool:
             process = _process(target)
             return process is not None and process.status() == psutil.STATUS_STOPPED
 
-        return Claim(f"the process of {self.role} stands still", scene.eventually(stopped, EVIDENCE_S), f"pid {target['pid']}")
+        return [Claim(f"the process of {self.role} stands still", scene.eventually(stopped, EVIDENCE_S), f"pid {target['pid']}")]
 
 
 def _process(target: dict[str, Any]) -> psutil.Process | None:
@@ -170,43 +183,84 @@ def _process(target: dict[str, Any]) -> psutil.Process | None:
 
 
 class LinkOutage(Outage):
-    """Strikes the proxy between the pipeline and a server; ``toxic`` is what is put on it in both directions, None takes it down."""
+    """Strikes proxies between the pipeline and a server; ``toxic`` is what is put on each in both directions, None takes it down."""
 
-    proxy: str
     toxic: tuple[str, dict[str, int]] | None = None
 
-    def aim(self, scene: Scene, parameters: OutageParameters) -> dict[str, Any]:
-        if not self.answers(scene.testbed):
-            raise FaultError(f"{self.what} does not answer before it was struck")
-        return {"role": self.target, "proxy": self.proxy}
+    def proxies(self, parameters: Any) -> tuple[str, ...]:
+        """Which are struck."""
+        return (POSTGRES_PROXY,)
 
-    def answers(self, testbed: Testbed) -> bool:
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
+        target = {"role": self.target, "proxies": list(self.proxies(parameters))}
+        if not all(self.answers(scene.testbed, target)):
+            raise FaultError(f"{self.what} does not answer before it was struck")
+        return target
+
+    def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
         """On the pipeline's own way."""
-        return answers(self.proxy, testbed.kafka.proxy if self.proxy == KAFKA_PROXY else testbed.postgres.proxy)
+        return [answers(name, testbed.links[name][0]) for name in target["proxies"]]
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        if self.toxic is None:
-            testbed.proxies.disable(self.proxy)
-            return
-        kind, attributes = self.toxic
-        for stream in ("upstream", "downstream"):
-            testbed.proxies.add(self.proxy, f"streamproof-{kind}-{stream}", kind, stream, attributes)
+        for name in target["proxies"]:
+            if self.toxic is None:
+                testbed.proxies.disable(name)
+                continue
+            kind, attributes = self.toxic
+            for stream in ("upstream", "downstream"):
+                testbed.proxies.add(name, f"streamproof-{kind}-{stream}", kind, stream, attributes)
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> Claim:
-        toxics, enabled = scene.testbed.proxies.toxics(self.proxy), scene.testbed.proxies.enabled(self.proxy)
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        return [self._reads_back(scene.testbed, name) for name in target["proxies"]]
+
+    def _reads_back(self, testbed: Testbed, name: str) -> Claim:
+        toxics, enabled = testbed.proxies.toxics(name), testbed.proxies.enabled(name)
         there = not enabled if self.toxic is None else len(toxics) == 2
-        return Claim("the proxy reads back as it was asked for", there, f"enabled={enabled}, toxics: {', '.join(sorted(toxics)) or 'none'}")
+        return Claim(
+            f"the proxy {name} reads back as it was asked for", there, f"enabled={enabled}, {', '.join(sorted(toxics)) or 'no toxic'}"
+        )
 
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        testbed.proxies.reset(self.proxy)
+        for name in target["proxies"]:
+            testbed.proxies.reset(name)
 
 
-def answers(server: str, port: int) -> bool:
-    """Whether a request to ``kafka`` or ``postgres`` on that port of loopback is answered within ``PROBE_S``.
+class KafkaLinkParameters(OutageParameters, OfRole):
+    pass
+
+
+class KafkaLinkOutage(LinkOutage):
+    """Strikes the ways of the driver, of the executors, or of both to Kafka."""
+
+    parameters_model = KafkaLinkParameters
+
+    def proxies(self, parameters: Any) -> tuple[str, ...]:
+        return KAFKA_PROXIES[parameters.role]
+
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
+        return {**super().aim(scene, parameters), "spared": kafka_link.spared(parameters.role)}
+
+    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
+        target["connections"] = kafka_link.connections(scene, parameters.role)
+        super().inject(scene, parameters, target)
+
+    def beside(self, testbed: Testbed, target: dict[str, Any]) -> bool:
+        return all(answers(name, testbed.links[name][0]) for name in target["spared"])
+
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        return [*kafka_link.claims(target["connections"]), *super().struck(scene, target)]
+
+    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[Claim]:
+        names = ", ".join(target["spared"])
+        return [Claim(f"each probe through {names} was answered meanwhile", missed == 0, f"{probed - missed} of {probed}")] if names else []
+
+
+def answers(name: str, port: int) -> bool:
+    """Whether a request to a server or proxy of that name on that port of loopback is answered within ``PROBE_S``.
 
     Kafka is asked for its API versions, PostgreSQL whether it would encrypt: neither needs a login.
     """
-    if server == KAFKA_PROXY:
+    if name.startswith("kafka"):
         try:
             kafka_round_trip_ms(f"127.0.0.1:{port}", samples=1, timeout_s=PROBE_S)
         except TestbedError:

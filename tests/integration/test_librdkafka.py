@@ -21,7 +21,7 @@ Headers = list[tuple[str, bytes]]
 def producer(testbed: Testbed, name: str | None = None, **settings: str | int) -> TransactionalProducer:
     made = TransactionalProducer(
         {
-            "bootstrap.servers": testbed.pipeline_kafka,
+            "bootstrap.servers": testbed.driver_kafka,
             "transactional.id": name or f"test.{uuid.uuid4().hex}",
             "log_level": 0,
             "partitioner": "murmur2_random",
@@ -107,7 +107,7 @@ def test_what_is_flushed_is_prepared_and_outlives_its_producer(testbed: Testbed,
         made.produce(topic, pa.nulls(10, pa.binary()), pa.array([b"v"] * 10, pa.binary()), HEADERS, WAIT_S)
         made.flush(WAIT_S)
     assert read(testbed, topic) == []
-    with Coordinator(testbed.pipeline_kafka) as coordinator:
+    with Coordinator(testbed.driver_kafka) as coordinator:
         coordinator.commit(coordinator.describe([made.name]))
     assert len(read(testbed, topic)) == 10
 
