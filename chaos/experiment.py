@@ -98,6 +98,7 @@ class Experiment(_Model):
     pipeline: PipelineName = "kafka_to_kafka"
     strategy: StrategyName
     testbed: TestbedName = "embedded"
+    brokers: Literal[1, 3] = Field(1, description="Brokers of Kafka; three replicate everything, and go on when one of them dies")
     guarantee: Guarantee | None = Field(None, description="What is to hold; the strategy's own promise when absent")
     workload: Workload = Workload()
     faults: list[FaultSpec] = Field(default_factory=list, max_length=20)
@@ -116,6 +117,11 @@ class Experiment(_Model):
             )
         for spec in self.faults:
             FAULTS[spec.fault].check(self.strategy, spec.parameters)
+            if FAULTS[spec.fault].least_brokers > self.brokers:
+                raise ValueError(
+                    f"{spec.fault}: it needs a Kafka of {FAULTS[spec.fault].least_brokers} brokers, the experiment has {self.brokers}: "
+                    f"set `brokers: {FAULTS[spec.fault].least_brokers}`"
+                )
         return self
 
     @property
@@ -152,6 +158,7 @@ class Form(_Model):
             "strategy": self.strategy,
             "workload": Workload(source=self.workload, records=self.records),
             "faults": faults,
+            "brokers": max([1, *(FAULTS[spec.fault].least_brokers for spec in faults)]),
         }
         found = Experiment(**fields) if self.seed is None else Experiment(**fields, seed=self.seed)
         expect = [anomaly for spec in faults for anomaly in FAULTS[spec.fault].provokes(self.strategy, spec.parameters)]

@@ -84,9 +84,12 @@ def perform(name: str, folder: RunFolder, **options: Any) -> None:
 
 
 def prepare(folder: RunFolder) -> None:
-    """Bring the testbed up, heal what others left, take the lock, make the run's topics, describe its job."""
+    """Bring the testbed up, take the lock, heal what others left, make the run's topics, describe its job.
+
+    A testbed whose Kafka has another number of brokers than the experiment asks for is rebuilt, once no other run holds it.
+    """
     found = load(folder)
-    testbed = embedded.up(log.info)
+    testbed = embedded.up(log.info, None if embedded.status() else found.brokers)
     owner = folder.read_json(folder.path / "owner.json")["pid"]
     held = lock.holder()
     if held is not None and held.run != folder.name and lock.is_stale(held):
@@ -94,6 +97,11 @@ def prepare(folder: RunFolder) -> None:
         lock.release(held.run)
     lock.acquire(folder.name, folder.path, owner)
     try:
+        folder.journal.append("testbed_taken", folder=testbed.folder)
+        heal.heal_all(testbed, spare=folder.path)
+        if len(testbed.kafka) != found.brokers:  # now that nobody else uses it
+            testbed = embedded.up(log.info, found.brokers)
+            folder.journal.append("kafka_rebuilt", brokers=found.brokers)
         _set_the_scene(folder, found, testbed)
     except BaseException:  # whatever it was: a run that was not prepared must not hold the testbed
         lock.release(folder.name)
@@ -101,9 +109,7 @@ def prepare(folder: RunFolder) -> None:
 
 
 def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> None:
-    """Under the lock: heal what others left, make the run's topics, describe its job."""
-    folder.journal.append("testbed_taken", folder=testbed.folder)
-    heal.heal_all(testbed, spare=folder.path)
+    """Make the run's topics, describe its job."""
     query = f"sp-{folder.name}"
     job = Job(
         pipeline=found.pipeline,

@@ -8,9 +8,9 @@ import functools
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,48 +23,57 @@ Role = Literal["pipeline", "driver", "executors"]
 START_LOCK_S = 180.0
 FORGET_S = 10.0
 POSTGRES_PROXY = "postgres"
-KAFKA_PROXIES: dict[Role, tuple[str, ...]] = {
-    "driver": ("kafka-driver",),
-    "executors": ("kafka-executors",),
-    "pipeline": ("kafka-driver", "kafka-executors"),
-}
-PROXIES = (*KAFKA_PROXIES["pipeline"], POSTGRES_PROXY)
-ROLES = ("kafka", "postgres", "toxiproxy", "spark-master", *(f"spark-{role}" for role in spark.WORKERS))
+OTHER_ROLES = ("postgres", "toxiproxy", "spark-master", *(f"spark-{role}" for role in spark.WORKERS))
 
 
 @dataclass(frozen=True)
 class Testbed:
     """Addresses of a running testbed. ``driver_kafka``, ``executors_kafka`` and ``pipeline_postgres`` are what the system under test is
-    told: each leads through a proxy of its own."""
+    told: each leads through proxies of its own. Brokers are counted from 1, as Kafka's ids of them."""
 
     __test__ = False
 
     folder: str
-    kafka: kafka.KafkaPorts
+    kafka: tuple[kafka.KafkaPorts, ...]
     postgres: postgres.PostgresPorts
     toxiproxy_port: int
     spark: spark.SparkPorts
 
     @property
     def direct_kafka(self) -> str:
-        return f"127.0.0.1:{self.kafka.direct}"
+        return _addresses(ports.direct for ports in self.kafka)
 
     @property
     def driver_kafka(self) -> str:
-        return f"127.0.0.1:{self.kafka.driver_proxy}"
+        return _addresses(ports.driver_proxy for ports in self.kafka)
 
     @property
     def executors_kafka(self) -> str:
-        return f"127.0.0.1:{self.kafka.executors_proxy}"
+        return _addresses(ports.executors_proxy for ports in self.kafka)
 
     @property
     def links(self) -> dict[str, tuple[int, int]]:
         """Each proxy by name: the port of 127.0.0.1 at which it listens, and the one to which it leads."""
-        return {
-            "kafka-driver": (self.kafka.driver_proxy, self.kafka.driver),
-            "kafka-executors": (self.kafka.executors_proxy, self.kafka.executors),
-            POSTGRES_PROXY: (self.postgres.proxy, self.postgres.direct),
-        }
+        found = {POSTGRES_PROXY: (self.postgres.proxy, self.postgres.direct)}
+        for broker, ports in zip(self.brokers, self.kafka, strict=True):
+            found[f"{broker}-driver"] = ports.driver_proxy, ports.driver
+            found[f"{broker}-executors"] = ports.executors_proxy, ports.executors
+        return found
+
+    def kafka_proxies(self, role: Role = "pipeline") -> list[str]:
+        """The names of the proxies between the role and Kafka's brokers."""
+        wanted = ("driver", "executors") if role == "pipeline" else (role,)
+        return [f"{broker}-{who}" for broker in self.brokers for who in wanted]
+
+    @property
+    def brokers(self) -> list[str]:
+        """The roles of the brokers' processes."""
+        return kafka.roles(len(self.kafka))
+
+    @property
+    def roles(self) -> list[str]:
+        """The roles of all processes."""
+        return [*self.brokers, *OTHER_ROLES]
 
     @property
     def direct_postgres(self) -> str:
@@ -86,11 +95,15 @@ class Testbed:
     def parse(cls, data: dict[str, Any]) -> Testbed:
         return cls(
             data["folder"],
-            kafka.KafkaPorts(**data["kafka"]),
+            tuple(kafka.KafkaPorts(**ports) for ports in data["kafka"]),
             postgres.PostgresPorts(**data["postgres"]),
             data["toxiproxy_port"],
             spark.SparkPorts(**data["spark"]),
         )
+
+
+def _addresses(ports: Iterable[int]) -> str:
+    return ",".join(f"127.0.0.1:{port}" for port in ports)
 
 
 def folder() -> Path:
@@ -124,8 +137,11 @@ def _read() -> Testbed | None:
         ) from error
 
 
-def up(say: Callable[[str], None] = lambda line: None) -> Testbed:
+def up(say: Callable[[str], None] = lambda line: None, brokers: int | None = None) -> Testbed:
     """Start what is not running, wait until all of it is ready, return its addresses. ``say`` gets a line per component.
+
+    ``brokers`` is how many Kafka is to have: one by default, or as many as the testbed has. A Kafka of another number is ended, with all
+    that it holds, and made anew; whoever asks for that holds the testbed, or sees to it that nobody does.
 
     Raises TestbedError when the set-up is incomplete or a component does not become ready. Safe to call from several processes.
     """
@@ -133,11 +149,13 @@ def up(say: Callable[[str], None] = lambda line: None) -> Testbed:
     if problems:
         raise TestbedError("the set-up is not complete: " + "; ".join(problems) + ". Run `make setup`.")
     with _starting():
-        testbed = _read() or _plan()
+        testbed = _read() or _plan(brokers or 1)
+        if brokers not in (None, len(testbed.kafka)):
+            testbed = _rebuilt(testbed, brokers, say)
         write_atomically(_state(), json.dumps(asdict(testbed), indent=1))
         begun = time.monotonic()
 
-        def started(name: str, start: Callable[[], Handle]) -> None:
+        def started(name: str, start: Callable[[], Any]) -> None:
             start()
             say(f"{name} ready after {time.monotonic() - begun:.1f} s")
 
@@ -154,7 +172,7 @@ def up(say: Callable[[str], None] = lambda line: None) -> Testbed:
         for name, (listen, upstream) in testbed.links.items():
             testbed.proxies.ensure(name, f"127.0.0.1:{listen}", f"127.0.0.1:{upstream}")
         for address in (testbed.direct_kafka, testbed.driver_kafka, testbed.executors_kafka):
-            kafka.wait_until_answering(address)
+            kafka.wait_until_answering(address, len(testbed.kafka))
         dead = [f"{name} ({state})" for name, state in status().items() if state != "up"]
         if dead:
             raise TestbedError(f"the testbed was started, but {', '.join(dead)} did not last; look at the logs in {where}, then try again")
@@ -171,11 +189,26 @@ def _start_spark(where: Path, testbed: Testbed) -> Handle:
     return master
 
 
-def _plan() -> Testbed:
+def _rebuilt(testbed: Testbed, brokers: int, say: Callable[[str], None]) -> Testbed:
+    """The testbed with its Kafka gone, to be started with ``brokers``; broker 1 keeps its ports, and all else stays as it is."""
+    say(f"kafka is made anew with {brokers} broker{'s' if brokers > 1 else ''}, it had {len(testbed.kafka)}; what it held is gone")
+    toxiproxy.start(folder(), testbed.toxiproxy_port)
+    for name in testbed.kafka_proxies():
+        testbed.proxies.destroy(name)
+    kafka.stop_all(folder())
+    ports = FreePorts()
+    return replace(testbed, kafka=(testbed.kafka[0], *(_kafka_ports(ports) for _ in range(brokers - 1))))
+
+
+def _kafka_ports(ports: FreePorts) -> kafka.KafkaPorts:
+    return kafka.KafkaPorts(*(ports.take() for _ in fields(kafka.KafkaPorts)))
+
+
+def _plan(brokers: int) -> Testbed:
     ports = FreePorts()
     return Testbed(
         str(folder()),
-        kafka.KafkaPorts(*(ports.take() for _ in fields(kafka.KafkaPorts))),
+        tuple(_kafka_ports(ports) for _ in range(brokers)),
         postgres.PostgresPorts(ports.take(), ports.take()),
         ports.take(),
         spark.SparkPorts(
@@ -221,10 +254,11 @@ def status() -> dict[str, str]:
     testbed = _read()
     if testbed is None:
         return {}
-    handles = {role: remembered(role, folder()) for role in ROLES}
+    handles = {role: remembered(role, folder()) for role in testbed.roles}
     found = {role: "up" if handle and handle.alive else "down" for role, handle in handles.items()}
-    if found["kafka"] == "up" and not kafka.ready(testbed.kafka):
-        found["kafka"] = "does not accept connections"
+    for broker, ports in zip(testbed.brokers, testbed.kafka, strict=True):
+        if found[broker] == "up" and not kafka.ready(ports):
+            found[broker] = "does not accept connections"
     if found["postgres"] == "up" and not postgres.ready(folder(), testbed.postgres):
         found["postgres"] = "does not answer"
     for name, (port, _) in testbed.links.items():

@@ -71,6 +71,12 @@ class Proxies:
             server.create(upstream=upstream, name=name, listen=listen, enabled=True)
             self._proxy(name)
 
+    def destroy(self, name: str) -> None:
+        """Make the proxy be no more; its connections are closed."""
+        present = self._server().get_proxy(name)
+        if present is not None:
+            present.destroy()
+
     def add(self, name: str, toxic: str, kind: str, stream: str, attributes: dict[str, int]) -> None:
         """Add a toxic with toxicity 1.0 and read it back."""
         negative = {key: value for key, value in attributes.items() if value < 0}

@@ -46,6 +46,7 @@ class CrashAtStep:
     summary = "SIGKILL the driver or a Python worker, or raise, as the commit protocol reaches a step"
     target = "the driver or a task, at a step of the commit protocol"
     parameters_model = CrashAtStepParameters
+    least_brokers = 1
 
     def batches(self, parameters: CrashAtStepParameters) -> int:
         return 2

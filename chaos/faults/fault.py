@@ -114,6 +114,10 @@ class Fault(Protocol):
     @property
     def parameters_model(self) -> type[Parameters]: ...
 
+    @property
+    def least_brokers(self) -> int:
+        """How many brokers Kafka must have for this fault to make sense."""
+
     def batches(self, parameters: Any) -> int:
         """How many micro-batches must still come after this fault struck, for its evidence."""
 
@@ -136,6 +140,8 @@ class Fault(Protocol):
 
 class Unconditional:
     """The common case: strikes any strategy, promises no anomaly, and shows its evidence within two micro-batches."""
+
+    least_brokers = 1
 
     def batches(self, parameters: Any) -> int:
         return 2

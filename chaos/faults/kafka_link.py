@@ -12,7 +12,7 @@ from pydantic import Field
 from chaos.faults.fault import Claim, Parameters, Scene
 from pipelines import failpoints
 from testbed import spark
-from testbed.embedded import KAFKA_PROXIES, Role
+from testbed.embedded import Role, Testbed
 
 CONNECTED_S = 30.0
 
@@ -23,9 +23,9 @@ class OfRole(Parameters):
     )
 
 
-def spared(role: Role) -> list[str]:
+def spared(testbed: Testbed, role: Role) -> list[str]:
     """The proxies to Kafka that are not the role's."""
-    return [name for name in KAFKA_PROXIES["pipeline"] if name not in KAFKA_PROXIES[role]]
+    return [name for name in testbed.kafka_proxies() if name not in testbed.kafka_proxies(role)]
 
 
 def connections(scene: Scene, role: Role) -> dict[str, int]:
@@ -36,7 +36,7 @@ def connections(scene: Scene, role: Role) -> dict[str, int]:
     """
     if role == "pipeline":
         return {}
-    ports = {scene.testbed.links[name][0] for name in KAFKA_PROXIES[role]}
+    ports = {scene.testbed.links[name][0] for name in scene.testbed.kafka_proxies(role)}
 
     def counted() -> dict[str, int] | None:
         found = {who: sum(_open(process, ports) for process in processes) for who, processes in _processes(scene).items()}

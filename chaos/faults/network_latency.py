@@ -22,7 +22,7 @@ from chaos.faults import kafka_link
 from chaos.faults.fault import Claim, Scene, Unconditional
 from chaos.faults.kafka_link import OfRole
 from delivery.folder import RunFolder
-from testbed.embedded import KAFKA_PROXIES, Testbed
+from testbed.embedded import Testbed
 from testbed.toxiproxy import kafka_round_trip_ms
 
 TOXIC = "streamproof-latency"
@@ -44,13 +44,12 @@ class NetworkLatency(Unconditional):
         return parameters.batches + 2
 
     def aim(self, scene: Scene, parameters: NetworkLatencyParameters) -> dict[str, Any]:
-        proxies = KAFKA_PROXIES[parameters.role]
         return {
             "role": self.target,
-            "proxies": list(proxies),
+            "proxies": scene.testbed.kafka_proxies(parameters.role),
             "toxic": TOXIC,
             "connections": kafka_link.connections(scene, parameters.role),
-            "round_trip_before_ms": {name: _round_trip_ms(scene.testbed, name) for name in KAFKA_PROXIES["pipeline"]},
+            "round_trip_before_ms": {name: _round_trip_ms(scene.testbed, name) for name in scene.testbed.kafka_proxies()},
         }
 
     def inject(self, scene: Scene, parameters: NetworkLatencyParameters, target: dict[str, Any]) -> None:
@@ -77,10 +76,11 @@ class NetworkLatency(Unconditional):
         return [*claims, Claim(f"{parameters.batches} micro-batches were committed under it", under, f"{committed}")]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
-        for name in target["proxies"]:
+        there = [name for name in target["proxies"] if name in testbed.links]
+        for name in there:
             testbed.proxies.reset(name)
-        left = {name: sorted(testbed.proxies.toxics(name)) for name in target["proxies"]}
-        after = max(_round_trip_ms(testbed, name) for name in target["proxies"])
+        left = {name: sorted(testbed.proxies.toxics(name)) for name in there}
+        after = max((_round_trip_ms(testbed, name) for name in there), default=0.0)
         return [Claim("no toxic is left on the proxy", not any(left.values()), f"{left}, a probe takes {after:.1f} ms")]
 
 

@@ -23,7 +23,7 @@ from delivery.folder import RunFolder
 from pipelines import strategies
 from pipelines.sink import Sink
 from testbed import embedded
-from testbed.embedded import KAFKA_PROXIES, POSTGRES_PROXY, Testbed
+from testbed.embedded import POSTGRES_PROXY, Testbed
 from testbed.process import TestbedError, remembered
 from testbed.toxiproxy import kafka_round_trip_ms
 
@@ -40,6 +40,7 @@ class Outage:
 
     what: str
     sinks: frozenset[Sink] | None = None
+    least_brokers = 1
     name: str
     summary: str
     target: str
@@ -115,27 +116,32 @@ class Outage:
 
 
 class ServerOutage(Outage):
-    """Strikes the process of the testbed's server ``role``."""
+    """Strikes the process of the testbed's server ``role``; of Kafka, those of all its brokers."""
 
     role: str
 
     def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
-        handle = remembered(self.role, embedded.folder())
-        process = handle.process() if handle else None
-        if handle is None or process is None:
-            raise FaultError(f"{self.role} does not run: there is nothing to strike")
-        return {"role": self.target, "server": self.role, "pid": handle.pid, "created": process.create_time()}
+        servers = scene.testbed.brokers if self.role == "kafka" else [self.role]
+        return {"role": self.target, "servers": [found(server) for server in servers]}
 
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
-        """On the way that does not lead through the proxy."""
-        port = testbed.kafka.direct if self.role == "kafka" else testbed.postgres.direct
-        return [answers(self.role, port)]
+        """On the way that does not lead through a proxy."""
+        if self.role == "kafka":
+            return [answers(self.role, ports.direct) for ports in testbed.kafka]
+        return [answers(self.role, testbed.postgres.direct)]
+
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        return [self.showed(scene, server) for server in target["servers"]]
+
+    def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
+        """That the process is as it was made to be."""
+        raise NotImplementedError
 
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
         """Wake who sleeps, start who is gone."""
-        process = _process(target)
-        if process is not None:
-            for each in [process, *process.children(recursive=True)]:
+        for server in target["servers"]:
+            process = process_of(server)
+            for each in [process, *process.children(recursive=True)] if process else []:
                 each.resume()
         embedded.up()
 
@@ -144,42 +150,64 @@ class Killed(ServerOutage):
     """SIGKILL; what the server had not forced to disk is gone. Healing starts it again."""
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        process = _process(target)
-        if process is None:
-            raise FaultError(f"{self.role} ended by itself before it was struck")
-        process.kill()
+        for server in target["servers"]:
+            kill(server)
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
-        gone = scene.eventually(lambda: _process(target) is None, EVIDENCE_S)
-        return [Claim(f"the process of {self.role} is gone", gone, f"pid {target['pid']}")]
+    def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
+        return gone(scene, server)
 
 
 class Paused(ServerOutage):
     """SIGSTOP; connections stay open and nobody answers. Healing is SIGCONT."""
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        process = _process(target)
-        if process is None:
-            raise FaultError(f"{self.role} ended by itself before it was struck")
-        for each in [process, *process.children(recursive=True)]:
-            each.send_signal(signal.SIGSTOP)
+        for server in target["servers"]:
+            process = _running(server)
+            for each in [process, *process.children(recursive=True)]:
+                each.send_signal(signal.SIGSTOP)
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+    def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
         def stopped() -> bool:
-            process = _process(target)
+            process = process_of(server)
             return process is not None and process.status() == psutil.STATUS_STOPPED
 
-        return [Claim(f"the process of {self.role} stands still", scene.eventually(stopped, EVIDENCE_S), f"pid {target['pid']}")]
+        return Claim(f"the process of {server['server']} stands still", scene.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
 
 
-def _process(target: dict[str, Any]) -> psutil.Process | None:
-    """The server as it was aimed at; None when it is gone or its pid became another's."""
+def found(role: str) -> dict[str, Any]:
+    """The process of the testbed's server of that role, for the journal. Raises FaultError when it does not run."""
+    handle = remembered(role, embedded.folder())
+    process = handle.process() if handle else None
+    if handle is None or process is None:
+        raise FaultError(f"{role} does not run: there is nothing to strike")
+    return {"server": role, "pid": handle.pid, "created": process.create_time()}
+
+
+def process_of(server: dict[str, Any]) -> psutil.Process | None:
+    """The server as it was found; None when it is gone or its pid became another's."""
     try:
-        process = psutil.Process(target["pid"])
-        same = abs(process.create_time() - target["created"]) <= 1
+        process = psutil.Process(server["pid"])
+        same = abs(process.create_time() - server["created"]) <= 1
         return process if same and process.status() != psutil.STATUS_ZOMBIE else None
     except psutil.NoSuchProcess:
         return None
+
+
+def _running(server: dict[str, Any]) -> psutil.Process:
+    process = process_of(server)
+    if process is None:
+        raise FaultError(f"{server['server']} ended by itself before it was struck")
+    return process
+
+
+def kill(server: dict[str, Any]) -> None:
+    _running(server).kill()
+
+
+def gone(scene: Scene, server: dict[str, Any]) -> Claim:
+    """That the process of the server is gone."""
+    ended = scene.eventually(lambda: process_of(server) is None, EVIDENCE_S)
+    return Claim(f"the process of {server['server']} is gone", ended, f"pid {server['pid']}")
 
 
 class LinkOutage(Outage):
@@ -187,19 +215,19 @@ class LinkOutage(Outage):
 
     toxic: tuple[str, dict[str, int]] | None = None
 
-    def proxies(self, parameters: Any) -> tuple[str, ...]:
+    def proxies(self, testbed: Testbed, parameters: Any) -> list[str]:
         """Which are struck."""
-        return (POSTGRES_PROXY,)
+        return [POSTGRES_PROXY]
 
     def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
-        target = {"role": self.target, "proxies": list(self.proxies(parameters))}
+        target = {"role": self.target, "proxies": self.proxies(scene.testbed, parameters)}
         if not all(self.answers(scene.testbed, target)):
             raise FaultError(f"{self.what} does not answer before it was struck")
         return target
 
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
         """On the pipeline's own way."""
-        return [answers(name, testbed.links[name][0]) for name in target["proxies"]]
+        return [answers(name, testbed.links[name][0]) for name in present(testbed, target)]
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for name in target["proxies"]:
@@ -221,8 +249,13 @@ class LinkOutage(Outage):
         )
 
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        for name in target["proxies"]:
+        for name in present(testbed, target):
             testbed.proxies.reset(name)
+
+
+def present(testbed: Testbed, target: dict[str, Any]) -> list[str]:
+    """The struck proxies that are still there: a testbed that was made anew since may have others."""
+    return [name for name in target["proxies"] if name in testbed.links]
 
 
 class KafkaLinkParameters(OutageParameters, OfRole):
@@ -234,11 +267,11 @@ class KafkaLinkOutage(LinkOutage):
 
     parameters_model = KafkaLinkParameters
 
-    def proxies(self, parameters: Any) -> tuple[str, ...]:
-        return KAFKA_PROXIES[parameters.role]
+    def proxies(self, testbed: Testbed, parameters: Any) -> list[str]:
+        return testbed.kafka_proxies(parameters.role)
 
     def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
-        return {**super().aim(scene, parameters), "spared": kafka_link.spared(parameters.role)}
+        return {**super().aim(scene, parameters), "spared": kafka_link.spared(scene.testbed, parameters.role)}
 
     def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
         target["connections"] = kafka_link.connections(scene, parameters.role)

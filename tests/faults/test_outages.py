@@ -74,7 +74,7 @@ def test_a_server_that_a_dead_runner_left_paused_is_woken_from_the_journal(testb
     handle = remembered(role, embedded.folder())
     assert handle is not None
     server = psutil.Process(handle.pid)
-    target = {"role": "", "server": role, "pid": handle.pid, "created": server.create_time()}
+    target = {"role": "", "servers": [{"server": role, "pid": handle.pid, "created": server.create_time()}]}
     for process in [server, *server.children(recursive=True)]:
         os.kill(process.pid, signal.SIGSTOP)
     fault = FAULTS[f"pause_{role}"]

@@ -16,7 +16,7 @@ from chaos.experiment import Experiment, FaultSpec, Source, Workload
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from delivery.verdict import judge
-from testbed.embedded import PROXIES, Testbed
+from testbed.embedded import Testbed
 from testbed.process import marked
 
 RECORDS = 6000
@@ -141,4 +141,4 @@ def test_two_phase_commit_survives_latency_and_new_partitions_in_one_run(testbed
     grown = verdict["injections"][1]["target"]
     partitions = {row["partition"] for row in pq.read_table(folder.reconciliation).to_pylist() if row["row"] == "partition"}
     assert partitions == set(range(grown["after"]))
-    assert all(testbed.proxies.toxics(name) == {} for name in PROXIES)
+    assert all(testbed.proxies.toxics(name) == {} for name in testbed.links)

@@ -142,13 +142,13 @@ def test_records_for_a_broker_that_does_not_answer_are_not_prepared(testbed: Tes
     made = producer(testbed)
     try:
         made.begin()
-        testbed.proxies.add("kafka", "silence", "timeout", "downstream", {"timeout": 0})
+        testbed.proxies.add("kafka-driver", "silence", "timeout", "downstream", {"timeout": 0})
         made.produce(topic, pa.nulls(10, pa.binary()), pa.array([b"v"] * 10, pa.binary()), [], WAIT_S)
         with pytest.raises(DeliveryFailed, match="10 of 10 records were not accepted"):
             made.flush(1)
     finally:
         made.close()
-        testbed.proxies.reset("kafka")
+        testbed.proxies.reset("kafka-driver")
 
 
 def test_an_aborted_transaction_leaves_nothing_and_the_next_one_is_whole(testbed: Testbed, topic: str) -> None:

@@ -212,7 +212,7 @@ def test_a_proxy_that_was_disabled_is_enabled_by_a_reset(testbed: Testbed, proxi
 
 def test_making_a_proxy_again_keeps_its_toxics(testbed: Testbed, proxies: Proxies) -> None:
     proxies.add(PROXY, "slow", "latency", "downstream", {"latency": 1})
-    proxies.ensure(PROXY, testbed.driver_kafka, f"127.0.0.1:{testbed.kafka.driver}")
+    proxies.ensure(PROXY, testbed.driver_kafka, f"127.0.0.1:{testbed.kafka[0].driver}")
     assert list(proxies.toxics(PROXY)) == ["slow"]
 
 

@@ -21,7 +21,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from testbed import install, kafka, postgres, spark
-from testbed.embedded import KAFKA_PROXIES, POSTGRES_PROXY
+from testbed.embedded import POSTGRES_PROXY
 from testbed.settings import ROOT
 
 FILE = ROOT / "docker-compose.yml"
@@ -224,7 +224,7 @@ def _elsewhere(key: str, value: str) -> str:
 
 
 def test_the_broker_has_the_settings_of_the_embedded_one(project: Project) -> None:
-    embedded = dict(line.split("=", 1) for line in kafka._configuration(PORTS, Path("/var/lib/kafka/data")).splitlines())
+    embedded = dict(line.split("=", 1) for line in kafka._configuration([PORTS], 1, Path("/var/lib/kafka/data")).splitlines())
     environment = project.services["kafka"].environment
     container = {
         key.removeprefix("KAFKA_").lower().replace("_", "."): value
@@ -238,7 +238,7 @@ def test_the_broker_has_the_embedded_one_s_cluster_id_and_heap(project: Project)
     source = Path(kafka.__file__).read_text()
     environment = project.services["kafka"].environment
     assert f'"-t", "{environment["CLUSTER_ID"]}"' in source
-    assert ", ".join(f'"{flag}"' for flag in environment["KAFKA_HEAP_OPTS"].split()) in source
+    assert environment["KAFKA_HEAP_OPTS"].split() == kafka.HEAP
 
 
 def test_postgres_has_the_settings_of_the_embedded_one(project: Project) -> None:
@@ -256,7 +256,7 @@ def test_nothing_that_makes_a_commit_durable_is_turned_off() -> None:
 
 
 def test_the_proxies_stand_where_the_pipeline_is_sent(project: Project) -> None:
-    driver, executors = KAFKA_PROXIES["pipeline"]
+    driver, executors = "kafka-driver", "kafka-executors"
     ways = {
         driver: (PORTS.driver_proxy, f"kafka:{PORTS.driver}"),
         executors: (PORTS.executors_proxy, f"kafka:{PORTS.executors}"),
