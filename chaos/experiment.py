@@ -19,9 +19,10 @@ from chaos.shown import named, shown
 from delivery.anomaly import Anomaly
 from delivery.guarantee import Guarantee
 from pipelines.strategies import STRATEGIES
+from testbed.external import External
 
 PIPELINES = ("kafka_to_kafka",)
-TESTBEDS = ("embedded",)
+TESTBEDS = ("embedded", "external")
 Model = TypeVar("Model", bound=BaseModel)
 MAX_SEED = 2**31 - 1
 
@@ -91,6 +92,16 @@ class FaultSpec(_Model):
         return parameters
 
 
+def _read(value: Any) -> Any:
+    """An external Kafka may be named by its file."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return yaml.load(Path(value).read_text(), _Loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, *_CHOKES) as error:
+        raise ValueError(f"{value} cannot be read: {error}") from error
+
+
 class Experiment(_Model):
     """A streaming job, a workload, and the faults it has to survive."""
 
@@ -99,6 +110,9 @@ class Experiment(_Model):
     strategy: StrategyName
     testbed: TestbedName = "embedded"
     brokers: Literal[1, 3] = Field(1, description="Brokers of Kafka; three replicate everything, and go on when one of them dies")
+    external: Annotated[External, BeforeValidator(_read)] | None = Field(
+        None, description="The external Kafka, and what of it may be broken; or the name of the YAML file that says so"
+    )
     guarantee: Guarantee | None = Field(None, description="What is to hold; the strategy's own promise when absent")
     workload: Workload = Workload()
     faults: list[FaultSpec] = Field(default_factory=list, max_length=20)
@@ -115,8 +129,17 @@ class Experiment(_Model):
             raise ValueError(
                 f"expect: {', '.join(forbidden)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
             )
+        if (self.testbed == "external") != (self.external is not None):
+            raise ValueError("testbed: `testbed: external` and the addresses in `external` belong together")
+        if self.external is not None and self.brokers != 1:
+            raise ValueError("brokers: how many an external Kafka has is not for the experiment to say")
         for spec in self.faults:
             FAULTS[spec.fault].check(self.strategy, spec.parameters)
+            if self.external is not None:
+                parameters = FAULTS[spec.fault].parameters_model.model_validate(spec.parameters)
+                refusal = self.external.refusal(FAULTS[spec.fault].outside(parameters))
+                if refusal is not None:
+                    raise ValueError(f"{spec.fault}: {refusal}")
             if FAULTS[spec.fault].least_brokers > self.brokers:
                 raise ValueError(
                     f"{spec.fault}: it needs a Kafka of {FAULTS[spec.fault].least_brokers} brokers, the experiment has {self.brokers}: "

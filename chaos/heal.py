@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chaos import lock, outputs
+from chaos import lock, outputs, testbeds
 from chaos.faults import FAULTS
 from chaos.supervisor import kill_drivers, kill_executors
 from delivery.folder import EvidenceError, RunFolder
@@ -67,6 +67,7 @@ def _alone(folder: RunFolder) -> Iterator[None]:
 
 
 def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
+    testbed = testbeds.of(folder, testbed)
     done: dict[str, Any] = {"killed": kill_drivers(folder) + kill_executors(folder)}
     done["healed"] = _heal_injections(folder, testbed)
     for name in failpoints.armed(folder):

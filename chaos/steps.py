@@ -21,7 +21,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from chaos import conductor, experiment, heal, lock, outputs, supervisor, workload
+from chaos import conductor, experiment, heal, lock, outputs, supervisor, testbeds, workload
 from chaos.experiment import BadInput, Experiment
 from chaos.faults.fault import RunEnded, Scene
 from chaos.progress import Progress
@@ -35,6 +35,7 @@ from pipelines.job import Job
 from testbed import embedded, java, postgres, settings, spark
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
+from testbed.process import TestbedError
 
 DRAIN_S = 150.0
 log = logging.getLogger("chaos.steps")
@@ -102,6 +103,10 @@ def prepare(folder: RunFolder) -> None:
         if len(testbed.kafka) != found.brokers:  # now that nobody else uses it
             testbed = embedded.up(log.info, found.brokers)
             folder.journal.append("kafka_rebuilt", brokers=found.brokers)
+        testbed = testbeds.of(folder, testbed)
+        for proxy in testbed.links:
+            if not testbed.proxies.enabled(proxy):
+                raise TestbedError(f"the proxy {proxy} is disabled: enable it, the job could not reach anything through it")
         _set_the_scene(folder, found, testbed)
     except BaseException:  # whatever it was: a run that was not prepared must not hold the testbed
         lock.release(folder.name)
@@ -215,7 +220,7 @@ def inject_faults(folder: RunFolder) -> None:
 def drain(folder: RunFolder) -> None:
     """Read everything that was delivered."""
     job = Job.read(folder)
-    outputs.of(job).drain(folder, job, embedded.current(), DRAIN_S)
+    outputs.of(job).drain(folder, job, testbeds.current(folder), DRAIN_S)
 
 
 def verify(folder: RunFolder) -> None:
@@ -320,7 +325,7 @@ def scene(folder: RunFolder) -> Scene:
         raise BadInput(f"run {folder.name} was not prepared: it has no job.json")
     found = load(folder)
     left_s = folder.read_json(folder.path / "deadline.json")["at"] - time.time()
-    testbed: Testbed = embedded.current()
+    testbed = testbeds.current(folder)
     rng = random.Random(f"scene:{found.seed}")
     return Scene(folder, testbed, Job.read(folder), Progress(folder), rng, time.monotonic() + left_s, found.workload.records)
 

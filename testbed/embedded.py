@@ -52,13 +52,21 @@ class Testbed:
         return _addresses(ports.executors_proxy for ports in self.kafka)
 
     @property
-    def links(self) -> dict[str, tuple[int, int]]:
+    def links(self) -> dict[str, str]:
+        """The address at which each proxy listens, by its name."""
+        return {name: f"127.0.0.1:{listen}" for name, (listen, _) in self._ways().items()}
+
+    def _ways(self) -> dict[str, tuple[int, int]]:
         """Each proxy by name: the port of 127.0.0.1 at which it listens, and the one to which it leads."""
         found = {POSTGRES_PROXY: (self.postgres.proxy, self.postgres.direct)}
         for broker, ports in zip(self.brokers, self.kafka, strict=True):
             found[f"{broker}-driver"] = ports.driver_proxy, ports.driver
             found[f"{broker}-executors"] = ports.executors_proxy, ports.executors
         return found
+
+    def kafka_links(self, role: Role = "pipeline") -> dict[str, str]:
+        """The ways of the role to Kafka's brokers: the address of each, by the name of its proxy."""
+        return {name: self.links[name] for name in self.kafka_proxies(role)}
 
     def kafka_proxies(self, role: Role = "pipeline") -> list[str]:
         """The names of the proxies between the role and Kafka's brokers."""
@@ -169,7 +177,7 @@ def up(say: Callable[[str], None] = lambda line: None, brokers: int | None = Non
             ]
             for job in jobs:
                 job.result()
-        for name, (listen, upstream) in testbed.links.items():
+        for name, (listen, upstream) in testbed._ways().items():
             testbed.proxies.ensure(name, f"127.0.0.1:{listen}", f"127.0.0.1:{upstream}")
         for address in (testbed.direct_kafka, testbed.driver_kafka, testbed.executors_kafka):
             kafka.wait_until_answering(address, len(testbed.kafka))
@@ -261,7 +269,7 @@ def status() -> dict[str, str]:
             found[broker] = "does not accept connections"
     if found["postgres"] == "up" and not postgres.ready(folder(), testbed.postgres):
         found["postgres"] = "does not answer"
-    for name, (port, _) in testbed.links.items():
+    for name, (port, _) in testbed._ways().items():
         if found["toxiproxy"] == "up" and not listening("127.0.0.1", port):
             found["toxiproxy"] = f"its proxy of {name} is down"
     return found

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from chaos.faults.fault import Claim, Parameters, Scene, Unconditional
 from delivery.folder import RunFolder
-from testbed.embedded import Testbed
+from testbed.embedded import Role, Testbed
 from testbed.kafka import Cluster
 
 EVIDENCE_S = 90.0
@@ -31,6 +31,9 @@ class AddPartitions(Unconditional):
     summary = "Add partitions to the input topic while the job reads it"
     target = "the input topic"
     parameters_model = AddPartitionsParameters
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return frozenset()
 
     def batches(self, parameters: AddPartitionsParameters) -> int:
         """Two that were sent before the partitions were there, one whose records reach them, one to spare."""

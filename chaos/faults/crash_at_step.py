@@ -27,7 +27,7 @@ from delivery.folder import RunFolder
 from pipelines import failpoints, strategies
 from pipelines.failpoints import Action, Failpoint, Site
 from testbed import spark
-from testbed.embedded import Testbed
+from testbed.embedded import Role, Testbed
 from testbed.process import TestbedError
 
 FIRE_S = 120.0
@@ -47,6 +47,9 @@ class CrashAtStep:
     target = "the driver or a task, at a step of the commit protocol"
     parameters_model = CrashAtStepParameters
     least_brokers = 1
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return frozenset()
 
     def batches(self, parameters: CrashAtStepParameters) -> int:
         return 2

@@ -19,7 +19,7 @@ from chaos.progress import Progress
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from pipelines.job import Job
-from testbed.embedded import Testbed
+from testbed.embedded import Role, Testbed
 
 POLL_S = 0.02
 READY_S = 90.0
@@ -124,6 +124,10 @@ class Fault(Protocol):
     def check(self, strategy: str, parameters: dict[str, Any]) -> None:
         """Raises ValueError when this fault cannot strike a job with that strategy."""
 
+    def outside(self, parameters: Any) -> frozenset[Role] | None:
+        """Where Kafka was not started here: whose way to it this fault strikes. Empty when it touches nothing of Kafka but the run's own
+        topics, None when it strikes more than may ever be allowed there."""
+
     def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
         """The anomalies that a job with that strategy *must* show after this fault."""
 
@@ -142,6 +146,10 @@ class Unconditional:
     """The common case: strikes any strategy, promises no anomaly, and shows its evidence within two micro-batches."""
 
     least_brokers = 1
+
+    def outside(self, parameters: Any) -> frozenset[Role] | None:
+        """Unless a fault says otherwise it is only for what was started here."""
+        return None
 
     def batches(self, parameters: Any) -> int:
         return 2

@@ -23,9 +23,14 @@ class OfRole(Parameters):
     )
 
 
-def spared(testbed: Testbed, role: Role) -> list[str]:
-    """The proxies to Kafka that are not the role's."""
-    return [name for name in testbed.kafka_proxies() if name not in testbed.kafka_proxies(role)]
+def ways(role: Role) -> frozenset[Role]:
+    """Whose way to Kafka is struck with the role: the pipeline's are two."""
+    return frozenset({"driver", "executors"} if role == "pipeline" else {role})
+
+
+def spared(testbed: Testbed, role: Role) -> dict[str, str]:
+    """The ways to Kafka that are not the role's: name to address."""
+    return {name: address for name, address in testbed.kafka_links().items() if name not in testbed.kafka_links(role)}
 
 
 def connections(scene: Scene, role: Role) -> dict[str, int]:
@@ -36,7 +41,7 @@ def connections(scene: Scene, role: Role) -> dict[str, int]:
     """
     if role == "pipeline":
         return {}
-    ports = {scene.testbed.links[name][0] for name in scene.testbed.kafka_proxies(role)}
+    ports = {int(address.rpartition(":")[2]) for address in scene.testbed.kafka_links(role).values()}
 
     def counted() -> dict[str, int] | None:
         found = {who: sum(_open(process, ports) for process in processes) for who, processes in _processes(scene).items()}

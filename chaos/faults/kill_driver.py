@@ -14,7 +14,7 @@ from typing import Any
 from chaos.faults.fault import Claim, Parameters, Scene, Unconditional
 from delivery.folder import RunFolder
 from pipelines import failpoints
-from testbed.embedded import Testbed
+from testbed.embedded import Role, Testbed
 
 EVIDENCE_S = 120.0
 
@@ -24,6 +24,9 @@ class KillDriver(Unconditional):
     summary = "SIGKILL the driver, wherever in a micro-batch it is"
     target = "the driver"
     parameters_model = Parameters
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return frozenset()
 
     def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
         start = scene.driver()["start"]

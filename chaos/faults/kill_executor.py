@@ -20,7 +20,7 @@ from pydantic import Field
 from chaos.faults.fault import Claim, Parameters, Scene, Unconditional
 from delivery.folder import RunFolder
 from testbed import spark
-from testbed.embedded import Testbed
+from testbed.embedded import Role, Testbed
 from testbed.process import TestbedError
 
 AIM_S = 60.0
@@ -36,6 +36,9 @@ class KillExecutor(Unconditional):
     summary = "SIGKILL an executor that holds a running task of the query"
     target = "an executor with a running task"
     parameters_model = KillExecutorParameters
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return frozenset()
 
     def aim(self, scene: Scene, parameters: KillExecutorParameters) -> dict[str, Any]:
         return {"role": self.target, "killed": []}

@@ -60,7 +60,6 @@ class KilledBroker(Unconditional):
     def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
         target |= scene.wait_for(f"a broker that is {self.part}", lambda: self.find(scene), AIM_S)
         target |= found(scene.testbed.brokers[target["broker"] - 1])
-        scene.folder.journal.append("target_found", fault=self.name, **target)
         target["batches"] = scene.progress.batches()
         kill(target)
 

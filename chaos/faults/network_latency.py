@@ -22,7 +22,7 @@ from chaos.faults import kafka_link
 from chaos.faults.fault import Claim, Scene, Unconditional
 from chaos.faults.kafka_link import OfRole
 from delivery.folder import RunFolder
-from testbed.embedded import Testbed
+from testbed.embedded import Role, Testbed
 from testbed.toxiproxy import kafka_round_trip_ms
 
 TOXIC = "streamproof-latency"
@@ -43,13 +43,18 @@ class NetworkLatency(Unconditional):
     def batches(self, parameters: NetworkLatencyParameters) -> int:
         return parameters.batches + 2
 
+    def outside(self, parameters: NetworkLatencyParameters) -> frozenset[Role]:
+        return kafka_link.ways(parameters.role)
+
     def aim(self, scene: Scene, parameters: NetworkLatencyParameters) -> dict[str, Any]:
+        links = scene.testbed.kafka_links()
         return {
             "role": self.target,
             "proxies": scene.testbed.kafka_proxies(parameters.role),
             "toxic": TOXIC,
+            "links": links,
             "connections": kafka_link.connections(scene, parameters.role),
-            "round_trip_before_ms": {name: _round_trip_ms(scene.testbed, name) for name in scene.testbed.kafka_proxies()},
+            "round_trip_before_ms": {name: _round_trip_ms(address) for name, address in links.items()},
         }
 
     def inject(self, scene: Scene, parameters: NetworkLatencyParameters, target: dict[str, Any]) -> None:
@@ -61,7 +66,7 @@ class NetworkLatency(Unconditional):
         injected_batches = scene.progress.batches() + 1  # the batch in flight began without the delay
         claims = kafka_link.claims(target["connections"])
         for name, before in target["round_trip_before_ms"].items():
-            during = _round_trip_ms(scene.testbed, name)
+            during = _round_trip_ms(target["links"][name])
             slower, detail = during - before >= parameters.latency_ms * 0.9, f"{before:.1f} ms before, {during:.1f} ms during"
             if name not in target["proxies"]:
                 claims.append(Claim(f"a probe through {name} is not slower", not slower, detail))
@@ -80,10 +85,9 @@ class NetworkLatency(Unconditional):
         for name in there:
             testbed.proxies.reset(name)
         left = {name: sorted(testbed.proxies.toxics(name)) for name in there}
-        after = max((_round_trip_ms(testbed, name) for name in there), default=0.0)
+        after = max((_round_trip_ms(testbed.links[name]) for name in there), default=0.0)
         return [Claim("no toxic is left on the proxy", not any(left.values()), f"{left}, a probe takes {after:.1f} ms")]
 
 
-def _round_trip_ms(testbed: Testbed, proxy: str) -> float:
-    """Of a probe through the proxy."""
-    return round(kafka_round_trip_ms(f"127.0.0.1:{testbed.links[proxy][0]}"), 3)
+def _round_trip_ms(address: str) -> float:
+    return round(kafka_round_trip_ms(address), 3)

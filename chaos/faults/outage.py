@@ -23,7 +23,7 @@ from delivery.folder import RunFolder
 from pipelines import strategies
 from pipelines.sink import Sink
 from testbed import embedded
-from testbed.embedded import POSTGRES_PROXY, Testbed
+from testbed.embedded import POSTGRES_PROXY, Role, Testbed
 from testbed.process import TestbedError, remembered
 from testbed.toxiproxy import kafka_round_trip_ms
 
@@ -55,6 +55,10 @@ class Outage:
 
     def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
         return []
+
+    def outside(self, parameters: Any) -> frozenset[Role] | None:
+        """Nothing of Kafka, where the server is PostgreSQL."""
+        return frozenset()
 
     def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
         raise NotImplementedError
@@ -120,6 +124,9 @@ class ServerOutage(Outage):
 
     role: str
 
+    def outside(self, parameters: Any) -> frozenset[Role] | None:
+        return None if self.role == "kafka" else frozenset()
+
     def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
         servers = scene.testbed.brokers if self.role == "kafka" else [self.role]
         return {"role": self.target, "servers": [found(server) for server in servers]}
@@ -127,8 +134,8 @@ class ServerOutage(Outage):
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
         """On the way that does not lead through a proxy."""
         if self.role == "kafka":
-            return [answers(self.role, ports.direct) for ports in testbed.kafka]
-        return [answers(self.role, testbed.postgres.direct)]
+            return [answers(self.role, f"127.0.0.1:{ports.direct}") for ports in testbed.kafka]
+        return [answers(self.role, f"127.0.0.1:{testbed.postgres.direct}")]
 
     def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
         return [self.showed(scene, server) for server in target["servers"]]
@@ -213,6 +220,7 @@ def gone(scene: Scene, server: dict[str, Any]) -> Claim:
 class LinkOutage(Outage):
     """Strikes proxies between the pipeline and a server; ``toxic`` is what is put on each in both directions, None takes it down."""
 
+    server = "postgres"
     toxic: tuple[str, dict[str, int]] | None = None
 
     def proxies(self, testbed: Testbed, parameters: Any) -> list[str]:
@@ -227,7 +235,7 @@ class LinkOutage(Outage):
 
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
         """On the pipeline's own way."""
-        return [answers(name, testbed.links[name][0]) for name in present(testbed, target)]
+        return [answers(self.server, testbed.links[name]) for name in present(testbed, target)]
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for name in target["proxies"]:
@@ -265,7 +273,11 @@ class KafkaLinkParameters(OutageParameters, OfRole):
 class KafkaLinkOutage(LinkOutage):
     """Strikes the ways of the driver, of the executors, or of both to Kafka."""
 
+    server = "kafka"
     parameters_model = KafkaLinkParameters
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return kafka_link.ways(parameters.role)
 
     def proxies(self, testbed: Testbed, parameters: Any) -> list[str]:
         return testbed.kafka_proxies(parameters.role)
@@ -278,7 +290,7 @@ class KafkaLinkOutage(LinkOutage):
         super().inject(scene, parameters, target)
 
     def beside(self, testbed: Testbed, target: dict[str, Any]) -> bool:
-        return all(answers(name, testbed.links[name][0]) for name in target["spared"])
+        return all(answers(self.server, address) for address in target["spared"].values())
 
     def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
         return [*kafka_link.claims(target["connections"]), *super().struck(scene, target)]
@@ -288,19 +300,20 @@ class KafkaLinkOutage(LinkOutage):
         return [Claim(f"each probe through {names} was answered meanwhile", missed == 0, f"{probed - missed} of {probed}")] if names else []
 
 
-def answers(name: str, port: int) -> bool:
-    """Whether a request to a server or proxy of that name on that port of loopback is answered within ``PROBE_S``.
+def answers(server: str, address: str) -> bool:
+    """Whether a request to ``kafka`` or ``postgres`` at that address is answered within ``PROBE_S``.
 
     Kafka is asked for its API versions, PostgreSQL whether it would encrypt: neither needs a login.
     """
-    if name.startswith("kafka"):
+    if server == "kafka":
         try:
-            kafka_round_trip_ms(f"127.0.0.1:{port}", samples=1, timeout_s=PROBE_S)
+            kafka_round_trip_ms(address, samples=1, timeout_s=PROBE_S)
         except TestbedError:
             return False
         return True
+    host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=PROBE_S) as connection:
+        with socket.create_connection((host, int(port)), timeout=PROBE_S) as connection:
             connection.sendall(_SSL_REQUEST)
             return connection.recv(1) in (b"N", b"S")
     except OSError:
