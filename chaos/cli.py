@@ -359,10 +359,19 @@ def down() -> None:
 
 
 @testbed_app.command("up")
-def start_testbed() -> None:
-    """Start what is not running, and wait until all of it is ready."""
-    found = embedded.up(lambda line: say(line))
-    say(f"Kafka {found.direct_kafka}, through the proxy {found.pipeline_kafka}")
+def start_testbed(
+    brokers: Annotated[int | None, typer.Option(help="Brokers of Kafka: 1 or 3; as it is, or 1, when absent.")] = None,
+) -> None:
+    """Start what is not running, and wait until all of it is ready. With another number of brokers Kafka is made anew."""
+    from chaos import lock
+
+    if brokers not in (None, 1, 3):
+        raise BadInput(f"--brokers: expected 1 or 3, came {brokers}")
+    holder = lock.holder()
+    if brokers is not None and holder is not None and len(embedded.up().kafka) != brokers:
+        raise lock.TestbedBusy(f"run {holder.run} ({holder.folder}) holds the testbed: Kafka cannot be made anew under it")
+    found = embedded.up(lambda line: say(line), brokers)
+    say(f"Kafka {found.direct_kafka}, through proxies {found.driver_kafka} (driver) and {found.executors_kafka} (executors)")
     say(f"PostgreSQL 127.0.0.1:{found.postgres.direct}, through the proxy 127.0.0.1:{found.postgres.proxy}")
     say(f"{found.spark_master}; Toxiproxy 127.0.0.1:{found.toxiproxy_port}")
 

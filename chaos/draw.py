@@ -25,7 +25,7 @@ def draw(experiment: Experiment, wanted: Random) -> list[FaultSpec]:
     """The same experiment and seed give the same faults. Raises BadInput when none can be drawn, or not as many as are wanted."""
     rng = random.Random(f"random:{experiment.seed}")
     room = Room(experiment.workload.records, experiment.micro_batch, wanted.quiet)
-    deck = _Deck(experiment.strategy, wanted, rng)
+    deck = _Deck(experiment, wanted, rng)
     left, drawn = LATEST_IMPACT_SHARE - FIRST_AT, list[FaultSpec]()
     for others in reversed(range(wanted.count)):
         spec = deck.draw(room, left - others * (deck.least(room) + room.quiet_share))
@@ -44,26 +44,28 @@ def draw(experiment: Experiment, wanted: Random) -> list[FaultSpec]:
 class _Deck:
     """The faults that can be drawn, shuffled; when all of them were, they are shuffled again."""
 
-    def __init__(self, strategy: str, wanted: Random, rng: random.Random) -> None:
-        self._strategy, self._rng = strategy, rng
+    def __init__(self, experiment: Experiment, wanted: Random, rng: random.Random) -> None:
+        self._experiment, self._rng = experiment, rng
         names = list(dict.fromkeys(wanted.faults or FAULTS))
-        self._names = [name for name in names if _parameters(name, strategy, random.Random(0)) is not None]
+        self._names = [name for name in names if _parameters(name, experiment, random.Random(0)) is not None]
         strange = [name for name in wanted.faults or () if name not in self._names]
         if strange:
-            raise BadInput(f"random.faults: {', '.join(strange)} cannot be drawn for {strategy!r}: it would have to show an anomaly")
+            raise BadInput(
+                f"random.faults: {', '.join(strange)} cannot be drawn for {experiment.strategy!r}: it would have to show an anomaly"
+            )
         if not self._names:
-            raise BadInput(f"random: no fault can be drawn for {strategy!r}: name them in `faults`")
+            raise BadInput(f"random: no fault can be drawn for {experiment.strategy!r}: name them in `faults`")
         self._cards: list[str] = []
 
     def least(self, room: Room) -> float:
         """What the fault that needs least room needs, as a share of the records."""
-        return min(room.share(name, _parameters(name, self._strategy, random.Random(0)) or {}) for name in self._names)
+        return min(room.share(name, _parameters(name, self._experiment, random.Random(0)) or {}) for name in self._names)
 
     def draw(self, room: Room, left: float) -> FaultSpec | None:
         """The next fault that fits into ``left``, a share of the records."""
         for _ in range(2):
             for name in self._cards:
-                parameters = _parameters(name, self._strategy, self._rng)
+                parameters = _parameters(name, self._experiment, self._rng)
                 if parameters is not None and room.share(name, parameters) <= left:
                     self._cards.remove(name)
                     return FaultSpec(fault=name, parameters=parameters)
@@ -71,14 +73,14 @@ class _Deck:
         return None
 
 
-def _parameters(name: str, strategy: str, rng: random.Random) -> dict[str, Any] | None:
-    """Drawn parameters of a fault; None when a job with that strategy cannot be struck so, or must show an anomaly after it."""
-    fault = FAULTS[name]
+def _parameters(name: str, experiment: Experiment, rng: random.Random) -> dict[str, Any] | None:
+    """Drawn parameters of a fault; None when the experiment's job cannot be struck so, or must show an anomaly after it."""
+    fault, strategy = FAULTS[name], experiment.strategy
     parameters = fault.draw(rng, strategy)
     if parameters is None:
         return None
     try:
-        fault.check(strategy, parameters)
+        experiment.check_fault(name, parameters)
         found = fault.parameters_model.model_validate(parameters)
     except ValueError:
         return None

@@ -22,9 +22,10 @@ from delivery.anomaly import Anomaly
 from delivery.guarantee import Guarantee
 from pipelines.failpoints import Site
 from pipelines.strategies import STRATEGIES
+from testbed.external import External
 
 PIPELINES = ("kafka_to_kafka",)
-TESTBEDS = ("embedded",)
+TESTBEDS = ("embedded", "external")
 Model = TypeVar("Model", bound=BaseModel)
 MAX_SEED = 2**31 - 1
 MAX_FAULTS = 20
@@ -148,6 +149,16 @@ class Random(_Model):
     overlaps: bool = Field(False, description="Let some strike while a slow link lasts")
 
 
+def _read(value: Any) -> Any:
+    """An external Kafka may be named by its file."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return yaml.load(Path(value).read_text(), _Loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, *_CHOKES) as error:
+        raise ValueError(f"{value} cannot be read: {error}") from error
+
+
 class Experiment(_Model):
     """A streaming job, a workload, and the faults it has to survive."""
 
@@ -155,6 +166,10 @@ class Experiment(_Model):
     pipeline: PipelineName = "kafka_to_kafka"
     strategy: StrategyName
     testbed: TestbedName = "embedded"
+    brokers: Literal[1, 3] = Field(1, description="Brokers of Kafka; three replicate everything, and go on when one of them dies")
+    external: Annotated[External, BeforeValidator(_read)] | None = Field(
+        None, description="The external Kafka, and what of it may be broken; or the name of the YAML file that says so"
+    )
     guarantee: Guarantee | None = Field(None, description="What is to hold; the strategy's own promise when absent")
     workload: Workload = Workload()
     faults: list[FaultSpec] = Field(default_factory=list, max_length=MAX_FAULTS)
@@ -175,14 +190,18 @@ class Experiment(_Model):
             raise ValueError(
                 f"expect: {', '.join(forbidden)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
             )
+        if (self.testbed == "external") != (self.external is not None):
+            raise ValueError("testbed: `testbed: external` and the addresses in `external` belong together")
+        if self.external is not None and self.brokers != 1:
+            raise ValueError("brokers: how many an external Kafka has is not for the experiment to say")
         if self.random is not None and self.faults:
             raise ValueError("faults: with `random` they are drawn; leave one of the two out")
         if self.random is not None and self.quiet:
             raise ValueError("quiet: with `random` it is given there, as `random: {quiet: ...}`")
         for name in self.random.faults or () if self.random is not None else ():
-            FAULTS[name].check(self.strategy, {})
+            self.check_fault(name, {})
         for number, spec in enumerate(self.faults):
-            FAULTS[spec.fault].check(self.strategy, spec.parameters)
+            self.check_fault(spec.fault, spec.parameters)
             self._check_step(spec)
             if spec.overlaps and number == 0:
                 raise ValueError(f"faults: {spec.fault} is the first, there is none before it that it could overlap")
@@ -192,6 +211,20 @@ class Experiment(_Model):
             if any(spec.phase is not Phase.IMPACT and spec.phase is not group[0].phase for spec in group):
                 raise ValueError(f"faults: what overlaps {group[0].fault} strikes in its phase, {group[0].phase}")
         return self
+
+    def check_fault(self, name: str, parameters: dict[str, Any]) -> None:
+        """Raises ValueError when that fault cannot strike this job, or not on this testbed."""
+        fault = FAULTS[name]
+        fault.check(self.strategy, parameters)
+        if self.external is not None:
+            refusal = self.external.refusal(fault.outside(fault.parameters_model.model_validate(parameters)))
+            if refusal is not None:
+                raise ValueError(f"{name}: {refusal}")
+        if fault.least_brokers > self.brokers:
+            raise ValueError(
+                f"{name}: it needs a Kafka of {fault.least_brokers} brokers, the experiment has {self.brokers}: "
+                f"set `brokers: {fault.least_brokers}`"
+            )
 
     def _check_step(self, spec: FaultSpec) -> None:
         if spec.step is None:
@@ -250,6 +283,7 @@ class Form(_Model):
             "strategy": self.strategy,
             "workload": Workload(source=self.workload, records=self.records),
             "faults": faults,
+            "brokers": max([1, *(FAULTS[spec.fault].least_brokers for spec in faults)]),
         }
         found = Experiment(**fields) if self.seed is None else Experiment(**fields, seed=self.seed)
         expect = [anomaly for spec in faults for anomaly in FAULTS[spec.fault].provokes(self.strategy, spec.parameters)]

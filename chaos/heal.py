@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chaos import lock, outputs
+from chaos import lock, outputs, testbeds
 from chaos.faults import FAULTS
 from chaos.supervisor import kill_drivers, kill_executors
 from delivery.folder import EvidenceError, RunFolder
@@ -24,7 +24,7 @@ from pipelines import failpoints, strategies
 from pipelines.job import Job
 from pipelines.transactions import TransactionLost
 from testbed import embedded, settings
-from testbed.embedded import PROXIES, Testbed
+from testbed.embedded import Testbed
 from testbed.kafka import Cluster
 from testbed.process import TestbedError
 
@@ -67,13 +67,14 @@ def _alone(folder: RunFolder) -> Iterator[None]:
 
 
 def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
+    testbed = testbeds.of(folder, testbed)
     done: dict[str, Any] = {"killed": kill_drivers(folder) + kill_executors(folder)}
     done["healed"] = _heal_injections(folder, testbed)
     failpoints.disarm_all(folder)
-    done["toxics"] = [toxic for proxy in PROXIES for toxic in testbed.proxies.reset(proxy)]
+    done["toxics"] = [toxic for proxy in testbed.links for toxic in testbed.proxies.reset(proxy)]
     if (folder.path / "job.json").exists():
         # The testbed may have been taken down and started anew since, at other addresses.
-        job = replace(Job.read(folder), bootstrap=testbed.pipeline_kafka, postgres=testbed.pipeline_postgres)
+        job = replace(Job.read(folder), bootstrap=testbed.driver_kafka, postgres=testbed.pipeline_postgres)
         done["recovered"] = _recover(job)
         Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
         outputs.of(job).delete(job, testbed)
@@ -122,7 +123,7 @@ def heal_all(testbed: Testbed, *, spare: Path | None = None) -> list[str]:
             restore(folder, testbed)
         except (TestbedError, EvidenceError, KeyError) as error:  # a damaged folder must not keep the others from being healed
             log.error("run %s could not be restored: %s. Look at %s, then delete it", folder.name, error, folder.path)
-    for proxy in PROXIES:
+    for proxy in testbed.links:
         testbed.proxies.reset(proxy)
     held = lock.holder()
     if held is not None and (spare is None or held.run != spare.name):

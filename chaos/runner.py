@@ -13,14 +13,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from chaos import steps
+from chaos import steps, testbeds
 from chaos.experiment import Experiment
 from chaos.faults.fault import RunEnded
 from delivery.baseline import attach
 from delivery.folder import RunFolder
 from expectations.evaluate import Evaluation
 from expectations.worker import EvaluationWorker
-from testbed import embedded
 from testbed.embedded import Testbed
 
 PARALLEL = ("run_pipeline", "generate_load", "inject_faults")
@@ -51,7 +50,7 @@ def run(
         try:
             steps.perform("prepare", folder)
             if watch is not None:
-                watch(folder, embedded.current())
+                watch(folder, testbeds.current(folder))
             _side_by_side(folder, evaluation if evaluate is None else None)
             for step in ("drain", "verify"):
                 steps.perform(step, folder)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from chaos import conductor, experiment, heal, lock, outputs, supervisor, workload
+from chaos import conductor, experiment, heal, lock, outputs, supervisor, testbeds, workload
 from chaos.experiment import BadInput, Experiment
 from chaos.faults.fault import RunEnded, Scene
 from chaos.progress import Progress
@@ -35,6 +35,7 @@ from pipelines.job import Job
 from testbed import embedded, java, postgres, settings, spark
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
+from testbed.process import TestbedError
 
 DRAIN_S = 150.0
 log = logging.getLogger("chaos.steps")
@@ -84,9 +85,12 @@ def perform(name: str, folder: RunFolder, **options: Any) -> None:
 
 
 def prepare(folder: RunFolder) -> None:
-    """Bring the testbed up, heal what others left, take the lock, make the run's topics, describe its job."""
+    """Bring the testbed up, take the lock, heal what others left, make the run's topics, describe its job.
+
+    A testbed whose Kafka has another number of brokers than the experiment asks for is rebuilt, once no other run holds it.
+    """
     found = load(folder)
-    testbed = embedded.up(log.info)
+    testbed = embedded.up(log.info, None if embedded.status() else found.brokers)
     owner = folder.read_json(folder.path / "owner.json")["pid"]
     held = lock.holder()
     if held is not None and held.run != folder.name and lock.is_stale(held):
@@ -94,6 +98,15 @@ def prepare(folder: RunFolder) -> None:
         lock.release(held.run)
     lock.acquire(folder.name, folder.path, owner)
     try:
+        folder.journal.append("testbed_taken", folder=testbed.folder)
+        heal.heal_all(testbed, spare=folder.path)
+        if len(testbed.kafka) != found.brokers:  # now that nobody else uses it
+            testbed = embedded.up(log.info, found.brokers)
+            folder.journal.append("kafka_rebuilt", brokers=found.brokers)
+        testbed = testbeds.of(folder, testbed)
+        for proxy in testbed.links:
+            if not testbed.proxies.enabled(proxy):
+                raise TestbedError(f"the proxy {proxy} is disabled: enable it, the job could not reach anything through it")
         _set_the_scene(folder, found, testbed)
     except BaseException:  # whatever it was: a run that was not prepared must not hold the testbed
         lock.release(folder.name)
@@ -101,16 +114,14 @@ def prepare(folder: RunFolder) -> None:
 
 
 def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> None:
-    """Under the lock: heal what others left, make the run's topics, describe its job."""
-    folder.journal.append("testbed_taken", folder=testbed.folder)
-    heal.heal_all(testbed, spare=folder.path)
+    """Make the run's topics, describe its job."""
     query = f"sp-{folder.name}"
     job = Job(
         pipeline=found.pipeline,
         strategy=found.strategy,
         query=query,
         folder=str(folder.path),
-        bootstrap=testbed.pipeline_kafka,
+        bootstrap=testbed.driver_kafka,
         input_topic=f"{query}.in",
         output_topic=f"{query}.out",
         batch_records=found.micro_batch,
@@ -118,6 +129,7 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
         master=testbed.spark_master,
         spark=_spark_settings(folder),
         postgres=testbed.pipeline_postgres,
+        executors_bootstrap=testbed.executors_kafka,
     )
     job.write()
     count = found.workload.partitions
@@ -208,7 +220,7 @@ def inject_faults(folder: RunFolder) -> None:
 def drain(folder: RunFolder) -> None:
     """Read everything that was delivered."""
     job = Job.read(folder)
-    outputs.of(job).drain(folder, job, embedded.current(), DRAIN_S)
+    outputs.of(job).drain(folder, job, testbeds.current(folder), DRAIN_S)
 
 
 def verify(folder: RunFolder) -> None:
@@ -313,7 +325,7 @@ def scene(folder: RunFolder) -> Scene:
         raise BadInput(f"run {folder.name} was not prepared: it has no job.json")
     found = load(folder)
     left_s = folder.read_json(folder.path / "deadline.json")["at"] - time.time()
-    testbed: Testbed = embedded.current()
+    testbed = testbeds.current(folder)
     rng = random.Random(f"scene:{found.seed}")
     return Scene(folder, testbed, Job.read(folder), Progress(folder), rng, time.monotonic() + left_s, found.workload.records)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from delivery.folder import RunFolder, write_atomically
-from pipelines import checkpoints, kafka_to_kafka, strategies
+from pipelines import checkpoints, kafka_to_kafka, spark_kafka, strategies
 from pipelines.job import Job
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def session(job: Job) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(job.query).master(job.master)
-    for key, value in job.spark.items():
+    for key, value in {**job.spark, **spark_kafka.tell(job)}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     context = spark.sparkContext

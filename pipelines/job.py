@@ -13,6 +13,8 @@ from delivery.folder import RunFolder, write_atomically
 class Job:
     """One streaming job from a Kafka topic to a Kafka topic.
 
+    ``bootstrap`` is Kafka's address for what runs in the driver, ``executors_bootstrap`` for what runs in a task; empty is the same one.
+    Spark's own source and sink take one address for both: :func:`pipelines.spark_kafka.address`.
     ``query`` names it across driver starts (consumer group, prefix of transactional ids). ``start`` counts the driver's starts from 1.
     ``batch_records`` bounds a micro-batch (``maxOffsetsPerTrigger``). ``transaction_timeout_ms`` is how long a prepared transaction
     may wait for its decision before the broker aborts it. ``postgres`` is a connection string without a secret. ``spark`` are Spark
@@ -32,6 +34,11 @@ class Job:
     spark: dict[str, str]
     postgres: str = ""
     start: int = 0
+    executors_bootstrap: str = ""
+
+    @property
+    def task_bootstrap(self) -> str:
+        return self.executors_bootstrap or self.bootstrap
 
     @property
     def run(self) -> RunFolder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipelines import spark_kafka
 from pipelines.job import Job
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def read(spark: SparkSession, job: Job, starting_offsets: str = "earliest") -> D
     """The input topic as a stream, bounded to ``job.batch_records`` a micro-batch."""
     return (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", job.bootstrap)
+        .options(**spark_kafka.address(job))
         .option("subscribe", job.input_topic)
         .option("startingOffsets", starting_offsets)
         .option("maxOffsetsPerTrigger", job.batch_records)

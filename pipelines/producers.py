@@ -20,7 +20,7 @@ def initialised(job: Job, transactional_id: str) -> TransactionalProducer:
     """
     producer = TransactionalProducer(
         {
-            "bootstrap.servers": job.bootstrap,
+            "bootstrap.servers": job.task_bootstrap,
             "transactional.id": transactional_id,
             "transaction.timeout.ms": job.transaction_timeout_ms,
             "linger.ms": 5,

@@ -20,9 +20,12 @@ from types import TracebackType
 from typing import Any, Self
 
 REQUEST_MS = 15_000
+METADATA_MS = 5_000
+RECONNECT_MS = 1_000
 FINISH_S = 30.0
 POLL_S = 0.01
-_RETRIABLE = {14, 15, 16, 51}  # coordinator loading, not available, moved; concurrent transactions
+_MOVED = {15, 16}  # coordinator not available, moved
+_RETRIABLE = _MOVED | {14, 51}  # coordinator loading; concurrent transactions
 
 
 class TransactionLost(RuntimeError):
@@ -47,7 +50,14 @@ class Coordinator:
     def __init__(self, bootstrap: str) -> None:
         from kafka.admin import KafkaAdminClient
 
-        self._admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=REQUEST_MS, client_id="streamproof-coordinator")
+        self._admin = KafkaAdminClient(
+            bootstrap_servers=bootstrap,
+            client_id="streamproof-coordinator",
+            request_timeout_ms=REQUEST_MS,
+            # Brokers die and come back: who is there is asked again, and who was away is tried again, within seconds.
+            metadata_max_age_ms=METADATA_MS,
+            reconnect_backoff_max_ms=RECONNECT_MS,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -118,6 +128,8 @@ class Coordinator:
                 return code
             if time.monotonic() > deadline:
                 raise TransactionLost(f"transaction {transaction.transactional_id}: the broker answers {_name(code)} for {FINISH_S:.0f} s")
+            if code in _MOVED:
+                self._look_again()
             time.sleep(POLL_S)
 
     async def _send(self, request: Any, transactional_id: str) -> Any:
@@ -127,17 +139,25 @@ class Coordinator:
         return await self._admin._manager.send(request, node_id=nodes[transactional_id])
 
     def _retrying(self, call: Any) -> Any:
-        """Ask again while the coordinator loads or is being elected, which a new broker does for a moment."""
-        from kafka.errors import KafkaError
+        """Ask again while the coordinator loads or is being elected: when a broker is new, and when one has died."""
+        from kafka.errors import KafkaError, UnknownBrokerIdError
 
         deadline = time.monotonic() + FINISH_S
         while True:
             try:
                 return call()
             except KafkaError as error:
-                if not getattr(error, "retriable", False) or time.monotonic() > deadline:
+                again = getattr(error, "retriable", False) or isinstance(error, UnknownBrokerIdError)  # it died since it was listed
+                if not again or time.monotonic() > deadline:
                     raise
+                self._look_again()
                 time.sleep(POLL_S)
+
+    def _look_again(self) -> None:
+        """Forget which broker coordinates what: with a broker that dies it moves, and kafka-python goes on asking the one that it knows."""
+        cluster = self._admin._manager.cluster
+        cluster._coordinators.clear()
+        cluster.request_update()
 
 
 def _name(code: int) -> str:

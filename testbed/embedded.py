@@ -8,44 +8,80 @@ import functools
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from delivery.folder import write_atomically
 from testbed import install, kafka, postgres, settings, spark, toxiproxy
 from testbed.process import MARK, Handle, TestbedError, free_port, listening, marked, remembered, stop, wait_until
 
+Role = Literal["pipeline", "driver", "executors"]
+"""Who of the system under test talks to Kafka. The pipeline is driver and executors."""
 START_LOCK_S = 180.0
 FORGET_S = 10.0
-KAFKA_PROXY = "kafka"
 POSTGRES_PROXY = "postgres"
-PROXIES = (KAFKA_PROXY, POSTGRES_PROXY)
-ROLES = ("kafka", "postgres", "toxiproxy", "spark-master", *(f"spark-{role}" for role in spark.WORKERS))
+OTHER_ROLES = ("postgres", "toxiproxy", "spark-master", *(f"spark-{role}" for role in spark.WORKERS))
 
 
 @dataclass(frozen=True)
 class Testbed:
-    """Addresses of a running testbed. ``pipeline_kafka`` and ``pipeline_postgres`` are what the system under test is told: they lead
-    through ``KAFKA_PROXY`` and ``POSTGRES_PROXY``."""
+    """Addresses of a running testbed. ``driver_kafka``, ``executors_kafka`` and ``pipeline_postgres`` are what the system under test is
+    told: each leads through proxies of its own. Brokers are counted from 1, as Kafka's ids of them."""
 
     __test__ = False
 
     folder: str
-    kafka: kafka.KafkaPorts
+    kafka: tuple[kafka.KafkaPorts, ...]
     postgres: postgres.PostgresPorts
     toxiproxy_port: int
     spark: spark.SparkPorts
 
     @property
     def direct_kafka(self) -> str:
-        return f"127.0.0.1:{self.kafka.direct}"
+        return _addresses(ports.direct for ports in self.kafka)
 
     @property
-    def pipeline_kafka(self) -> str:
-        return f"127.0.0.1:{self.kafka.proxy}"
+    def driver_kafka(self) -> str:
+        return _addresses(ports.driver_proxy for ports in self.kafka)
+
+    @property
+    def executors_kafka(self) -> str:
+        return _addresses(ports.executors_proxy for ports in self.kafka)
+
+    @property
+    def links(self) -> dict[str, str]:
+        """The address at which each proxy listens, by its name."""
+        return {name: f"127.0.0.1:{listen}" for name, (listen, _) in self._ways().items()}
+
+    def _ways(self) -> dict[str, tuple[int, int]]:
+        """Each proxy by name: the port of 127.0.0.1 at which it listens, and the one to which it leads."""
+        found = {POSTGRES_PROXY: (self.postgres.proxy, self.postgres.direct)}
+        for broker, ports in zip(self.brokers, self.kafka, strict=True):
+            found[f"{broker}-driver"] = ports.driver_proxy, ports.driver
+            found[f"{broker}-executors"] = ports.executors_proxy, ports.executors
+        return found
+
+    def kafka_links(self, role: Role = "pipeline") -> dict[str, str]:
+        """The ways of the role to Kafka's brokers: the address of each, by the name of its proxy."""
+        return {name: self.links[name] for name in self.kafka_proxies(role)}
+
+    def kafka_proxies(self, role: Role = "pipeline") -> list[str]:
+        """The names of the proxies between the role and Kafka's brokers."""
+        wanted = ("driver", "executors") if role == "pipeline" else (role,)
+        return [f"{broker}-{who}" for broker in self.brokers for who in wanted]
+
+    @property
+    def brokers(self) -> list[str]:
+        """The roles of the brokers' processes."""
+        return kafka.roles(len(self.kafka))
+
+    @property
+    def roles(self) -> list[str]:
+        """The roles of all processes."""
+        return [*self.brokers, *OTHER_ROLES]
 
     @property
     def direct_postgres(self) -> str:
@@ -67,11 +103,15 @@ class Testbed:
     def parse(cls, data: dict[str, Any]) -> Testbed:
         return cls(
             data["folder"],
-            kafka.KafkaPorts(**data["kafka"]),
+            tuple(kafka.KafkaPorts(**ports) for ports in data["kafka"]),
             postgres.PostgresPorts(**data["postgres"]),
             data["toxiproxy_port"],
             spark.SparkPorts(**data["spark"]),
         )
+
+
+def _addresses(ports: Iterable[int]) -> str:
+    return ",".join(f"127.0.0.1:{port}" for port in ports)
 
 
 def folder() -> Path:
@@ -105,8 +145,11 @@ def _read() -> Testbed | None:
         ) from error
 
 
-def up(say: Callable[[str], None] = lambda line: None) -> Testbed:
+def up(say: Callable[[str], None] = lambda line: None, brokers: int | None = None) -> Testbed:
     """Start what is not running, wait until all of it is ready, return its addresses. ``say`` gets a line per component.
+
+    ``brokers`` is how many Kafka is to have: one by default, or as many as the testbed has. A Kafka of another number is ended, with all
+    that it holds, and made anew; whoever asks for that holds the testbed, or sees to it that nobody does.
 
     Raises TestbedError when the set-up is incomplete or a component does not become ready. Safe to call from several processes.
     """
@@ -114,11 +157,13 @@ def up(say: Callable[[str], None] = lambda line: None) -> Testbed:
     if problems:
         raise TestbedError("the set-up is not complete: " + "; ".join(problems) + ". Run `make setup`.")
     with _starting():
-        testbed = _read() or _plan()
+        testbed = _read() or _plan(brokers or 1)
+        if brokers not in (None, len(testbed.kafka)):
+            testbed = _rebuilt(testbed, brokers, say)
         write_atomically(_state(), json.dumps(asdict(testbed), indent=1))
         begun = time.monotonic()
 
-        def started(name: str, start: Callable[[], Handle]) -> None:
+        def started(name: str, start: Callable[[], Any]) -> None:
             start()
             say(f"{name} ready after {time.monotonic() - begun:.1f} s")
 
@@ -132,10 +177,10 @@ def up(say: Callable[[str], None] = lambda line: None) -> Testbed:
             ]
             for job in jobs:
                 job.result()
-        testbed.proxies.ensure(KAFKA_PROXY, testbed.pipeline_kafka, f"127.0.0.1:{testbed.kafka.pipeline}")
-        testbed.proxies.ensure(POSTGRES_PROXY, f"127.0.0.1:{testbed.postgres.proxy}", f"127.0.0.1:{testbed.postgres.direct}")
-        kafka.wait_until_answering(testbed.direct_kafka)
-        kafka.wait_until_answering(testbed.pipeline_kafka)
+        for name, (listen, upstream) in testbed._ways().items():
+            testbed.proxies.ensure(name, f"127.0.0.1:{listen}", f"127.0.0.1:{upstream}")
+        for address in (testbed.direct_kafka, testbed.driver_kafka, testbed.executors_kafka):
+            kafka.wait_until_answering(address, len(testbed.kafka))
         dead = [f"{name} ({state})" for name, state in status().items() if state != "up"]
         if dead:
             raise TestbedError(f"the testbed was started, but {', '.join(dead)} did not last; look at the logs in {where}, then try again")
@@ -152,11 +197,26 @@ def _start_spark(where: Path, testbed: Testbed) -> Handle:
     return master
 
 
-def _plan() -> Testbed:
+def _rebuilt(testbed: Testbed, brokers: int, say: Callable[[str], None]) -> Testbed:
+    """The testbed with its Kafka gone, to be started with ``brokers``; broker 1 keeps its ports, and all else stays as it is."""
+    say(f"kafka is made anew with {brokers} broker{'s' if brokers > 1 else ''}, it had {len(testbed.kafka)}; what it held is gone")
+    toxiproxy.start(folder(), testbed.toxiproxy_port)
+    for name in testbed.kafka_proxies():
+        testbed.proxies.destroy(name)
+    kafka.stop_all(folder())
+    ports = FreePorts()
+    return replace(testbed, kafka=(testbed.kafka[0], *(_kafka_ports(ports) for _ in range(brokers - 1))))
+
+
+def _kafka_ports(ports: FreePorts) -> kafka.KafkaPorts:
+    return kafka.KafkaPorts(*(ports.take() for _ in fields(kafka.KafkaPorts)))
+
+
+def _plan(brokers: int) -> Testbed:
     ports = FreePorts()
     return Testbed(
         str(folder()),
-        kafka.KafkaPorts(ports.take(), ports.take(), ports.take(), ports.take()),
+        tuple(_kafka_ports(ports) for _ in range(brokers)),
         postgres.PostgresPorts(ports.take(), ports.take()),
         ports.take(),
         spark.SparkPorts(
@@ -202,13 +262,14 @@ def status() -> dict[str, str]:
     testbed = _read()
     if testbed is None:
         return {}
-    handles = {role: remembered(role, folder()) for role in ROLES}
+    handles = {role: remembered(role, folder()) for role in testbed.roles}
     found = {role: "up" if handle and handle.alive else "down" for role, handle in handles.items()}
-    if found["kafka"] == "up" and not kafka.ready(testbed.kafka):
-        found["kafka"] = "does not accept connections"
+    for broker, ports in zip(testbed.brokers, testbed.kafka, strict=True):
+        if found[broker] == "up" and not kafka.ready(ports):
+            found[broker] = "does not accept connections"
     if found["postgres"] == "up" and not postgres.ready(folder(), testbed.postgres):
         found["postgres"] = "does not answer"
-    for name, port in {KAFKA_PROXY: testbed.kafka.proxy, POSTGRES_PROXY: testbed.postgres.proxy}.items():
+    for name, (port, _) in testbed._ways().items():
         if found["toxiproxy"] == "up" and not listening("127.0.0.1", port):
             found["toxiproxy"] = f"its proxy of {name} is down"
     return found

@@ -1,62 +1,88 @@
-"""Kafka as a component: one KRaft node (broker and controller) with two client listeners.
+"""Kafka as a component: KRaft nodes, each broker and controller, with a client listener for each who talks to it.
 
-DIRECT is for whoever judges (the workload, the drain, the admin client). PIPELINE is for the system under test: the broker
-advertises the *proxy's* address on it, so that clients which bootstrapped through Toxiproxy stay behind it after their first
-metadata answer.
+DIRECT is for whoever judges (the workload, the drain, the admin client). DRIVER and EXECUTORS are for the system under test: on each the
+broker advertises the address of a *proxy*, so that clients which bootstrapped through that proxy stay behind it after their first metadata
+answer. Two listeners, because a broker advertises one address on each: so the driver can be cut off without the executors, and the
+executors without the driver.
+
+One broker is enough for most. Three replicate everything three times, offsets and transactions too, and go on when one of them dies.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from testbed import install, java, settings
-from testbed.process import Handle, TestbedError, environment, listening, running, spawn, wait_until
+from testbed.process import Handle, TestbedError, environment, listening, remembered, running, spawn, stop, wait_until
 
 READY_S = 60.0
 REQUEST_S = 15.0
 LEADER_S = 10.0
 POLL_S = 0.05
+HEAP = ["-Xms256m", "-Xmx768m"]
+SMALL_HEAP = ["-Xms128m", "-Xmx448m"]
 
 
 @dataclass(frozen=True)
 class KafkaPorts:
     direct: int
-    pipeline: int
+    driver: int
+    executors: int
     controller: int
-    proxy: int
+    driver_proxy: int
+    executors_proxy: int
 
 
-def _configuration(ports: KafkaPorts, data: Path) -> str:
+def roles(brokers: int) -> list[str]:
+    """The roles of the brokers' processes, the first being that of broker 1."""
+    return ["kafka"] if brokers == 1 else [f"kafka-{number}" for number in range(1, brokers + 1)]
+
+
+def _configuration(brokers: Sequence[KafkaPorts], number: int, data: Path) -> str:
+    """Of broker ``number``, counted from 1."""
+    ports, replicas = brokers[number - 1], len(brokers)
+    in_sync = replicas // 2 + 1
     options = {
         "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@127.0.0.1:{ports.controller}",
+        "node.id": number,
+        "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{each.controller}" for node, each in enumerate(brokers, 1)),
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "DIRECT",
-        "listeners": f"DIRECT://127.0.0.1:{ports.direct},PIPELINE://127.0.0.1:{ports.pipeline},CONTROLLER://127.0.0.1:{ports.controller}",
-        "advertised.listeners": f"DIRECT://127.0.0.1:{ports.direct},PIPELINE://127.0.0.1:{ports.proxy}",
-        "listener.security.protocol.map": "DIRECT:PLAINTEXT,PIPELINE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": _listeners(DIRECT=ports.direct, DRIVER=ports.driver, EXECUTORS=ports.executors, CONTROLLER=ports.controller),
+        "advertised.listeners": _listeners(DIRECT=ports.direct, DRIVER=ports.driver_proxy, EXECUTORS=ports.executors_proxy),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in ("DIRECT", "DRIVER", "EXECUTORS", "CONTROLLER")),
         "log.dirs": data,
         "auto.create.topics.enable": "false",
-        "offsets.topic.replication.factor": 1,
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
         "offsets.topic.num.partitions": 4,
-        "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
         "transaction.state.log.num.partitions": 4,
-        "share.coordinator.state.topic.replication.factor": 1,
-        "share.coordinator.state.topic.min.isr": 1,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
         "group.initial.rebalance.delay.ms": 0,
         # A transaction whose owner vanished is noticed within a second of its timeout, not within ten.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
         "log.segment.delete.delay.ms": 1000,
     }
+    if replicas > 1:  # after this time without a heartbeat the others take over what a broker led
+        options |= {"broker.session.timeout.ms": 4000, "broker.heartbeat.interval.ms": 1000}
     return "".join(f"{key}={value}\n" for key, value in options.items())
+
+
+def _listeners(**ports: int) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
 
 
 _LOGGING = """\
@@ -70,29 +96,48 @@ rootLogger.appenderRef.console.ref = console
 """
 
 
-def start(folder: Path, ports: KafkaPorts) -> Handle:
-    """Start the broker (formatting its storage the first time) and return once it accepts connections on both listeners."""
-    if (old := running("kafka", folder)) is not None:
+def start(folder: Path, brokers: Sequence[KafkaPorts]) -> list[Handle]:
+    """Start the brokers that do not run, all at once, and return once each accepts connections on its listeners."""
+    with ThreadPoolExecutor(len(brokers)) as pool:
+        return list(pool.map(lambda number: _start(folder, brokers, number), range(1, len(brokers) + 1)))
+
+
+def _start(folder: Path, brokers: Sequence[KafkaPorts], number: int) -> Handle:
+    """Start broker ``number``, formatting its storage the first time."""
+    role, ports = roles(len(brokers))[number - 1], brokers[number - 1]
+    if (old := running(role, folder)) is not None:
         return old
-    data, configuration, logging = folder / "kafka-data", folder / "kafka.properties", folder / "kafka-log4j2.properties"
+    data, configuration, logging = folder / f"{role}-data", folder / f"{role}.properties", folder / f"{role}-log4j2.properties"
     folder.mkdir(parents=True, exist_ok=True)
-    configuration.write_text(_configuration(ports, data))
+    configuration.write_text(_configuration(brokers, number, data))
     logging.write_text(_LOGGING)
     base = [str(install.java_executable()), "-cp", f"{settings.cache() / 'jars' / 'kafka'}/*", f"-Dlog4j2.configurationFile={logging}"]
-    flags = [*java.QUICK_START, "-Xms256m", "-Xmx768m"]
+    flags = [*java.QUICK_START, *(HEAP if len(brokers) == 1 else SMALL_HEAP)]
     if not (data / "meta.properties").exists():
         shutil.rmtree(data, ignore_errors=True)
         command = [*base, *flags, "kafka.tools.StorageTool", "format", "-t", "c3RyZWFtcHJvb2ZfX19fXw", "-c", str(configuration)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=folder, env=environment())
         if done.returncode != 0:
-            raise TestbedError(f"kafka: its storage could not be formatted:\n{done.stdout}{done.stderr}")
-    handle = spawn("kafka", [*base, *flags, *java.archive_flags("kafka"), "kafka.Kafka", str(configuration)], folder)
-    wait_until("kafka: accept connections", lambda: ready(ports), READY_S, process=handle)
+            raise TestbedError(f"{role}: its storage could not be formatted:\n{done.stdout}{done.stderr}")
+    handle = spawn(role, [*base, *flags, *java.archive_flags("kafka"), "kafka.Kafka", str(configuration)], folder)
+    wait_until(f"{role}: accept connections", lambda: ready(ports), READY_S, process=handle)
     return handle
 
 
+def stop_all(folder: Path) -> None:
+    """End every broker and delete what they held. Raises TestbedError when one survives."""
+    files = list(folder.glob("kafka*.pid"))
+    handles = [handle for file in files if (handle := remembered(file.stem, folder)) is not None]
+    left = stop([process for handle in handles if (process := handle.process()) is not None], grace_s=0)
+    if left:
+        raise TestbedError(f"brokers do not end even by SIGKILL: {[process.pid for process in left]}")
+    for file in files:
+        shutil.rmtree(folder / f"{file.stem}-data", ignore_errors=True)
+        file.unlink()
+
+
 def ready(ports: KafkaPorts) -> bool:
-    return listening("127.0.0.1", ports.direct) and listening("127.0.0.1", ports.pipeline)
+    return all(listening("127.0.0.1", port) for port in (ports.direct, ports.driver, ports.executors))
 
 
 class Cluster:
@@ -108,7 +153,8 @@ class Cluster:
         """Create topics (name to partition count) and wait until every partition has a leader."""
         from confluent_kafka.admin import NewTopic
 
-        new = [NewTopic(name, count, replication_factor=1, config=dict(configuration)) for name, count in topics.items()]
+        # As many replicas as there are brokers: their default.
+        new = [NewTopic(name, count, replication_factor=-1, config=dict(configuration)) for name, count in topics.items()]
         for name, future in self._admin.create_topics(new, request_timeout=REQUEST_S).items():
             self._settle(future, f"topic {name} could not be created")
         for name, count in topics.items():
@@ -176,6 +222,47 @@ class Cluster:
         futures = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=REQUEST_S)
         return {at.partition: int(self._settle(future, f"the end of {topic} could not be read").offset) for at, future in futures.items()}
 
+    def leaders(self, topic: str) -> dict[int, int]:
+        """The broker that leads each partition, -1 where none does."""
+        return {number: int(partition.leader) for number, partition in self._topic(topic).partitions.items()}
+
+    def out_of_sync(self) -> list[str]:
+        """Every partition that some broker should hold and does not hold up to date, or that nobody leads."""
+        from confluent_kafka import KafkaException
+
+        try:
+            topics = self._admin.list_topics(timeout=REQUEST_S).topics
+        except KafkaException as error:
+            raise TestbedError(f"kafka at {self.bootstrap}: no answer about its topics ({error.args[0].str()})") from error
+        partitions = {f"{name}-{number}": found for name, topic in topics.items() for number, found in topic.partitions.items()}
+        return sorted(name for name, found in partitions.items() if found.leader < 0 or set(found.isrs) < set(found.replicas))
+
+    def move_leaders(self, topic: str) -> dict[int, int]:
+        """Put the next replica of each partition first, and have it lead. Returns which broker is to lead each partition."""
+        from kafka import TopicPartition
+
+        replicas = {number: list(partition.replicas) for number, partition in self._topic(topic).partitions.items()}
+        wanted = {number: [*brokers[1:], brokers[0]] for number, brokers in replicas.items()}
+        with _asking(self.bootstrap) as admin:
+            refused = admin.alter_partition_reassignments({TopicPartition(topic, number): to for number, to in wanted.items()})
+            if any(refused.values()):
+                raise TestbedError(f"kafka at {self.bootstrap}: the replicas of {topic} could not be put in another order: {refused}")
+            admin.elect_leaders(0, {topic: list(wanted)}, raise_errors=False)  # one that leads already needs no election
+        return {number: brokers[0] for number, brokers in wanted.items()}
+
+    def coordinator(self, kind: Literal["group", "transaction"], name: str) -> int | None:
+        """The broker that coordinates a consumer group, or a transactional id; None while there is none."""
+        from kafka.errors import KafkaError
+        from kafka.protocol.metadata import CoordinatorType
+
+        try:
+            with _asking(self.bootstrap) as admin:
+                key = CoordinatorType.GROUP if kind == "group" else CoordinatorType.TRANSACTION
+                found = admin._manager.run(functools.partial(admin._find_coordinator_ids, [name], key_type=key))
+        except KafkaError:
+            return None
+        return int(found[name])
+
     def cluster_id(self) -> str:
         return str(self._settle(self._admin.describe_cluster(request_timeout=REQUEST_S), "no answer").cluster_id)
 
@@ -187,6 +274,18 @@ class Cluster:
         except (KafkaException, TimeoutError) as error:
             kind = _NotLeading if _is_not_leading(error) else TestbedError
             raise kind(f"kafka at {self.bootstrap}: {what}: {error}") from error
+
+
+@contextlib.contextmanager
+def _asking(bootstrap: str) -> Iterator[Any]:
+    """kafka-python's admin client, for what confluent-kafka's does not ask."""
+    from kafka.admin import KafkaAdminClient
+
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=int(REQUEST_S * 1000), client_id="streamproof")
+    try:
+        yield admin
+    finally:
+        admin.close()
 
 
 class _NotLeading(TestbedError):
@@ -201,8 +300,8 @@ def _is_not_leading(error: Exception) -> bool:
     return isinstance(found, KafkaError) and found.code() in codes
 
 
-def wait_until_answering(bootstrap: str, timeout_s: float = READY_S) -> None:
-    """Wait until the broker answers requests, which is later than accepting connections."""
+def wait_until_answering(bootstrap: str, brokers: int = 1, timeout_s: float = READY_S) -> None:
+    """Wait until Kafka answers requests, which is later than accepting connections, and knows of so many brokers."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -210,8 +309,12 @@ def wait_until_answering(bootstrap: str, timeout_s: float = READY_S) -> None:
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            if admin.list_topics(timeout=2.0).brokers:
+            found = len(admin.list_topics(timeout=2.0).brokers)
+            if found >= brokers:
                 return
+            said = f"it knows {found} of {brokers} brokers"
         except KafkaException as error:
-            if time.monotonic() > deadline:
-                raise TestbedError(f"kafka at {bootstrap}: no answer within {timeout_s:.0f} s ({error.args[0].str()})") from error
+            said = error.args[0].str()
+        if time.monotonic() > deadline:
+            raise TestbedError(f"kafka at {bootstrap}: not ready within {timeout_s:.0f} s ({said})")
+        time.sleep(POLL_S)

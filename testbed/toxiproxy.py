@@ -40,14 +40,14 @@ class NotThere(TestbedError):
 class Proxies:
     """The proxies of one Toxiproxy server. Raises TestbedError when the server does not do, or does not show, what it was told."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self.port, self.host = port, host
 
     def _server(self) -> Any:
         from toxiproxy import Toxiproxy
         from toxiproxy.api import APIConsumer
 
-        APIConsumer.port = self.port
+        APIConsumer.host, APIConsumer.port = self.host, self.port
         for verb in ("get", "post", "delete"):
             call = getattr(APIConsumer, verb)
             if not hasattr(call, "bounded"):
@@ -70,6 +70,12 @@ class Proxies:
         if present is None:
             server.create(upstream=upstream, name=name, listen=listen, enabled=True)
             self._proxy(name)
+
+    def destroy(self, name: str) -> None:
+        """Make the proxy be no more; its connections are closed."""
+        present = self._server().get_proxy(name)
+        if present is not None:
+            present.destroy()
 
     def add(self, name: str, toxic: str, kind: str, stream: str, attributes: dict[str, int]) -> None:
         """Add a toxic with toxicity 1.0 and read it back."""

@@ -14,8 +14,12 @@ from chaos.faults.cut_postgres import CutPostgres
 from chaos.faults.fault import Claim, Fault, Scene
 from chaos.faults.kill_driver import KillDriver
 from chaos.faults.kill_executor import KillExecutor
+from chaos.faults.kill_group_coordinator import KillGroupCoordinator
 from chaos.faults.kill_kafka import KillKafka
+from chaos.faults.kill_leader import KillLeader
 from chaos.faults.kill_postgres import KillPostgres
+from chaos.faults.kill_transaction_coordinator import KillTransactionCoordinator
+from chaos.faults.move_leaders import MoveLeaders
 from chaos.faults.network_latency import NetworkLatency
 from chaos.faults.pause_kafka import PauseKafka
 from chaos.faults.pause_postgres import PausePostgres
@@ -31,6 +35,10 @@ _ALL: tuple[Fault, ...] = (
     ResetKafka(),
     PauseKafka(),
     KillKafka(),
+    KillLeader(),
+    KillTransactionCoordinator(),
+    KillGroupCoordinator(),
+    MoveLeaders(),
     AddPartitions(),
     CutPostgres(),
     BlackHolePostgres(),

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from chaos.faults.fault import Claim, Parameters, Scene, Unconditional
 from delivery.folder import RunFolder
-from testbed.embedded import Testbed
+from testbed.embedded import Role, Testbed
 from testbed.kafka import Cluster
 
 EVIDENCE_S = 90.0
@@ -36,6 +36,9 @@ class AddPartitions(Unconditional):
 
     def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
         return {"count": rng.randint(1, 2)}
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return frozenset()
 
     def batches(self, parameters: AddPartitionsParameters) -> int:
         """Two that were sent before the partitions were there, one whose records reach them, one to spare."""

@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from chaos.faults.outage import LinkOutage
 from pipelines.sink import Sink
-from testbed.embedded import POSTGRES_PROXY
 
 
 class BlackHolePostgres(LinkOutage):
-    proxy = POSTGRES_PROXY
     sinks = frozenset({Sink.POSTGRES})
     toxic = ("timeout", {"timeout": 0})
     what = "the link to PostgreSQL"

@@ -26,7 +26,7 @@ from delivery.folder import RunFolder
 from pipelines import failpoints, strategies
 from pipelines.failpoints import Action, Failpoint, Site
 from testbed import spark
-from testbed.embedded import Testbed
+from testbed.embedded import Role, Testbed
 from testbed.process import TestbedError
 
 FIRE_S = 120.0
@@ -46,6 +46,9 @@ class CrashAtStep(Ordinary):
     parameters_model = CrashAtStepParameters
     occupies = frozenset({DRIVER, EXECUTORS, FAILPOINTS})
     sites = frozenset[Site]()  # it waits for a step by itself
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return frozenset()
 
     def batches(self, parameters: CrashAtStepParameters) -> int:
         return 2

@@ -5,19 +5,20 @@ once and keep on trying.
 
 The proxy is disabled. Healing removes it; a connection that was swallowed is closed with that.
 
+With a ``role`` it strikes the way of the driver or of the executors alone; each has a proxy of its own.
+
 Evidence: the proxy reads back as it was asked for, a probe through it gets no answer as long as it lasts, the job commits nothing
-meanwhile, and goes on afterwards.
+meanwhile, and goes on afterwards. With a ``role``, too: the connections through the proxy are those of the role's processes only, and
+probes through the other's proxy are answered all the time.
 Checked against: Toxiproxy 2.12 (a toxic that is removed closes the connections it had stopped).
 """
 
 from __future__ import annotations
 
-from chaos.faults.outage import LinkOutage
-from testbed.embedded import KAFKA_PROXY
+from chaos.faults.outage import KafkaLinkOutage
 
 
-class CutKafka(LinkOutage):
-    proxy = KAFKA_PROXY
+class CutKafka(KafkaLinkOutage):
     what = "the link to Kafka"
     name = "cut_kafka"
     summary = "Close every connection to Kafka, and refuse new ones, for a while"

@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from chaos.faults.outage import LinkOutage
 from pipelines.sink import Sink
-from testbed.embedded import POSTGRES_PROXY
 
 
 class CutPostgres(LinkOutage):
-    proxy = POSTGRES_PROXY
     sinks = frozenset({Sink.POSTGRES})
     what = "the link to PostgreSQL"
     name = "cut_postgres"

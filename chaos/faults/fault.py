@@ -21,7 +21,7 @@ from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from pipelines.failpoints import Site
 from pipelines.job import Job
-from testbed.embedded import Testbed
+from testbed.embedded import Role, Testbed
 
 POLL_S = 0.02
 READY_S = 90.0
@@ -129,6 +129,10 @@ class Fault(Protocol):
     def parameters_model(self) -> type[Parameters]: ...
 
     @property
+    def least_brokers(self) -> int:
+        """How many brokers Kafka must have for this fault to make sense."""
+
+    @property
     def occupies(self) -> frozenset[str] | None:
         """What it needs for itself: two faults that name the same cannot overlap. None for everything: it strikes alone."""
 
@@ -149,6 +153,10 @@ class Fault(Protocol):
     def check(self, strategy: str, parameters: dict[str, Any]) -> None:
         """Raises ValueError when this fault cannot strike a job with that strategy."""
 
+    def outside(self, parameters: Any) -> frozenset[Role] | None:
+        """Where Kafka was not started here: whose way to it this fault strikes. Empty when it touches nothing of Kafka but the run's own
+        topics, None when it strikes more than may ever be allowed there."""
+
     def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
         """The anomalies that a job with that strategy *must* show after this fault."""
 
@@ -166,11 +174,16 @@ class Fault(Protocol):
 class Ordinary:
     """What most faults say of their place among others. A fault that says nothing else does not overlap with any."""
 
+    least_brokers = 1
     sites: frozenset[Site] = frozenset({Site.DRIVER, Site.TASK, Site.WATCHED})
     background: bool = False
 
     @property
     def occupies(self) -> frozenset[str] | None:
+        return None
+
+    def outside(self, parameters: Any) -> frozenset[Role] | None:
+        """Unless a fault says otherwise it is only for what was started here."""
         return None
 
     def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:

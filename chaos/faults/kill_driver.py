@@ -14,7 +14,7 @@ from typing import Any
 from chaos.faults.fault import DRIVER, Claim, Parameters, Scene, Unconditional
 from delivery.folder import RunFolder
 from pipelines import failpoints
-from testbed.embedded import Testbed
+from testbed.embedded import Role, Testbed
 
 EVIDENCE_S = 120.0
 
@@ -25,6 +25,9 @@ class KillDriver(Unconditional):
     target = "the driver"
     parameters_model = Parameters
     occupies = frozenset({DRIVER})
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return frozenset()
 
     def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
         start = scene.driver()["start"]

@@ -22,7 +22,7 @@ from chaos.faults.fault import DRIVER, EXECUTORS, Claim, Parameters, Scene, Unco
 from delivery.folder import RunFolder
 from pipelines.failpoints import Site
 from testbed import spark
-from testbed.embedded import Testbed
+from testbed.embedded import Role, Testbed
 from testbed.process import TestbedError
 
 AIM_S = 60.0
@@ -43,6 +43,9 @@ class KillExecutor(Unconditional):
 
     def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
         return {"count": rng.randint(1, 2)}
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return frozenset()
 
     def aim(self, scene: Scene, parameters: KillExecutorParameters) -> dict[str, Any]:
         return {"role": self.target, "killed": []}

@@ -16,13 +16,15 @@ from typing import Any
 import psutil
 from pydantic import Field
 
+from chaos.faults import kafka_link
 from chaos.faults.fault import STANDSTILL, Claim, FaultError, Ordinary, Parameters, Scene
+from chaos.faults.kafka_link import OfRole
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from pipelines import strategies
 from pipelines.sink import Sink
 from testbed import embedded
-from testbed.embedded import KAFKA_PROXY, Testbed
+from testbed.embedded import POSTGRES_PROXY, Role, Testbed
 from testbed.process import TestbedError, remembered
 from testbed.toxiproxy import kafka_round_trip_ms
 
@@ -39,6 +41,7 @@ class Outage(Ordinary):
 
     what: str
     sinks: frozenset[Sink] | None = None
+    least_brokers = 1
     name: str
     summary: str
     target: str
@@ -57,10 +60,14 @@ class Outage(Ordinary):
     def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
         return {"seconds": round(rng.uniform(1.0, 4.0), 1)}
 
-    def aim(self, scene: Scene, parameters: OutageParameters) -> dict[str, Any]:
+    def outside(self, parameters: Any) -> frozenset[Role] | None:
+        """Nothing of Kafka, where the server is PostgreSQL."""
+        return frozenset()
+
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
         raise NotImplementedError
 
-    def inject(self, scene: Scene, parameters: OutageParameters, target: dict[str, Any]) -> None:
+    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
         if scene.stands is None:  # who stands still at a step of the protocol is at work
             before = scene.progress.batches()
             scene.wait_for("the job to be at work", lambda: scene.progress.batches() > before, EVIDENCE_S)
@@ -70,23 +77,30 @@ class Outage(Ordinary):
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
         raise NotImplementedError
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> Claim:
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
         """That what was done reads back."""
         raise NotImplementedError
 
-    def answers(self, testbed: Testbed) -> bool:
-        """Whether a probe gets an answer."""
+    def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
+        """Of each thing that is struck whether a probe gets an answer."""
         raise NotImplementedError
+
+    def beside(self, testbed: Testbed, target: dict[str, Any]) -> bool:
+        """Whether what is not to be struck answers, where there is such a thing."""
+        return True
 
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
         raise NotImplementedError
 
     def evidence(self, scene: Scene, parameters: OutageParameters, target: dict[str, Any]) -> list[Claim]:
         struck = self.struck(scene, target)
-        answered, until = 0, time.monotonic() + parameters.seconds
+        answered = probed = missed = 0
+        until = time.monotonic() + parameters.seconds
         while time.monotonic() < until:
             scene.check_alive()
-            answered += self.answers(scene.testbed)
+            answered += sum(self.answers(scene.testbed, target))
+            missed += not self.beside(scene.testbed, target)
+            probed += 1
             time.sleep(0.05)
         silent = Claim(f"{self.what} answered nobody for {parameters.seconds:g} s", answered == 0, f"{answered} answers to a probe")
         # The batch that was at its last step may still have ended; from then on nothing can be committed.
@@ -97,18 +111,22 @@ class Outage(Ordinary):
         committed = scene.progress.batches()
         on = scene.eventually(lambda: scene.progress.batches() > committed, EVIDENCE_S)
         after = Claim(f"the job committed a batch once {self.what} was back", on, f"{scene.progress.batches() - committed} so far")
-        return [struck, silent, stalled, *healed, after]
+        return [*struck, silent, *self.apart(target, probed, missed), stalled, *healed, after]
+
+    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[Claim]:
+        """That what was not to be struck was not, where there is such a thing: of ``probed`` probes ``missed`` had no answer."""
+        return []
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
         self.undo(testbed, target)
         deadline = time.monotonic() + EVIDENCE_S
-        while not (back := self.answers(testbed)) and time.monotonic() < deadline:
+        while not (back := all(self.answers(testbed, target))) and time.monotonic() < deadline:
             time.sleep(0.1)
         return [Claim(f"{self.what} answers", back, "a probe got its answer" if back else f"no answer within {EVIDENCE_S:.0f} s")]
 
 
 class ServerOutage(Outage):
-    """Strikes the process of the testbed's server ``role``."""
+    """Strikes the process of the testbed's server ``role``; of Kafka, those of all its brokers."""
 
     role: str
 
@@ -116,23 +134,31 @@ class ServerOutage(Outage):
     def occupies(self) -> frozenset[str]:
         return frozenset({self.role, f"the link to {self.role}", STANDSTILL})
 
-    def aim(self, scene: Scene, parameters: OutageParameters) -> dict[str, Any]:
-        handle = remembered(self.role, embedded.folder())
-        process = handle.process() if handle else None
-        if handle is None or process is None:
-            raise FaultError(f"{self.role} does not run: there is nothing to strike")
-        return {"role": self.target, "server": self.role, "pid": handle.pid, "created": process.create_time()}
+    def outside(self, parameters: Any) -> frozenset[Role] | None:
+        return None if self.role == "kafka" else frozenset()
 
-    def answers(self, testbed: Testbed) -> bool:
-        """On the way that does not lead through the proxy."""
-        port = testbed.kafka.direct if self.role == "kafka" else testbed.postgres.direct
-        return answers(self.role, port)
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
+        servers = scene.testbed.brokers if self.role == "kafka" else [self.role]
+        return {"role": self.target, "servers": [found(server) for server in servers]}
+
+    def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
+        """On the way that does not lead through a proxy."""
+        if self.role == "kafka":
+            return [answers(self.role, f"127.0.0.1:{ports.direct}") for ports in testbed.kafka]
+        return [answers(self.role, f"127.0.0.1:{testbed.postgres.direct}")]
+
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        return [self.showed(scene, server) for server in target["servers"]]
+
+    def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
+        """That the process is as it was made to be."""
+        raise NotImplementedError
 
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
         """Wake who sleeps, start who is gone."""
-        process = _process(target)
-        if process is not None:
-            for each in [process, *process.children(recursive=True)]:
+        for server in target["servers"]:
+            process = process_of(server)
+            for each in [process, *process.children(recursive=True)] if process else []:
                 each.resume()
         embedded.up()
 
@@ -141,93 +167,167 @@ class Killed(ServerOutage):
     """SIGKILL; what the server had not forced to disk is gone. Healing starts it again."""
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        process = _process(target)
-        if process is None:
-            raise FaultError(f"{self.role} ended by itself before it was struck")
-        process.kill()
+        for server in target["servers"]:
+            kill(server)
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> Claim:
-        gone = scene.eventually(lambda: _process(target) is None, EVIDENCE_S)
-        return Claim(f"the process of {self.role} is gone", gone, f"pid {target['pid']}")
+    def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
+        return gone(scene, server)
 
 
 class Paused(ServerOutage):
     """SIGSTOP; connections stay open and nobody answers. Healing is SIGCONT."""
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        process = _process(target)
-        if process is None:
-            raise FaultError(f"{self.role} ended by itself before it was struck")
-        for each in [process, *process.children(recursive=True)]:
-            each.send_signal(signal.SIGSTOP)
+        for server in target["servers"]:
+            process = _running(server)
+            for each in [process, *process.children(recursive=True)]:
+                each.send_signal(signal.SIGSTOP)
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> Claim:
+    def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
         def stopped() -> bool:
-            process = _process(target)
+            process = process_of(server)
             return process is not None and process.status() == psutil.STATUS_STOPPED
 
-        return Claim(f"the process of {self.role} stands still", scene.eventually(stopped, EVIDENCE_S), f"pid {target['pid']}")
+        return Claim(f"the process of {server['server']} stands still", scene.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
 
 
-def _process(target: dict[str, Any]) -> psutil.Process | None:
-    """The server as it was aimed at; None when it is gone or its pid became another's."""
+def found(role: str) -> dict[str, Any]:
+    """The process of the testbed's server of that role, for the journal. Raises FaultError when it does not run."""
+    handle = remembered(role, embedded.folder())
+    process = handle.process() if handle else None
+    if handle is None or process is None:
+        raise FaultError(f"{role} does not run: there is nothing to strike")
+    return {"server": role, "pid": handle.pid, "created": process.create_time()}
+
+
+def process_of(server: dict[str, Any]) -> psutil.Process | None:
+    """The server as it was found; None when it is gone or its pid became another's."""
     try:
-        process = psutil.Process(target["pid"])
-        same = abs(process.create_time() - target["created"]) <= 1
+        process = psutil.Process(server["pid"])
+        same = abs(process.create_time() - server["created"]) <= 1
         return process if same and process.status() != psutil.STATUS_ZOMBIE else None
     except psutil.NoSuchProcess:
         return None
 
 
-class LinkOutage(Outage):
-    """Strikes the proxy between the pipeline and a server; ``toxic`` is what is put on it in both directions, None takes it down."""
+def _running(server: dict[str, Any]) -> psutil.Process:
+    process = process_of(server)
+    if process is None:
+        raise FaultError(f"{server['server']} ended by itself before it was struck")
+    return process
 
-    proxy: str
+
+def kill(server: dict[str, Any]) -> None:
+    _running(server).kill()
+
+
+def gone(scene: Scene, server: dict[str, Any]) -> Claim:
+    """That the process of the server is gone."""
+    ended = scene.eventually(lambda: process_of(server) is None, EVIDENCE_S)
+    return Claim(f"the process of {server['server']} is gone", ended, f"pid {server['pid']}")
+
+
+class LinkOutage(Outage):
+    """Strikes proxies between the pipeline and a server; ``toxic`` is what is put on each in both directions, None takes it down."""
+
+    server = "postgres"
     toxic: tuple[str, dict[str, int]] | None = None
 
     @property
     def occupies(self) -> frozenset[str]:
-        return frozenset({f"the link to {self.proxy}", STANDSTILL})
+        return frozenset({f"the link to {self.server}", STANDSTILL})
 
-    def aim(self, scene: Scene, parameters: OutageParameters) -> dict[str, Any]:
-        if not self.answers(scene.testbed):
+    def proxies(self, testbed: Testbed, parameters: Any) -> list[str]:
+        """Which are struck."""
+        return [POSTGRES_PROXY]
+
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
+        target = {"role": self.target, "proxies": self.proxies(scene.testbed, parameters)}
+        if not all(self.answers(scene.testbed, target)):
             raise FaultError(f"{self.what} does not answer before it was struck")
-        return {"role": self.target, "proxy": self.proxy}
+        return target
 
-    def answers(self, testbed: Testbed) -> bool:
+    def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
         """On the pipeline's own way."""
-        return answers(self.proxy, testbed.kafka.proxy if self.proxy == KAFKA_PROXY else testbed.postgres.proxy)
+        return [answers(self.server, testbed.links[name]) for name in present(testbed, target)]
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        if self.toxic is None:
-            testbed.proxies.disable(self.proxy)
-            return
-        kind, attributes = self.toxic
-        for stream in ("upstream", "downstream"):
-            testbed.proxies.add(self.proxy, f"streamproof-{kind}-{stream}", kind, stream, attributes)
+        for name in target["proxies"]:
+            if self.toxic is None:
+                testbed.proxies.disable(name)
+                continue
+            kind, attributes = self.toxic
+            for stream in ("upstream", "downstream"):
+                testbed.proxies.add(name, f"streamproof-{kind}-{stream}", kind, stream, attributes)
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> Claim:
-        toxics, enabled = scene.testbed.proxies.toxics(self.proxy), scene.testbed.proxies.enabled(self.proxy)
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        return [self._reads_back(scene.testbed, name) for name in target["proxies"]]
+
+    def _reads_back(self, testbed: Testbed, name: str) -> Claim:
+        toxics, enabled = testbed.proxies.toxics(name), testbed.proxies.enabled(name)
         there = not enabled if self.toxic is None else len(toxics) == 2
-        return Claim("the proxy reads back as it was asked for", there, f"enabled={enabled}, toxics: {', '.join(sorted(toxics)) or 'none'}")
+        return Claim(
+            f"the proxy {name} reads back as it was asked for", there, f"enabled={enabled}, {', '.join(sorted(toxics)) or 'no toxic'}"
+        )
 
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        testbed.proxies.reset(self.proxy)
+        for name in present(testbed, target):
+            testbed.proxies.reset(name)
 
 
-def answers(server: str, port: int) -> bool:
-    """Whether a request to ``kafka`` or ``postgres`` on that port of loopback is answered within ``PROBE_S``.
+def present(testbed: Testbed, target: dict[str, Any]) -> list[str]:
+    """The struck proxies that are still there: a testbed that was made anew since may have others."""
+    return [name for name in target["proxies"] if name in testbed.links]
+
+
+class KafkaLinkParameters(OutageParameters, OfRole):
+    pass
+
+
+class KafkaLinkOutage(LinkOutage):
+    """Strikes the ways of the driver, of the executors, or of both to Kafka."""
+
+    server = "kafka"
+    parameters_model = KafkaLinkParameters
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return kafka_link.ways(parameters.role)
+
+    def proxies(self, testbed: Testbed, parameters: Any) -> list[str]:
+        return testbed.kafka_proxies(parameters.role)
+
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
+        return {**super().aim(scene, parameters), "spared": kafka_link.spared(scene.testbed, parameters.role)}
+
+    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
+        target["connections"] = kafka_link.connections(scene, parameters.role)
+        super().inject(scene, parameters, target)
+
+    def beside(self, testbed: Testbed, target: dict[str, Any]) -> bool:
+        return all(answers(self.server, address) for address in target["spared"].values())
+
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        return [*kafka_link.claims(target["connections"]), *super().struck(scene, target)]
+
+    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[Claim]:
+        names = ", ".join(target["spared"])
+        return [Claim(f"each probe through {names} was answered meanwhile", missed == 0, f"{probed - missed} of {probed}")] if names else []
+
+
+def answers(server: str, address: str) -> bool:
+    """Whether a request to ``kafka`` or ``postgres`` at that address is answered within ``PROBE_S``.
 
     Kafka is asked for its API versions, PostgreSQL whether it would encrypt: neither needs a login.
     """
-    if server == KAFKA_PROXY:
+    if server == "kafka":
         try:
-            kafka_round_trip_ms(f"127.0.0.1:{port}", samples=1, timeout_s=PROBE_S)
+            kafka_round_trip_ms(address, samples=1, timeout_s=PROBE_S)
         except TestbedError:
             return False
         return True
+    host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=PROBE_S) as connection:
+        with socket.create_connection((host, int(port)), timeout=PROBE_S) as connection:
             connection.sendall(_SSL_REQUEST)
             return connection.recv(1) in (b"N", b"S")
     except OSError:

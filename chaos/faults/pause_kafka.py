@@ -1,4 +1,4 @@
-"""``pause_kafka``: SIGSTOP the broker for a while, then let it go on.
+"""``pause_kafka``: SIGSTOP Kafka, all of its brokers, for a while, then let it go on.
 
 The model: a long garbage collection, a disk that hangs, a virtual machine that is moved. Connections stay open, requests are neither
 answered nor refused: clients find out by their timeouts only, and what they had sent may be carried out later.
@@ -15,5 +15,5 @@ from chaos.faults.outage import Paused
 class PauseKafka(Paused):
     what = role = "kafka"
     name = "pause_kafka"
-    summary = "SIGSTOP the broker for a while"
+    summary = "SIGSTOP Kafka, all of its brokers, for a while"
     target = "the broker"

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from delivery.anomaly import Anomaly
 from delivery.guarantee import Guarantee
+from pipelines import spark_kafka
 from pipelines.failpoints import Failpoint, Site, Watch
 from pipelines.job import Job
 from pipelines.sink import Sink
@@ -53,7 +54,7 @@ class Checkpoint(Strategy):
             frame.select("key", "value")
             .writeStream.format("kafka")
             .queryName(job.query)
-            .option("kafka.bootstrap.servers", job.bootstrap)
+            .options(**spark_kafka.address(job))
             .option("topic", job.output_topic)
             .option("checkpointLocation", str(job.checkpoint()))
             .start()

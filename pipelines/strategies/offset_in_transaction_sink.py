@@ -81,7 +81,7 @@ class _Line:
         self._group_name = job.query
         self._source = (job.input_topic, partition)
         self._producer = initialised(job, self.name)
-        self._group = _reader(job.bootstrap, job.query)
+        self._group = _reader(job.task_bootstrap, job.query)
         self._committed = self._stable_offset()
         self._until = self._committed
         self.begun = False

@@ -16,7 +16,7 @@ from chaos.experiment import Experiment, FaultSpec, Source, Workload
 from delivery.folder import RunFolder
 from pipelines.transactions import Coordinator
 from testbed import settings
-from testbed.embedded import KAFKA_PROXY, Testbed
+from testbed.embedded import Testbed
 from testbed.process import marked
 
 WAIT_S = 120.0
@@ -60,7 +60,7 @@ def abandoned(testbed: Testbed, tmp_path: Path) -> RunFolder:
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)
-    assert testbed.proxies.toxics(KAFKA_PROXY), "the killed runner has left its toxic"
+    assert testbed.proxies.toxics("kafka-driver"), "the killed runner has left its toxic"
     assert marked(STREAMPROOF_RUN=folder.name), "the killed runner has left its driver"
     return folder
 
@@ -69,7 +69,7 @@ def test_heal_leaves_no_toxic_no_process_and_no_open_transaction_and_the_next_ru
     healed = _streamproof("heal")
     assert healed.returncode == 0, healed.stderr
     assert abandoned.name in healed.stdout
-    assert testbed.proxies.toxics(KAFKA_PROXY) == {}
+    assert all(testbed.proxies.toxics(name) == {} for name in testbed.links)
     assert [
         process.cmdline() for mark in ("STREAMPROOF_RUN", "STREAMPROOF_EXECUTOR_OF") for process in marked(**{mark: abandoned.name})
     ] == []
@@ -95,7 +95,7 @@ def test_the_next_run_heals_what_an_abandoned_one_left(testbed: Testbed, abandon
     folder = runner.run(found)
     assert folder.read_json(folder.verdict)["outcome"] == "PASSED"
     assert abandoned.journal.last("restored") is not None
-    assert testbed.proxies.toxics(KAFKA_PROXY) == {}
+    assert all(testbed.proxies.toxics(name) == {} for name in testbed.links)
 
 
 def test_a_held_testbed_is_refused_before_anything_is_touched(testbed: Testbed, tmp_path: Path) -> None:

@@ -18,6 +18,16 @@ from testbed.process import remembered
 
 RECORDS = 4000
 QUICK = {("cut_postgres", "postgres_two_phase_commit")}
+ROLES = [
+    ("cut_kafka", "executors", "two_phase_commit"),
+    ("cut_kafka", "driver", "offset_commit"),
+    ("black_hole_kafka", "driver", "two_phase_commit"),
+    ("black_hole_kafka", "executors", "offset_in_transaction"),
+    ("reset_kafka", "driver", "two_phase_commit"),
+    ("reset_kafka", "executors", "checkpoint"),
+    ("network_latency", "driver", "two_phase_commit"),
+    ("network_latency", "executors", "postgres_two_phase_commit"),
+]
 CASES = [
     ("kill_driver", "offset_in_transaction"),
     ("kill_kafka", "two_phase_commit"),
@@ -42,12 +52,29 @@ def test_an_outage_bites_heals_and_costs_no_record(testbed: Testbed, fault: str,
     assert set(embedded.status().values()) == {"up"}
 
 
+@pytest.mark.parametrize(
+    ("fault", "role", "strategy"),
+    [pytest.param(*case, marks=[] if number == 0 else [pytest.mark.slow]) for number, case in enumerate(ROLES)],
+)
+def test_driver_and_executors_are_struck_one_without_the_other(testbed: Testbed, fault: str, role: str, strategy: str) -> None:
+    workload, struck = Workload(source=Source.SYNTHETIC, records=RECORDS), FaultSpec(fault=fault, at=0.3, parameters={"role": role})
+    folder = runner.run(Experiment(name="role", strategy=strategy, workload=workload, faults=[struck], seed=9))
+    verdict = folder.read_json(folder.verdict)
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+    claims = {claim["claim"]: claim for claim in verdict["injections"][0]["evidence"]}
+    assert all(claim["holds"] for claim in claims.values())
+    (other,) = {"kafka-driver", "kafka-executors"} - {f"kafka-{role}"}
+    assert f"only connections of the {role} lead through what is struck" in claims
+    assert any(f"a probe through {other} is not slower" == claim or f"each probe through {other} was answered" in claim for claim in claims)
+    assert set(embedded.status().values()) == {"up"}
+
+
 @pytest.mark.parametrize("role", ["kafka", "postgres"])
 def test_a_server_that_a_dead_runner_left_paused_is_woken_from_the_journal(testbed: Testbed, role: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
     handle = remembered(role, embedded.folder())
     assert handle is not None
     server = psutil.Process(handle.pid)
-    target = {"role": "", "server": role, "pid": handle.pid, "created": server.create_time()}
+    target = {"role": "", "servers": [{"server": role, "pid": handle.pid, "created": server.create_time()}]}
     for process in [server, *server.children(recursive=True)]:
         os.kill(process.pid, signal.SIGSTOP)
     fault = FAULTS[f"pause_{role}"]

@@ -142,4 +142,4 @@ def test_two_phase_commit_survives_latency_and_new_partitions_in_one_run(testbed
     grown = verdict["injections"][1]["target"]
     partitions = {row["partition"] for row in pq.read_table(folder.reconciliation).to_pylist() if row["row"] == "partition"}
     assert partitions == set(range(grown["after"]))
-    assert testbed.proxies.toxics("kafka") == {}
+    assert all(testbed.proxies.toxics(name) == {} for name in testbed.links)

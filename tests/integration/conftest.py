@@ -52,7 +52,7 @@ def prepare(testbed: Testbed) -> Prepare:
 
     def prepared(topic: str, transactional_id: str | None = None, records: int = 10, timeout_ms: int = 60_000, value: str = "v") -> str:
         name = transactional_id or f"test.{uuid.uuid4().hex}"
-        order = {"bootstrap": testbed.pipeline_kafka, "id": name, "timeout_ms": timeout_ms, "records": records, "topic": topic}
+        order = {"bootstrap": testbed.driver_kafka, "id": name, "timeout_ms": timeout_ms, "records": records, "topic": topic}
         command = [sys.executable, "-c", PREPARES, json.dumps({**order, "partitions": 2, "value": value})]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         try:

@@ -15,7 +15,7 @@ from dags import airflow_service
 from dags.airflow_service import Api
 from delivery.folder import RunFolder
 from testbed import settings
-from testbed.embedded import KAFKA_PROXY, Testbed
+from testbed.embedded import Testbed
 from testbed.process import marked
 
 WAIT_S = 150.0
@@ -65,5 +65,5 @@ def test_a_run_that_is_marked_failed_is_aborted_and_the_testbed_restored(airflow
     assert _until(lambda: _ended(airflow, "abort-me")) == "failed"
     assert folder.read_json(folder.verdict)["outcome"] == "ABORTED"
     _until(lambda: not marked(STREAMPROOF_RUN="abort-me"))
-    assert testbed.proxies.toxics(KAFKA_PROXY) == {}
+    assert all(testbed.proxies.toxics(name) == {} for name in testbed.links)
     assert lock.holder() is None

@@ -19,7 +19,7 @@ from delivery import history, identity
 from delivery.checker import check
 from delivery.folder import EvidenceError, RunFolder
 from pipelines.transactions import Coordinator
-from testbed.embedded import KAFKA_PROXY, Testbed
+from testbed.embedded import Testbed
 from testbed.kafka import Cluster
 from tests.integration.conftest import Prepare
 
@@ -224,15 +224,15 @@ def test_a_send_that_is_never_answered_is_indeterminate(
 
     monkeypatch.setattr(workload, "DELIVERY_TIMEOUT_MS", 1500)
     monkeypatch.setattr(workload, "FLUSH_S", 6.0)
-    sender = Sender(folder, testbed.pipeline_kafka, topic)
+    sender = Sender(folder, testbed.driver_kafka, topic)
     sender.send(0, [("a", b"{}")], 2)
-    testbed.proxies.add(KAFKA_PROXY, "black-hole", "timeout", "downstream", {"timeout": 0})
+    testbed.proxies.add("kafka-driver", "black-hole", "timeout", "downstream", {"timeout": 0})
     try:
         began = time.monotonic()
         sender.send(1, [("b", b"{}")], 2)
         assert time.monotonic() - began < 6, "it gave up by its own timeout"
     finally:
-        testbed.proxies.reset(KAFKA_PROXY)
+        testbed.proxies.reset("kafka-driver")
     sender.save()
     assert {str(outcome): count for outcome, count in sender.counts.items()} == {"ACKED": 1, "REJECTED": 0, "INDETERMINATE": 1}
     drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)

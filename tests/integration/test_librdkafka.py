@@ -21,7 +21,7 @@ Headers = list[tuple[str, bytes]]
 def producer(testbed: Testbed, name: str | None = None, **settings: str | int) -> TransactionalProducer:
     made = TransactionalProducer(
         {
-            "bootstrap.servers": testbed.pipeline_kafka,
+            "bootstrap.servers": testbed.driver_kafka,
             "transactional.id": name or f"test.{uuid.uuid4().hex}",
             "log_level": 0,
             "partitioner": "murmur2_random",
@@ -107,7 +107,7 @@ def test_what_is_flushed_is_prepared_and_outlives_its_producer(testbed: Testbed,
         made.produce(topic, pa.nulls(10, pa.binary()), pa.array([b"v"] * 10, pa.binary()), HEADERS, WAIT_S)
         made.flush(WAIT_S)
     assert read(testbed, topic) == []
-    with Coordinator(testbed.pipeline_kafka) as coordinator:
+    with Coordinator(testbed.driver_kafka) as coordinator:
         coordinator.commit(coordinator.describe([made.name]))
     assert len(read(testbed, topic)) == 10
 
@@ -142,13 +142,13 @@ def test_records_for_a_broker_that_does_not_answer_are_not_prepared(testbed: Tes
     made = producer(testbed)
     try:
         made.begin()
-        testbed.proxies.add("kafka", "silence", "timeout", "downstream", {"timeout": 0})
+        testbed.proxies.add("kafka-driver", "silence", "timeout", "downstream", {"timeout": 0})
         made.produce(topic, pa.nulls(10, pa.binary()), pa.array([b"v"] * 10, pa.binary()), [], WAIT_S)
         with pytest.raises(DeliveryFailed, match="10 of 10 records were not accepted"):
             made.flush(1)
     finally:
         made.close()
-        testbed.proxies.reset("kafka")
+        testbed.proxies.reset("kafka-driver")
 
 
 def test_an_aborted_transaction_leaves_nothing_and_the_next_one_is_whole(testbed: Testbed, topic: str) -> None:

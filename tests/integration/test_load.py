@@ -34,7 +34,7 @@ def folder(testbed: Testbed, topic: str, tmp_path: Path) -> RunFolder:
     workload = Workload(source=Source.SYNTHETIC, records=RECORDS, partitions=2)
     folder.experiment.write_text(Experiment(strategy="checkpoint", workload=workload, seed=5).to_yaml())
     (folder.path / "deadline.json").write_text(json.dumps({"at": time.time() + 60}))
-    Job("kafka_to_kafka", "checkpoint", "load", str(folder.path), testbed.pipeline_kafka, topic, topic, 100, 1, "", {}).write()
+    Job("kafka_to_kafka", "checkpoint", "load", str(folder.path), testbed.driver_kafka, topic, topic, 100, 1, "", {}).write()
     return folder
 
 

@@ -66,7 +66,7 @@ def job(testbed: Testbed, tmp_path: Path) -> Iterator[Job]:
         strategy="postgres_two_phase_commit",
         query=f"test-{uuid.uuid4().hex[:8]}",
         folder=str(RunFolder.create(tmp_path / "run").path),
-        bootstrap=testbed.pipeline_kafka,
+        bootstrap=testbed.driver_kafka,
         input_topic="in",
         output_topic="out",
         batch_records=100,

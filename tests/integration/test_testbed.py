@@ -24,12 +24,13 @@ from confluent_kafka import Producer
 from chaos import steps
 from delivery.folder import RunFolder
 from testbed import embedded, install, kafka, settings, spark
-from testbed.embedded import KAFKA_PROXY, Testbed
+from testbed.embedded import Testbed
 from testbed.kafka import Cluster
 from testbed.process import MARK, Handle, TestbedError, free_port, marked, remembered, wait_until
 from testbed.toxiproxy import Proxies, kafka_round_trip_ms
 from tests.integration.conftest import Prepare
 
+PROXY = "kafka-driver"
 ROLES = ("kafka", "postgres", "toxiproxy", "spark-master", "spark-worker-1", "spark-worker-2")
 ALL_UP = dict.fromkeys(ROLES, "up")
 
@@ -68,7 +69,7 @@ def test_everything_listens_on_loopback_only(testbed: Testbed) -> None:
         for connection in process.net_connections(kind="inet")
         if connection.status == psutil.CONN_LISTEN
     ]
-    assert len(addresses) >= 10, "Kafka's three listeners, Toxiproxy's two, and two of each of Spark's daemons"
+    assert len(addresses) >= 14, "Kafka's four listeners, Toxiproxy's four, and two of each of Spark's daemons"
     assert [found for found in addresses if not _is_loopback(found[1])] == []
 
 
@@ -175,12 +176,13 @@ def test_an_open_transaction_holds_the_stable_end_back(cluster: Cluster, topic: 
     wait_until("the markers", lambda: cluster.end_offsets(topic, committed=True) == {0: 3, 1: 3}, 10)
 
 
-def test_whoever_comes_through_the_proxy_stays_behind_it(testbed: Testbed) -> None:
+def test_whoever_comes_through_a_proxy_stays_behind_it(testbed: Testbed) -> None:
     from confluent_kafka.admin import AdminClient
 
-    metadata = AdminClient({"bootstrap.servers": testbed.pipeline_kafka}).list_topics(timeout=10)
-    advertised = {f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()}
-    assert advertised == {testbed.pipeline_kafka}
+    assert testbed.driver_kafka != testbed.executors_kafka
+    for address in (testbed.driver_kafka, testbed.executors_kafka):
+        metadata = AdminClient({"bootstrap.servers": address}).list_topics(timeout=10)
+        assert {f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()} == {address}
 
 
 # --- Toxiproxy ----------------------------------------------------------------------------------------------------------------------
@@ -189,34 +191,34 @@ def test_whoever_comes_through_the_proxy_stays_behind_it(testbed: Testbed) -> No
 @pytest.fixture
 def proxies(testbed: Testbed) -> Iterator[Proxies]:
     yield testbed.proxies
-    testbed.proxies.reset(KAFKA_PROXY)
+    testbed.proxies.reset(PROXY)
 
 
 def test_a_toxic_reads_back_until_it_is_reset(proxies: Proxies) -> None:
-    proxies.add(KAFKA_PROXY, "slow", "latency", "downstream", {"latency": 40, "jitter": 0})
-    proxies.add(KAFKA_PROXY, "narrow", "bandwidth", "upstream", {"rate": 1000})
-    assert proxies.toxics(KAFKA_PROXY) == {"slow": {"latency": 40, "jitter": 0}, "narrow": {"rate": 1000}}
-    assert sorted(proxies.reset(KAFKA_PROXY)) == ["narrow", "slow"]
-    assert proxies.toxics(KAFKA_PROXY) == {}
-    assert proxies.reset(KAFKA_PROXY) == []
+    proxies.add(PROXY, "slow", "latency", "downstream", {"latency": 40, "jitter": 0})
+    proxies.add(PROXY, "narrow", "bandwidth", "upstream", {"rate": 1000})
+    assert proxies.toxics(PROXY) == {"slow": {"latency": 40, "jitter": 0}, "narrow": {"rate": 1000}}
+    assert sorted(proxies.reset(PROXY)) == ["narrow", "slow"]
+    assert proxies.toxics(PROXY) == {}
+    assert proxies.reset(PROXY) == []
 
 
 def test_a_proxy_that_was_disabled_is_enabled_by_a_reset(testbed: Testbed, proxies: Proxies) -> None:
-    proxies._proxy(KAFKA_PROXY).disable()
-    assert embedded.status()["toxiproxy"] == "its proxy of kafka is down"
-    proxies.reset(KAFKA_PROXY)
+    proxies._proxy(PROXY).disable()
+    assert embedded.status()["toxiproxy"] == "its proxy of kafka-driver is down"
+    proxies.reset(PROXY)
     assert embedded.status() == ALL_UP
 
 
 def test_making_a_proxy_again_keeps_its_toxics(testbed: Testbed, proxies: Proxies) -> None:
-    proxies.add(KAFKA_PROXY, "slow", "latency", "downstream", {"latency": 1})
-    proxies.ensure(KAFKA_PROXY, testbed.pipeline_kafka, f"127.0.0.1:{testbed.kafka.pipeline}")
-    assert list(proxies.toxics(KAFKA_PROXY)) == ["slow"]
+    proxies.add(PROXY, "slow", "latency", "downstream", {"latency": 1})
+    proxies.ensure(PROXY, testbed.driver_kafka, f"127.0.0.1:{testbed.kafka[0].driver}")
+    assert list(proxies.toxics(PROXY)) == ["slow"]
 
 
 def test_an_attribute_that_is_not_understood_is_noticed_when_it_is_read_back(proxies: Proxies) -> None:
     with pytest.raises(TestbedError, match=r"was asked for with \{'latncy': 5\}, but reads back as"):
-        proxies.add(KAFKA_PROXY, "slow", "latency", "downstream", {"latncy": 5})
+        proxies.add(PROXY, "slow", "latency", "downstream", {"latncy": 5})
 
 
 @pytest.mark.parametrize(
@@ -228,49 +230,50 @@ def test_an_attribute_that_is_not_understood_is_noticed_when_it_is_read_back(pro
     ],
 )
 def test_a_toxic_that_is_refused_is_an_error_that_says_why(proxies: Proxies, kind: str, stream: str, told: str) -> None:
-    proxies.add(KAFKA_PROXY, "taken", "latency", "upstream", {"latency": 1})
+    proxies.add(PROXY, "taken", "latency", "upstream", {"latency": 1})
     with pytest.raises(TestbedError, match=told):
-        proxies.add(KAFKA_PROXY, "taken", kind, stream, {"latency": 5})
+        proxies.add(PROXY, "taken", kind, stream, {"latency": 5})
 
 
 @pytest.mark.parametrize("attributes", [{"latency": -5}, {"latency": 5, "jitter": -1}])
 def test_a_negative_attribute_is_refused_and_nothing_is_added(proxies: Proxies, attributes: dict[str, int]) -> None:
     with pytest.raises(TestbedError, match=r"-\d}, expected 0 or more"):
-        proxies.add(KAFKA_PROXY, "slow", "latency", "downstream", attributes)
-    assert proxies.toxics(KAFKA_PROXY) == {}
+        proxies.add(PROXY, "slow", "latency", "downstream", attributes)
+    assert proxies.toxics(PROXY) == {}
 
 
 def test_a_toxic_that_another_removed_is_an_error_except_to_a_reset(proxies: Proxies) -> None:
     with pytest.raises(TestbedError, match=r"no such thing: .*toxic not found"):
-        proxies._proxy(KAFKA_PROXY).destroy_toxic("slow")
+        proxies._proxy(PROXY).destroy_toxic("slow")
     for number in range(20):
-        proxies.add(KAFKA_PROXY, f"slow-{number}", "latency", "downstream", {"latency": 1})
+        proxies.add(PROXY, f"slow-{number}", "latency", "downstream", {"latency": 1})
     with ThreadPoolExecutor(4) as pool:
-        for each in [pool.submit(proxies.reset, KAFKA_PROXY) for _ in range(4)]:
+        for each in [pool.submit(proxies.reset, PROXY) for _ in range(4)]:
             each.result()
-    assert proxies.toxics(KAFKA_PROXY) == {}
+    assert proxies.toxics(PROXY) == {}
 
 
 def test_a_proxy_or_a_server_that_is_not_there_is_an_error(testbed: Testbed) -> None:
     with pytest.raises(TestbedError, match="has no proxy 'nowhere'"):
         testbed.proxies.toxics("nowhere")
     with pytest.raises(TestbedError, match="toxiproxy does not answer"):
-        Proxies(free_port()).toxics(KAFKA_PROXY)
+        Proxies(free_port()).toxics(PROXY)
 
 
 def test_a_latency_toxic_slows_a_probe_through_the_proxy_and_not_beside_it(testbed: Testbed, proxies: Proxies) -> None:
-    before = kafka_round_trip_ms(testbed.pipeline_kafka)
-    proxies.add(KAFKA_PROXY, "slow", "latency", "downstream", {"latency": 200})
-    assert kafka_round_trip_ms(testbed.pipeline_kafka) >= before + 180
+    before = kafka_round_trip_ms(testbed.driver_kafka)
+    proxies.add(PROXY, "slow", "latency", "downstream", {"latency": 200})
+    assert kafka_round_trip_ms(testbed.driver_kafka) >= before + 180
     assert kafka_round_trip_ms(testbed.direct_kafka) < 200
-    proxies.reset(KAFKA_PROXY)
-    assert kafka_round_trip_ms(testbed.pipeline_kafka) < 200
+    assert kafka_round_trip_ms(testbed.executors_kafka) < 200, "the executors have a proxy of their own"
+    proxies.reset(PROXY)
+    assert kafka_round_trip_ms(testbed.driver_kafka) < 200
 
 
 def test_a_probe_that_is_not_answered_is_an_error(testbed: Testbed, proxies: Proxies) -> None:
-    proxies.add(KAFKA_PROXY, "black-hole", "timeout", "downstream", {"timeout": 0})
+    proxies.add(PROXY, "black-hole", "timeout", "downstream", {"timeout": 0})
     with pytest.raises(TestbedError, match=r"did not answer a probe: .*timed out"):
-        kafka_round_trip_ms(testbed.pipeline_kafka, timeout_s=0.3)
+        kafka_round_trip_ms(testbed.driver_kafka, timeout_s=0.3)
     with pytest.raises(TestbedError, match="did not answer a probe"):
         kafka_round_trip_ms(f"127.0.0.1:{free_port()}")
 
@@ -387,7 +390,7 @@ def test_components_that_die_are_told_and_started_again_and_kafka_keeps_its_reco
     assert all(handle.pid != before[role].pid for role, handle in _handles().items())
     assert spark.registered(testbed.spark)
     assert cluster.end_offsets(topic) == {0: 1, 1: 0}
-    assert kafka_round_trip_ms(testbed.pipeline_kafka) < 1000
+    assert kafka_round_trip_ms(testbed.driver_kafka) < 1000
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -22,7 +22,7 @@ RECORDS = 10
 
 @pytest.fixture
 def coordinator(testbed: Testbed) -> Iterator[Coordinator]:
-    with Coordinator(testbed.pipeline_kafka) as found:
+    with Coordinator(testbed.driver_kafka) as found:
         yield found
 
 
@@ -131,7 +131,7 @@ def test_recovery_commits_what_was_decided_aborts_the_rest_and_may_be_repeated(
     testbed: Testbed, cluster: Cluster, topic: str, prepare: Prepare, coordinator: Coordinator, tmp_path: Path
 ) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    job = Job("kafka_to_kafka", "two_phase_commit", "recover", str(folder.path), testbed.pipeline_kafka, "in", topic, 1, 1, "", {})
+    job = Job("kafka_to_kafka", "two_phase_commit", "recover", str(folder.path), testbed.driver_kafka, "in", topic, 1, 1, "", {})
     decided, undecided = prepare(topic, "recover.1.a"), prepare(topic, "recover.1.b")
     foreign = prepare(topic, "recovered.1.a", records=1)
     try:
@@ -150,7 +150,7 @@ def test_a_decision_that_comes_too_late_names_the_batch_and_its_records(
     testbed: Testbed, topic: str, prepare: Prepare, coordinator: Coordinator, tmp_path: Path
 ) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    job = Job("kafka_to_kafka", "two_phase_commit", "late", str(folder.path), testbed.pipeline_kafka, "in", topic, 1, 1, "", {})
+    job = Job("kafka_to_kafka", "two_phase_commit", "late", str(folder.path), testbed.driver_kafka, "in", topic, 1, 1, "", {})
     transactions = coordinator.describe([prepare(topic, "late.1.a")])
     decision_log(job).decide(1, transactions)
     offsets = job.checkpoint() / "offsets"

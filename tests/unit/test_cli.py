@@ -296,7 +296,7 @@ quiet: 2s
     assert done.returncode == 0
     told = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert "impact after batch 20, by 20.0%: kill_executor-1 (count=1)" in told
-    assert "impact at 20.0%, as the job reaches after_decision: cut_kafka-1 (seconds=3.0)" in told
+    assert "impact at 20.0%, as the job reaches after_decision: cut_kafka-1 (role=pipeline, seconds=3.0)" in told
     assert "impact while the one before lasts: add_partitions-1 (count=2)" in told
     assert "recovery at 75.0%: pause_kafka-1 (seconds=3.0)" in told
     assert "between two faults 2s without any" in told

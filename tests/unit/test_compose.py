@@ -21,11 +21,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from testbed import install, kafka, postgres, spark
-from testbed.embedded import KAFKA_PROXY, POSTGRES_PROXY
+from testbed.embedded import POSTGRES_PROXY
 from testbed.settings import ROOT
 
 FILE = ROOT / "docker-compose.yml"
-PORTS = kafka.KafkaPorts(direct=9092, pipeline=9093, controller=9094, proxy=9095)
+PORTS = kafka.KafkaPorts(direct=9092, driver=9093, executors=9096, controller=9094, driver_proxy=9095, executors_proxy=9097)
 POSTGRES_PORTS = postgres.PostgresPorts(direct=5432, proxy=5433)
 
 Duration = Annotated[str, Field(pattern=r"^(\d+(ms|s|m|h))+$")]
@@ -218,11 +218,13 @@ def _elsewhere(key: str, value: str) -> str:
     """A setting of the embedded broker as it reads where each system has a name of its own instead of a port of 127.0.0.1."""
     if key == "listeners":
         return value.replace("127.0.0.1", "0.0.0.0")
-    return value.replace(f"127.0.0.1:{PORTS.proxy}", f"toxiproxy:{PORTS.proxy}").replace("127.0.0.1", "kafka")
+    for proxy in (PORTS.driver_proxy, PORTS.executors_proxy):
+        value = value.replace(f"127.0.0.1:{proxy}", f"toxiproxy:{proxy}")
+    return value.replace("127.0.0.1", "kafka")
 
 
 def test_the_broker_has_the_settings_of_the_embedded_one(project: Project) -> None:
-    embedded = dict(line.split("=", 1) for line in kafka._configuration(PORTS, Path("/var/lib/kafka/data")).splitlines())
+    embedded = dict(line.split("=", 1) for line in kafka._configuration([PORTS], 1, Path("/var/lib/kafka/data")).splitlines())
     environment = project.services["kafka"].environment
     container = {
         key.removeprefix("KAFKA_").lower().replace("_", "."): value
@@ -236,7 +238,7 @@ def test_the_broker_has_the_embedded_one_s_cluster_id_and_heap(project: Project)
     source = Path(kafka.__file__).read_text()
     environment = project.services["kafka"].environment
     assert f'"-t", "{environment["CLUSTER_ID"]}"' in source
-    assert ", ".join(f'"{flag}"' for flag in environment["KAFKA_HEAP_OPTS"].split()) in source
+    assert environment["KAFKA_HEAP_OPTS"].split() == kafka.HEAP
 
 
 def test_postgres_has_the_settings_of_the_embedded_one(project: Project) -> None:
@@ -254,15 +256,18 @@ def test_nothing_that_makes_a_commit_durable_is_turned_off() -> None:
 
 
 def test_the_proxies_stand_where_the_pipeline_is_sent(project: Project) -> None:
-    kafka_proxy, postgres_proxy = json.loads((ROOT / "docker" / "toxiproxy.json").read_text())
-    expected = {"listen": f"0.0.0.0:{PORTS.proxy}", "upstream": f"kafka:{PORTS.pipeline}", "enabled": True}
-    assert kafka_proxy == {"name": KAFKA_PROXY, **expected}
-    expected = {"listen": f"0.0.0.0:{POSTGRES_PORTS.proxy}", "upstream": f"postgres:{POSTGRES_PORTS.direct}", "enabled": True}
-    assert postgres_proxy == {"name": POSTGRES_PROXY, **expected}
+    driver, executors = "kafka-driver", "kafka-executors"
+    ways = {
+        driver: (PORTS.driver_proxy, f"kafka:{PORTS.driver}"),
+        executors: (PORTS.executors_proxy, f"kafka:{PORTS.executors}"),
+        POSTGRES_PROXY: (POSTGRES_PORTS.proxy, f"postgres:{POSTGRES_PORTS.direct}"),
+    }
+    expected = [{"name": name, "listen": f"0.0.0.0:{at}", "upstream": to, "enabled": True} for name, (at, to) in ways.items()]
+    assert json.loads((ROOT / "docker" / "toxiproxy.json").read_text()) == expected
     service = project.services["toxiproxy"]
     assert "./docker/toxiproxy.json:/etc/toxiproxy.json:ro" in service.volumes
     assert "-config=/etc/toxiproxy.json" in (service.command or "")
-    assert service.healthcheck.test[-1] == KAFKA_PROXY
+    assert service.healthcheck.test[-1] == driver
 
 
 def _workers(project: Project) -> dict[str, Service]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
@@ -130,9 +131,19 @@ def test_some_overlap_when_asked_and_none_otherwise() -> None:
     assert not any(each.overlaps for seed in range(30) for each in plan(drawn(seed=seed)).injections)
 
 
-def test_every_fault_that_can_be_drawn_is() -> None:
-    found = {name for seed in range(100) for name in names(plan(drawn("postgres_ledger", seed)))}
-    assert found == {name for name, fault in FAULTS.items() if fault.draw(random.Random(0), "postgres_ledger") is not None}
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_every_fault_that_can_be_drawn_is(brokers: int) -> None:
+    some = drawn("postgres_ledger").model_copy(update={"brokers": brokers})
+
+    def can_be(name: str) -> bool:
+        parameters = FAULTS[name].draw(random.Random(0), some.strategy)
+        with contextlib.suppress(ValueError):
+            some.check_fault(name, parameters or {})
+            return parameters is not None
+        return False
+
+    found = {name for seed in range(150) for name in names(plan(some.model_copy(update={"seed": seed})))}
+    assert found == {name for name in FAULTS if can_be(name)}
 
 
 def test_what_does_not_fit_is_refused_with_what_to_do() -> None:

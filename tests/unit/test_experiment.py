@@ -271,6 +271,22 @@ def _possible(strategy: str, fault: str) -> bool:
     return True
 
 
+def test_a_fault_that_needs_three_brokers_is_refused_on_one_and_the_form_gives_it_three() -> None:
+    with pytest.raises(ValidationError, match="kill_leader: it needs a Kafka of 3 brokers, the experiment has 1: set `brokers: 3`"):
+        Experiment(strategy="checkpoint", faults=[FaultSpec(fault="kill_leader")])
+    assert Experiment(strategy="checkpoint", brokers=3, faults=[FaultSpec(fault="kill_leader")]).brokers == 3
+    assert Form(strategy="checkpoint", fault="kill_leader").experiment().brokers == 3
+    assert Form(strategy="checkpoint", fault="kill_kafka").experiment().brokers == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "strategy"), [("kill_transaction_coordinator", "checkpoint"), ("kill_group_coordinator", "two_phase_commit")]
+)
+def test_a_coordinator_that_the_job_does_not_need_is_not_struck(fault: str, strategy: str) -> None:
+    with pytest.raises(ValidationError, match=f"{fault}: a job with '{strategy}' needs no"):
+        Experiment(strategy=strategy, brokers=3, faults=[FaultSpec(fault=fault)])
+
+
 ALL_CHOICES = [(strategy, fault) for strategy in STRATEGIES for fault in (*FAULTS, "none")]
 CHOICES = [choice for choice in ALL_CHOICES if _possible(*choice)]
 IMPOSSIBLE = [choice for choice in ALL_CHOICES if not _possible(*choice)]

@@ -1,0 +1,69 @@
+"""Three brokers: one of them is killed, or another leads. The job goes on without it, and no record is lost or doubled that must not be."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos import runner
+from chaos.experiment import Experiment, FaultSpec, Source, Workload
+from chaos.faults import FAULTS
+from delivery.folder import RunFolder
+from testbed import embedded
+from testbed.embedded import Testbed
+from testbed.kafka import Cluster
+from testbed.process import remembered
+
+RECORDS = 6000
+CASES = [
+    ("kill_leader", "two_phase_commit"),
+    ("kill_transaction_coordinator", "two_phase_commit"),
+    ("move_leaders", "two_phase_commit"),
+    ("kill_kafka", "two_phase_commit"),
+    ("cut_kafka", "two_phase_commit"),
+    ("kill_transaction_coordinator", "offset_in_transaction"),
+    ("kill_group_coordinator", "offset_in_transaction"),
+    ("kill_group_coordinator", "offset_commit"),
+    ("kill_leader", "checkpoint"),
+    ("kill_leader", "postgres_two_phase_commit"),
+]
+
+
+@pytest.fixture(scope="module")
+def three(testbed: Testbed) -> Iterator[Testbed]:
+    """The testbed, which the first run gives three brokers; with one again afterwards."""
+    yield testbed
+    assert embedded.up(brokers=1) == testbed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "strategy"), CASES)
+def test_the_job_goes_on_with_the_brokers_that_are_left(three: Testbed, fault: str, strategy: str) -> None:
+    workload, before = Workload(source=Source.SYNTHETIC, records=RECORDS), len(embedded.current().kafka)
+    folder = runner.run(
+        Experiment(name="brokers", brokers=3, strategy=strategy, workload=workload, faults=[FaultSpec(fault=fault, at=0.3)], seed=9)
+    )
+    verdict = folder.read_json(folder.verdict)
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert len(folder.journal.events("kafka_rebuilt")) == (before != 3)
+    assert set(embedded.status().values()) == {"up"}
+    now = embedded.current()
+    assert now.brokers == ["kafka-1", "kafka-2", "kafka-3"]
+    assert Cluster(now.direct_kafka).out_of_sync() == []
+
+
+@pytest.mark.slow
+def test_a_broker_that_a_dead_runner_left_killed_is_started_from_the_journal(three: Testbed, tmp_path: Path) -> None:
+    embedded.up(brokers=3)
+    handle = remembered("kafka-2", embedded.folder())
+    assert handle is not None
+    os.kill(handle.pid, signal.SIGKILL)
+    fault, folder = FAULTS["kill_leader"], RunFolder.create(tmp_path / "run")
+    for _ in range(2):  # healing may be repeated
+        assert [claim.holds for claim in fault.heal(three, folder, {"role": fault.target})] == [True]
+    assert set(embedded.status().values()) == {"up"}

@@ -1,0 +1,89 @@
+"""A Kafka of three brokers: made from one and back, everything three times there, and transactions that outlive their coordinator."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from chaos import lock, steps
+from chaos.experiment import Experiment
+from pipelines.transactions import Coordinator
+from testbed import embedded
+from testbed.embedded import Testbed
+from testbed.kafka import Cluster
+from testbed.process import marked, remembered, wait_until
+from tests.integration.conftest import Prepare
+
+BROKERS = ["kafka-1", "kafka-2", "kafka-3"]
+
+
+@pytest.fixture(scope="module")
+def three(testbed: Testbed) -> Iterator[Testbed]:
+    """The testbed with three brokers; with one again afterwards, as the other tests know it."""
+    said: list[str] = []
+    yield embedded.up(said.append, brokers=3)
+    assert said[0] == "kafka is made anew with 3 brokers, it had 1; what it held is gone"
+    assert embedded.up(brokers=1) == testbed
+    assert set(testbed.roles) == set(embedded.status())
+    assert not [process for process in marked() if "kafka-2.properties" in " ".join(process.cmdline())]
+
+
+def test_each_broker_and_each_proxy_is_up(three: Testbed) -> None:
+    assert [role for role in embedded.status() if role.startswith("kafka")] == BROKERS
+    assert set(embedded.status().values()) == {"up"}
+    assert embedded.up() == three, "asked for no number, it stays as it is"
+    assert {name for name in three.links if name != "postgres"} == {f"{b}-{who}" for b in BROKERS for who in ("driver", "executors")}
+    assert all(three.proxies.toxics(name) == {} for name in three.links)
+
+
+def test_everything_is_there_three_times(three: Testbed, prepare: Prepare) -> None:
+    cluster = Cluster(three.direct_kafka)
+    cluster.create_topics({"thrice": 3})
+    with Coordinator(three.direct_kafka) as coordinator:
+        coordinator.abort(coordinator.ongoing(prepare("thrice")))
+    topics = cluster._admin.list_topics(timeout=10).topics
+    assert {"thrice", "__transaction_state"} <= set(topics)
+    assert {len(found.replicas) for topic in topics.values() for found in topic.partitions.values()} == {3}
+    wait_until("all to be in sync", lambda: cluster.out_of_sync() == [], 20)
+
+
+def test_leaders_move_when_they_are_told_to(three: Testbed) -> None:
+    cluster = Cluster(three.direct_kafka)
+    cluster.create_topics({"moves": 3})
+    before, wanted = cluster.leaders("moves"), cluster.move_leaders("moves")
+    wait_until("the leaders to have moved", lambda: cluster.leaders("moves") == wanted, 20)
+    assert all(wanted[number] != broker for number, broker in before.items())
+
+
+def test_a_prepared_transaction_is_committed_though_its_coordinator_died(three: Testbed, prepare: Prepare) -> None:
+    cluster = Cluster(three.direct_kafka)
+    cluster.create_topics({"outlives": 2})
+    name = prepare("outlives", records=10)
+    with Coordinator(three.direct_kafka) as coordinator:
+        prepared = coordinator.describe([name])
+        broker = cluster.coordinator("transaction", name)
+        assert broker is not None
+        handle = remembered(f"kafka-{broker}", embedded.folder())
+        assert handle is not None
+        os.kill(handle.pid, signal.SIGKILL)
+        coordinator.commit(prepared)  # it knows the coordinator that was
+        assert coordinator.ongoing(name) == []
+    assert cluster.coordinator("transaction", name) not in (None, broker)
+    wait_until("its records to be visible", lambda: sum(cluster.end_offsets("outlives", committed=True).values()) >= 10, 20)
+    assert embedded.status()[f"kafka-{broker}"] == "down"
+    assert embedded.up() == three
+    wait_until("all to be in sync", lambda: cluster.out_of_sync() == [], 60)
+
+
+def test_a_testbed_that_another_run_holds_is_not_made_anew(three: Testbed, tmp_path_factory: pytest.TempPathFactory) -> None:
+    lock.acquire("somebody-elses-run", tmp_path_factory.mktemp("run"), os.getpid())
+    try:
+        folder = steps.create(Experiment(strategy="checkpoint", seed=1), owner=os.getpid())
+        with pytest.raises(lock.TestbedBusy, match="somebody-elses-run"):
+            steps.perform("prepare", folder)
+        assert embedded.current() == three
+    finally:
+        lock.release("somebody-elses-run")

@@ -1,0 +1,133 @@
+"""An external Kafka: its file says where it is and what may be broken there; what would break more is refused beforehand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from chaos import testbeds
+from chaos.experiment import BadInput, Experiment, load
+from chaos.faults import FAULTS, kafka_link
+from delivery.folder import RunFolder
+from testbed import embedded
+from testbed.embedded import Testbed
+from testbed.external import AllowedProxies, External
+from testbed.process import TestbedError
+
+KAFKA = {"direct": "far:9092", "driver": "near:1,near:2", "executors": "near:3"}
+MAY_BREAK: dict[str, Any] = {"toxiproxy": "near:8474", "driver": ["d1", "d2"], "executors": ["e"]}
+
+
+def experiment(*faults: dict[str, Any], may_break: dict[str, Any] = MAY_BREAK, **fields: Any) -> Experiment:
+    outside = {"testbed": "external", "external": {"kafka": KAFKA, "may_break": may_break}}
+    return Experiment.model_validate({"strategy": "two_phase_commit", **outside, "faults": list(faults), "seed": 1, **fields})
+
+
+def _here() -> Testbed:
+    return embedded._plan(1)
+
+
+def test_the_job_is_told_the_addresses_of_the_file_and_the_proxies_are_those_that_may_be_broken(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    folder.experiment.write_text(experiment().to_yaml())
+    here = _here()
+    found = testbeds.of(folder, here)
+    assert (found.direct_kafka, found.driver_kafka, found.executors_kafka) == ("far:9092", "near:1,near:2", "near:3")
+    assert found.links == {"postgres": here.links["postgres"], "d1": "near:1", "d2": "near:2", "e": "near:3"}
+    assert (found.kafka_proxies(), found.kafka_proxies("driver"), found.kafka_proxies("executors")) == (
+        ["d1", "d2", "e"],
+        ["d1", "d2"],
+        ["e"],
+    )
+    assert found.kafka_links() == {name: address for name, address in found.links.items() if name != "postgres"}
+    assert (found.spark_master, found.pipeline_postgres) == (here.spark_master, here.pipeline_postgres)
+
+
+def test_a_way_on_which_nothing_may_be_broken_can_still_be_probed(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    folder.experiment.write_text(experiment(may_break={"toxiproxy": "near:8474", "executors": ["e"]}).to_yaml())
+    found = testbeds.of(folder, _here())
+    assert set(found.links) == {"postgres", "e"}
+    assert found.kafka_links() == {"near:1": "near:1", "near:2": "near:2", "e": "near:3"}
+    assert kafka_link.spared(found, "executors") == {"near:1": "near:1", "near:2": "near:2"}
+
+
+def test_another_run_uses_the_embedded_one(tmp_path: Path) -> None:
+    folder, here = RunFolder.create(tmp_path / "run"), _here()
+    assert testbeds.of(folder, here) == here
+    folder.experiment.write_text(Experiment(strategy="checkpoint").to_yaml())
+    assert testbeds.of(folder, here) == here
+
+
+@pytest.mark.parametrize("names", [{}, MAY_BREAK])
+def test_a_proxy_that_is_not_on_the_list_cannot_even_be_looked_at(names: dict[str, Any]) -> None:
+    external = External.model_validate({"kafka": KAFKA, "may_break": names})
+    with pytest.raises(TestbedError, match="proxy 'kafka-driver' is not one of those that may be broken"):
+        AllowedProxies(1, external).reset("kafka-driver")
+
+
+@pytest.mark.parametrize(
+    "fault", [{"fault": "kill_driver"}, {"fault": "kill_executor"}, {"fault": "crash_at_step"}, {"fault": "add_partitions"}]
+)
+def test_what_strikes_nothing_of_kafka_but_the_runs_own_topics_is_always_allowed(fault: dict[str, Any]) -> None:
+    assert experiment(fault, may_break={}).faults
+
+
+def test_a_fault_on_the_network_strikes_what_is_on_the_list_and_no_more() -> None:
+    executors = {"toxiproxy": "near:8474", "executors": ["e"]}
+    assert experiment({"fault": "cut_kafka", "parameters": {"role": "executors"}}, may_break=executors).faults
+    for role, missing in (("driver", "driver"), ("pipeline", "driver")):
+        with pytest.raises(ValidationError, match=f"cut_kafka: it strikes the way of {missing} to Kafka, and .* names no proxy there"):
+            experiment({"fault": "cut_kafka", "parameters": {"role": role}}, may_break=executors)
+    with pytest.raises(ValidationError, match="network_latency: it strikes the way of driver and executors"):
+        experiment({"fault": "network_latency"}, may_break={})
+
+
+@pytest.mark.parametrize("fault", ["kill_kafka", "pause_kafka"])
+def test_a_server_that_was_not_started_here_is_not_struck(fault: str) -> None:
+    with pytest.raises(ValidationError, match=f"{fault}: it needs a Kafka that was started here, not an external one"):
+        experiment({"fault": fault})
+
+
+def test_a_fault_that_does_not_say_what_it_strikes_is_refused() -> None:
+    silent = [name for name, fault in FAULTS.items() if fault.least_brokers == 3]
+    assert all(FAULTS[name].outside(FAULTS[name].parameters_model()) is None for name in silent)
+
+
+@pytest.mark.parametrize(
+    ("may_break", "said"),
+    [
+        ({"driver": ["d1", "d2"]}, "d1, d2 may be broken, but at which `toxiproxy`"),
+        ({"toxiproxy": "near:1", "driver": ["d1"]}, "expected the proxy of each of near:1, near:2, came d1"),
+        ({"toxiproxy": "near:1", "executors": ["postgres"]}, "none of them 'postgres'"),
+        ({"toxiproxy": "near:1", "driver": ["e", "d"], "executors": ["e"]}, "expected different names"),
+        ({"toxiproxy": "near"}, "toxiproxy"),
+        ({"proxies": ["e"]}, "proxies"),
+    ],
+)
+def test_an_allow_list_that_cannot_be_meant_is_refused(may_break: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        experiment(may_break=may_break)
+
+
+def test_the_addresses_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "kafka.yaml").write_text(yaml.safe_dump({"kafka": KAFKA, "may_break": MAY_BREAK}))
+    found = experiment(external=str(tmp_path / "kafka.yaml"))
+    assert found == experiment()
+    (tmp_path / "again.yaml").write_text(found.to_yaml())
+    assert load(tmp_path / "again.yaml") == found
+    (tmp_path / "none.yaml").write_text("strategy: checkpoint\ntestbed: external\nexternal: nowhere.yaml\n")
+    with pytest.raises(BadInput, match=r"external: nowhere\.yaml cannot be read"):
+        load(tmp_path / "none.yaml")
+
+
+def test_addresses_and_the_choice_of_the_testbed_belong_together() -> None:
+    for fields in ({"testbed": "embedded"}, {"external": None}):
+        with pytest.raises(ValidationError, match="belong together"):
+            experiment(**fields)
+    with pytest.raises(ValidationError, match="not for the experiment to say"):
+        experiment(brokers=3)
