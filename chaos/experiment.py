@@ -129,23 +129,30 @@ class Experiment(_Model):
             raise ValueError(
                 f"expect: {', '.join(forbidden)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
             )
+        self._check_testbed()
+        for spec in self.faults:
+            FAULTS[spec.fault].check(self.strategy, spec.parameters)
+            if (refusal := self.refusal(spec)) is not None:
+                raise ValueError(f"{spec.fault}: {refusal}")
+        return self
+
+    def _check_testbed(self) -> None:
         if (self.testbed == "external") != (self.external is not None):
             raise ValueError("testbed: `testbed: external` and the addresses in `external` belong together")
         if self.external is not None and self.brokers != 1:
             raise ValueError("brokers: how many an external Kafka has is not for the experiment to say")
-        for spec in self.faults:
-            FAULTS[spec.fault].check(self.strategy, spec.parameters)
-            if self.external is not None:
-                parameters = FAULTS[spec.fault].parameters_model.model_validate(spec.parameters)
-                refusal = self.external.refusal(FAULTS[spec.fault].outside(parameters))
-                if refusal is not None:
-                    raise ValueError(f"{spec.fault}: {refusal}")
-            if FAULTS[spec.fault].least_brokers > self.brokers:
-                raise ValueError(
-                    f"{spec.fault}: it needs a Kafka of {FAULTS[spec.fault].least_brokers} brokers, the experiment has {self.brokers}: "
-                    f"set `brokers: {FAULTS[spec.fault].least_brokers}`"
-                )
-        return self
+
+    def refusal(self, spec: FaultSpec) -> str | None:
+        """Why a fault cannot strike the Kafka of this experiment, None when it can."""
+        fault = FAULTS[spec.fault]
+        if self.external is not None:
+            reason = self.external.refusal(fault.outside(fault.parameters_model.model_validate(spec.parameters)))
+            if reason is not None:
+                return reason
+        if fault.least_brokers > self.brokers:
+            needed = fault.least_brokers
+            return f"it needs a Kafka of {needed} brokers, the experiment has {self.brokers}: set `brokers: {needed}`"
+        return None
 
     @property
     def promised(self) -> Guarantee:
