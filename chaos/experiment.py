@@ -190,10 +190,7 @@ class Experiment(_Model):
             raise ValueError(
                 f"expect: {', '.join(forbidden)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
             )
-        if (self.testbed == "external") != (self.external is not None):
-            raise ValueError("testbed: `testbed: external` and the addresses in `external` belong together")
-        if self.external is not None and self.brokers != 1:
-            raise ValueError("brokers: how many an external Kafka has is not for the experiment to say")
+        self._check_testbed()
         if self.random is not None and self.faults:
             raise ValueError("faults: with `random` they are drawn; leave one of the two out")
         if self.random is not None and self.quiet:
@@ -211,6 +208,12 @@ class Experiment(_Model):
             if any(spec.phase is not Phase.IMPACT and spec.phase is not group[0].phase for spec in group):
                 raise ValueError(f"faults: what overlaps {group[0].fault} strikes in its phase, {group[0].phase}")
         return self
+
+    def _check_testbed(self) -> None:
+        if (self.testbed == "external") != (self.external is not None):
+            raise ValueError("testbed: `testbed: external` and the addresses in `external` belong together")
+        if self.external is not None and self.brokers != 1:
+            raise ValueError("brokers: how many an external Kafka has is not for the experiment to say")
 
     def check_fault(self, name: str, parameters: dict[str, Any]) -> None:
         """Raises ValueError when that fault cannot strike this job, or not on this testbed."""
