@@ -22,7 +22,7 @@ from pipelines import strategies
 from pipelines.sink import Sink
 from testbed import embedded
 from testbed.embedded import KAFKA_PROXY, Testbed
-from testbed.process import TestbedError, remembered
+from testbed.process import TestbedError, remembered, same_process, told
 from testbed.toxiproxy import kafka_round_trip_ms
 
 EVIDENCE_S = 60.0
@@ -111,7 +111,7 @@ class ServerOutage(Outage):
         process = handle.process() if handle else None
         if handle is None or process is None:
             raise FaultError(f"{self.role} does not run: there is nothing to strike")
-        return {"role": self.target, "server": self.role, "pid": handle.pid, "created": process.create_time()}
+        return {"role": self.target, "server": self.role, **told(process)}
 
     def answers(self, testbed: Testbed) -> bool:
         """On the way that does not lead through the proxy."""
@@ -120,7 +120,7 @@ class ServerOutage(Outage):
 
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
         """Wake who sleeps, start who is gone."""
-        process = _process(target)
+        process = same_process(target)
         if process is not None:
             for each in [process, *process.children(recursive=True)]:
                 each.resume()
@@ -131,13 +131,13 @@ class Killed(ServerOutage):
     """SIGKILL; what the server had not forced to disk is gone. Healing starts it again."""
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        process = _process(target)
+        process = same_process(target)
         if process is None:
             raise FaultError(f"{self.role} ended by itself before it was struck")
         process.kill()
 
     def struck(self, scene: Scene, target: dict[str, Any]) -> Claim:
-        gone = scene.eventually(lambda: _process(target) is None, EVIDENCE_S)
+        gone = scene.eventually(lambda: same_process(target) is None, EVIDENCE_S)
         return Claim(f"the process of {self.role} is gone", gone, f"pid {target['pid']}")
 
 
@@ -145,7 +145,7 @@ class Paused(ServerOutage):
     """SIGSTOP; connections stay open and nobody answers. Healing is SIGCONT."""
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        process = _process(target)
+        process = same_process(target)
         if process is None:
             raise FaultError(f"{self.role} ended by itself before it was struck")
         for each in [process, *process.children(recursive=True)]:
@@ -153,20 +153,10 @@ class Paused(ServerOutage):
 
     def struck(self, scene: Scene, target: dict[str, Any]) -> Claim:
         def stopped() -> bool:
-            process = _process(target)
+            process = same_process(target)
             return process is not None and process.status() == psutil.STATUS_STOPPED
 
         return Claim(f"the process of {self.role} stands still", scene.eventually(stopped, EVIDENCE_S), f"pid {target['pid']}")
-
-
-def _process(target: dict[str, Any]) -> psutil.Process | None:
-    """The server as it was aimed at; None when it is gone or its pid became another's."""
-    try:
-        process = psutil.Process(target["pid"])
-        same = abs(process.create_time() - target["created"]) <= 1
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-    except psutil.NoSuchProcess:
-        return None
 
 
 class LinkOutage(Outage):
