@@ -15,16 +15,28 @@ from chaos.faults.fault import Claim, Fault, Scene
 from chaos.faults.kill_driver import KillDriver
 from chaos.faults.kill_executor import KillExecutor
 from chaos.faults.kill_kafka import KillKafka
+from chaos.faults.kill_master import KillMaster
 from chaos.faults.kill_postgres import KillPostgres
+from chaos.faults.kill_python_worker import KillPythonWorker
+from chaos.faults.kill_worker import KillWorker
+from chaos.faults.lose_last_commit import LoseLastCommit
 from chaos.faults.network_latency import NetworkLatency
+from chaos.faults.pause_executor import PauseExecutor
 from chaos.faults.pause_kafka import PauseKafka
 from chaos.faults.pause_postgres import PausePostgres
+from chaos.faults.pause_worker import PauseWorker
 from chaos.faults.reset_kafka import ResetKafka
 
 _ALL: tuple[Fault, ...] = (
     KillExecutor(),
+    PauseExecutor(),
+    KillPythonWorker(),
+    KillWorker(),
+    PauseWorker(),
+    KillMaster(),
     KillDriver(),
     CrashAtStep(),
+    LoseLastCommit(),
     NetworkLatency(),
     CutKafka(),
     BlackHoleKafka(),

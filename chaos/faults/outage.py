@@ -43,7 +43,7 @@ class Outage:
     target: str
     parameters_model: type[Parameters] = OutageParameters
 
-    def batches(self, parameters: OutageParameters) -> int:
+    def batches(self, parameters: Any) -> int:
         return 4
 
     def check(self, strategy: str, parameters: dict[str, Any]) -> None:
@@ -53,10 +53,10 @@ class Outage:
     def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
         return []
 
-    def aim(self, scene: Scene, parameters: OutageParameters) -> dict[str, Any]:
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
         raise NotImplementedError
 
-    def inject(self, scene: Scene, parameters: OutageParameters, target: dict[str, Any]) -> None:
+    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
         before = scene.progress.batches()
         scene.wait_for("the job to be at work", lambda: scene.progress.batches() > before, EVIDENCE_S)
         target["batches"] = scene.progress.batches()
@@ -76,7 +76,7 @@ class Outage:
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
         raise NotImplementedError
 
-    def evidence(self, scene: Scene, parameters: OutageParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> list[Claim]:
         struck = self.struck(scene, target)
         answered, until = 0, time.monotonic() + parameters.seconds
         while time.monotonic() < until:
@@ -106,7 +106,7 @@ class ServerOutage(Outage):
 
     role: str
 
-    def aim(self, scene: Scene, parameters: OutageParameters) -> dict[str, Any]:
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
         handle = remembered(self.role, embedded.folder())
         process = handle.process() if handle else None
         if handle is None or process is None:
@@ -131,24 +131,33 @@ class Killed(ServerOutage):
     """SIGKILL; what the server had not forced to disk is gone. Healing starts it again."""
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        process = same_process(target)
-        if process is None:
-            raise FaultError(f"{self.role} ended by itself before it was struck")
-        process.kill()
+        signalled(target, signal.SIGKILL)
 
     def struck(self, scene: Scene, target: dict[str, Any]) -> Claim:
         gone = scene.eventually(lambda: same_process(target) is None, EVIDENCE_S)
-        return Claim(f"the process of {self.role} is gone", gone, f"pid {target['pid']}")
+        return Claim(f"the process of {target['server']} is gone", gone, f"pid {target['pid']}")
+
+
+class Stopped(Killed):
+    """The signal by which the server shuts down in good order; what it was told is on its disk. Healing starts it again."""
+
+    by: signal.Signals
+
+    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
+        super().inject(scene, parameters, target)
+        scene.wait_for(f"{self.role} to shut down", lambda: same_process(target) is None, EVIDENCE_S)
+        target["batches"] = scene.progress.batches()  # while it shut down it still served
+
+    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+        signalled(target, self.by)
 
 
 class Paused(ServerOutage):
     """SIGSTOP; connections stay open and nobody answers. Healing is SIGCONT."""
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        process = same_process(target)
-        if process is None:
-            raise FaultError(f"{self.role} ended by itself before it was struck")
-        for each in [process, *process.children(recursive=True)]:
+        process = signalled(target, signal.SIGSTOP)
+        for each in process.children(recursive=True):
             each.send_signal(signal.SIGSTOP)
 
     def struck(self, scene: Scene, target: dict[str, Any]) -> Claim:
@@ -156,7 +165,16 @@ class Paused(ServerOutage):
             process = same_process(target)
             return process is not None and process.status() == psutil.STATUS_STOPPED
 
-        return Claim(f"the process of {self.role} stands still", scene.eventually(stopped, EVIDENCE_S), f"pid {target['pid']}")
+        return Claim(f"the process of {target['server']} stands still", scene.eventually(stopped, EVIDENCE_S), f"pid {target['pid']}")
+
+
+def signalled(target: dict[str, Any], number: signal.Signals) -> psutil.Process:
+    """The process that was aimed at, which now got the signal. Raises FaultError when it is gone."""
+    process = same_process(target)
+    if process is None:
+        raise FaultError(f"{target['server']} ended by itself before it was struck")
+    process.send_signal(number)
+    return process
 
 
 class LinkOutage(Outage):
