@@ -100,6 +100,8 @@ def _parameters(found: Fault) -> str:
 
 
 def _range(about: dict[str, Any]) -> str:
+    if "enum" in about:
+        return " or ".join(about["enum"])
     if "minimum" in about and "maximum" in about:
         return f"{about['minimum']} to {about['maximum']}"
     return str(about.get("type") or " or ".join(part.get("type") or "one of the actions" for part in about.get("anyOf", []))).replace(

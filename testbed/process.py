@@ -213,6 +213,15 @@ def marked(**environment: str) -> list[psutil.Process]:
     return found
 
 
+def connections_to(process: psutil.Process, port: int) -> set[int]:
+    """The local ports of the process's TCP connections to ``port``; none when it is gone."""
+    try:
+        found = process.net_connections("tcp")
+    except psutil.NoSuchProcess:
+        return set()
+    return {each.laddr.port for each in found if each.status == psutil.CONN_ESTABLISHED and each.raddr and each.raddr.port == port}
+
+
 def listening(host: str, port: int) -> bool:
     """Whether something accepts connections there."""
     try:

@@ -6,6 +6,7 @@ Importing this package imports neither Spark nor Kafka: faults reach for them wh
 from __future__ import annotations
 
 from chaos.faults.add_partitions import AddPartitions
+from chaos.faults.bandwidth import Bandwidth
 from chaos.faults.black_hole_kafka import BlackHoleKafka
 from chaos.faults.black_hole_postgres import BlackHolePostgres
 from chaos.faults.crash_at_step import CrashAtStep
@@ -19,6 +20,7 @@ from chaos.faults.kill_master import KillMaster
 from chaos.faults.kill_postgres import KillPostgres
 from chaos.faults.kill_python_worker import KillPythonWorker
 from chaos.faults.kill_worker import KillWorker
+from chaos.faults.limit_data import LimitData
 from chaos.faults.lose_last_commit import LoseLastCommit
 from chaos.faults.network_latency import NetworkLatency
 from chaos.faults.pause_executor import PauseExecutor
@@ -26,6 +28,8 @@ from chaos.faults.pause_kafka import PauseKafka
 from chaos.faults.pause_postgres import PausePostgres
 from chaos.faults.pause_worker import PauseWorker
 from chaos.faults.reset_kafka import ResetKafka
+from chaos.faults.slicer import Slicer
+from chaos.faults.slow_close import SlowClose
 
 _ALL: tuple[Fault, ...] = (
     KillExecutor(),
@@ -38,6 +42,10 @@ _ALL: tuple[Fault, ...] = (
     CrashAtStep(),
     LoseLastCommit(),
     NetworkLatency(),
+    Bandwidth(),
+    Slicer(),
+    SlowClose(),
+    LimitData(),
     CutKafka(),
     BlackHoleKafka(),
     ResetKafka(),

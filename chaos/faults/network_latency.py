@@ -1,70 +1,78 @@
-"""``network_latency``: every answer of Kafka to the pipeline is delayed.
+"""``network_latency``: every answer of Kafka, or PostgreSQL, to the pipeline is delayed.
 
-The model: a congested or far-away link between the job and its brokers. Requests succeed, only later: what breaks is whatever assumed
-they would be quick (a transaction's timeout, a heartbeat, a trigger interval).
+The model: a congested or far-away link between the job and its servers. Requests succeed, only later: what breaks is whatever assumed
+they would be quick (a transaction's timeout, a heartbeat, a trigger interval). With ``jitter_ms`` each answer takes another time, and those
+of different connections overtake each other.
 
-A Toxiproxy ``latency`` toxic on the downstream of the proxy between pipeline and Kafka, toxicity 1.0 and jitter 0: Toxiproxy draws
-neither from a seed, so any randomness belongs to the schedule.
+A Toxiproxy ``latency`` toxic on the downstream.
 
-Evidence: the toxic reads back with its attributes; a probe through the proxy takes the delay (or at least nine tenths of it) longer
-than it did before; the wanted number of micro-batches were committed while it lasted, not counting one that was in flight.
+Evidence: the toxic reads back with its attributes; a probe through the proxy takes the delay (or at least nine tenths of the least that it
+can be) longer than it did before, and with jitter not always the same time; the wanted number of micro-batches were committed while it
+lasted, not counting one that was in flight.
+Checked against: Toxiproxy 2.12 (``LatencyToxic`` draws each delay from ``latency`` plus or minus ``jitter``, from no seed).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
-from chaos.faults.fault import Claim, Parameters, Scene, Unconditional
-from delivery.folder import RunFolder
-from testbed.embedded import KAFKA_PROXY, Testbed
-from testbed.toxiproxy import kafka_round_trip_ms
+from chaos.faults.fault import Claim
+from chaos.faults.toxic import DOWNSTREAM, Link, Toxic, ToxicParameters, links
+from testbed import probes
 
-TOXIC = "streamproof-latency"
-BATCH_S = 90.0
+# Of as many delays drawn from a range, all lie within a quarter of it once in 300,000 times.
+SAMPLES_OF_JITTER = 12
 
 
-class NetworkLatencyParameters(Parameters):
+class NetworkLatencyParameters(ToxicParameters):
     latency_ms: int = Field(60, ge=1, le=60_000, description="How much later each answer arrives, in ms")
-    batches: int = Field(2, ge=1, le=100, description="How many micro-batches are committed before it is healed")
+    jitter_ms: int = Field(0, ge=0, le=60_000, description="By how much the delay of each answer may differ from that, in ms")
+
+    @field_validator("jitter_ms")
+    @classmethod
+    def _no_delay_below_0(cls, jitter_ms: int, info: ValidationInfo) -> int:
+        latency_ms = info.data.get("latency_ms", jitter_ms)  # not there when it was refused itself
+        if jitter_ms > latency_ms:
+            raise ValueError(f"expected at most latency_ms, {latency_ms}, came {jitter_ms}")
+        return jitter_ms
 
 
-class NetworkLatency(Unconditional):
+class NetworkLatency(Toxic):
+    kind = "latency"
+    streams = DOWNSTREAM
     name = "network_latency"
-    summary = "Delay every answer of Kafka to the pipeline"
-    target = "the link between the pipeline and Kafka"
+    summary = "Delay every answer of Kafka, or PostgreSQL, to the pipeline"
     parameters_model = NetworkLatencyParameters
 
-    def batches(self, parameters: NetworkLatencyParameters) -> int:
-        return parameters.batches + 2
+    def attributes(self, parameters: NetworkLatencyParameters) -> dict[str, int]:
+        return {"latency": parameters.latency_ms, "jitter": parameters.jitter_ms}
 
-    def aim(self, scene: Scene, parameters: NetworkLatencyParameters) -> dict[str, Any]:
-        before = kafka_round_trip_ms(scene.testbed.pipeline_kafka)
-        return {"role": self.target, "proxy": KAFKA_PROXY, "toxic": TOXIC, "round_trip_before_ms": round(before, 3)}
+    def measure(self, link: Link, parameters: NetworkLatencyParameters) -> float:
+        """The median of some round trips, in ms."""
+        times = _round_trips_ms(link, 3)
+        return times[len(times) // 2]
 
-    def inject(self, scene: Scene, parameters: NetworkLatencyParameters, target: dict[str, Any]) -> None:
-        attributes = {"latency": parameters.latency_ms, "jitter": 0}
-        scene.testbed.proxies.add(KAFKA_PROXY, TOXIC, "latency", "downstream", attributes)
+    def felt(self, parameters: NetworkLatencyParameters, before: float, during: float) -> Claim:
+        least = parameters.latency_ms - parameters.jitter_ms
+        return Claim(
+            "a probe through the proxy is slower by the delay",
+            during - before >= least * 0.9,
+            f"{before:.1f} ms before, {during:.1f} ms during",
+        )
 
-    def evidence(self, scene: Scene, parameters: NetworkLatencyParameters, target: dict[str, Any]) -> list[Claim]:
-        injected_batches = scene.progress.batches() + 1  # the batch in flight began without the delay
-        found = scene.testbed.proxies.toxics(KAFKA_PROXY).get(TOXIC)
-        during, before = kafka_round_trip_ms(scene.testbed.pipeline_kafka), target["round_trip_before_ms"]
-        slower = during - before >= parameters.latency_ms * 0.9
-        under = scene.eventually(lambda: scene.progress.batches() >= injected_batches + parameters.batches, BATCH_S)
-        return [
-            Claim("the toxic reads back", found is not None and found["latency"] == parameters.latency_ms, f"{found}"),
-            Claim("a probe through the proxy is slower by the delay", slower, f"{before:.1f} ms before, {during:.1f} ms during"),
-            Claim(
-                f"{parameters.batches} micro-batches were committed under it",
-                under,
-                f"{max(0, scene.progress.batches() - injected_batches)}",
-            ),
-        ]
+    def evidence(self, scene: Any, parameters: NetworkLatencyParameters, target: dict[str, Any]) -> list[Claim]:
+        if not parameters.jitter_ms:
+            return super().evidence(scene, parameters, target)
+        claims = []
+        for proxy in target["before"]:
+            times = _round_trips_ms(links(scene.testbed)[proxy], SAMPLES_OF_JITTER)
+            differ = times[-1] - times[0] >= parameters.jitter_ms / 2
+            claims.append(Claim("probes differ by half the jitter", differ, f"{proxy}: {times[0]:.1f} ms to {times[-1]:.1f} ms"))
+        return [*claims, *super().evidence(scene, parameters, target)]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
-        testbed.proxies.reset(KAFKA_PROXY)
-        after = kafka_round_trip_ms(testbed.pipeline_kafka)
-        left = testbed.proxies.toxics(KAFKA_PROXY)
-        return [Claim("no toxic is left on the proxy", not left, f"{left or 'none'}, a probe takes {after:.1f} ms")]
+
+def _round_trips_ms(link: Link, samples: int) -> list[float]:
+    with link.echo() as echo:
+        return sorted(taken * 1000 for taken in probes.seconds(echo, 1, samples))
