@@ -12,7 +12,9 @@ from chaos.faults.black_hole_postgres import BlackHolePostgres
 from chaos.faults.crash_at_step import CrashAtStep
 from chaos.faults.cut_kafka import CutKafka
 from chaos.faults.cut_postgres import CutPostgres
+from chaos.faults.expire_records import ExpireRecords
 from chaos.faults.fault import Claim, Fault, Scene
+from chaos.faults.fence_transaction import FenceTransaction
 from chaos.faults.kill_driver import KillDriver
 from chaos.faults.kill_executor import KillExecutor
 from chaos.faults.kill_kafka import KillKafka
@@ -30,6 +32,8 @@ from chaos.faults.pause_worker import PauseWorker
 from chaos.faults.reset_kafka import ResetKafka
 from chaos.faults.slicer import Slicer
 from chaos.faults.slow_close import SlowClose
+from chaos.faults.stop_kafka import StopKafka
+from chaos.faults.stop_postgres import StopPostgres
 
 _ALL: tuple[Fault, ...] = (
     KillExecutor(),
@@ -51,11 +55,15 @@ _ALL: tuple[Fault, ...] = (
     ResetKafka(),
     PauseKafka(),
     KillKafka(),
+    StopKafka(),
+    FenceTransaction(),
     AddPartitions(),
+    ExpireRecords(),
     CutPostgres(),
     BlackHolePostgres(),
     PausePostgres(),
     KillPostgres(),
+    StopPostgres(),
 )
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
 
