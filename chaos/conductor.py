@@ -12,8 +12,8 @@ from typing import Any
 
 from chaos.faults import FAULTS
 from chaos.faults.fault import FaultError, RunEnded, Scene
+from chaos.gate import Gate
 from chaos.schedule import LOOKAHEAD_BATCHES, Injection, Schedule
-from chaos.workload import Gate
 from testbed.process import TestbedError
 
 PHASE_S = 600.0

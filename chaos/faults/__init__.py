@@ -9,9 +9,11 @@ from chaos.faults.add_partitions import AddPartitions
 from chaos.faults.bandwidth import Bandwidth
 from chaos.faults.black_hole_kafka import BlackHoleKafka
 from chaos.faults.black_hole_postgres import BlackHolePostgres
+from chaos.faults.burst import Burst
 from chaos.faults.crash_at_step import CrashAtStep
 from chaos.faults.cut_kafka import CutKafka
 from chaos.faults.cut_postgres import CutPostgres
+from chaos.faults.duplicate_at_source import DuplicateAtSource
 from chaos.faults.expire_records import ExpireRecords
 from chaos.faults.fault import Claim, Fault, Scene
 from chaos.faults.fence_transaction import FenceTransaction
@@ -30,6 +32,7 @@ from chaos.faults.pause_kafka import PauseKafka
 from chaos.faults.pause_postgres import PausePostgres
 from chaos.faults.pause_worker import PauseWorker
 from chaos.faults.reset_kafka import ResetKafka
+from chaos.faults.skewed_key import SkewedKey
 from chaos.faults.slicer import Slicer
 from chaos.faults.slow_close import SlowClose
 from chaos.faults.stop_kafka import StopKafka
@@ -64,6 +67,9 @@ _ALL: tuple[Fault, ...] = (
     PausePostgres(),
     KillPostgres(),
     StopPostgres(),
+    Burst(),
+    SkewedKey(),
+    DuplicateAtSource(),
 )
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
 
