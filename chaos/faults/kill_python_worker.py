@@ -32,6 +32,9 @@ class KillPythonWorker(Unconditional):
     target = "the Python workers of an executor with a running task"
     parameters_model = Parameters
 
+    def batches(self, parameters: Parameters) -> int:
+        return 4
+
     def check(self, strategy: str, parameters: dict[str, Any]) -> None:
         if not executors.run_python(strategy):
             raise ValueError(f"{self.name}: a job with {strategy!r} runs no Python in its tasks")

@@ -65,12 +65,12 @@ class NetworkLatency(Toxic):
     def evidence(self, scene: Any, parameters: NetworkLatencyParameters, target: dict[str, Any]) -> list[Claim]:
         if not parameters.jitter_ms:
             return super().evidence(scene, parameters, target)
-        claims = []
+        claims = super().evidence(scene, parameters, target)
         for proxy in target["before"]:
             times = _round_trips_ms(links(scene.testbed)[proxy], SAMPLES_OF_JITTER)
             differ = times[-1] - times[0] >= parameters.jitter_ms / 2
             claims.append(Claim("probes differ by half the jitter", differ, f"{proxy}: {times[0]:.1f} ms to {times[-1]:.1f} ms"))
-        return [*claims, *super().evidence(scene, parameters, target)]
+        return claims
 
 
 def _round_trips_ms(link: Link, samples: int) -> list[float]:
