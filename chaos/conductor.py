@@ -20,10 +20,10 @@ from chaos.experiment import Phase
 from chaos.faults import FAULTS
 from chaos.faults.fault import Claim, FaultError, RunEnded, Scene
 from chaos.faults.standing import Standing, standing
+from chaos.gate import Gate
 from chaos.progress import Progress
 from chaos.room import LOOKAHEAD_BATCHES, Room
 from chaos.schedule import Injection, Schedule, share
-from chaos.workload import Gate
 from testbed.process import TestbedError
 
 PHASE_S = 600.0

@@ -233,6 +233,8 @@ class Experiment(_Model):
         if spec.step is None:
             return
         sites = FAULTS[spec.fault].sites
+        if not sites and "step" not in FAULTS[spec.fault].parameters_model.model_fields:
+            raise ValueError(f"{spec.fault} strikes between two steps: leave `step` out")
         if not sites:
             raise ValueError(f"{spec.fault} waits for a step by itself: name it in its parameters, `parameters: {{step: {spec.step}}}`")
         points = {point.name: point for point in STRATEGIES[self.strategy].failpoints}

@@ -1,7 +1,7 @@
 """Which faults can overlap. A fault with ``overlaps: true`` strikes while the one before it in the list lasts; together they are a group.
 
 Groups follow each other, so only what is within one can get into another's way. Each fault names what it needs for itself
-(``Fault.occupies``): the server that it probes, the link whose toxics it removes again, the driver whose starts it counts. Two that name
+(``Fault.needs``): the server that it probes, the link whose toxics it removes again, the driver whose starts it counts. Two that name
 the same cannot overlap: what one of them showed might be the other's doing, or be undone by it.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from chaos.faults import FAULTS
 from chaos.faults.fault import FAILPOINTS
@@ -20,6 +20,9 @@ class Planned(Protocol):
 
     @property
     def fault(self) -> str: ...
+
+    @property
+    def parameters(self) -> dict[str, Any]: ...
 
     @property
     def step(self) -> str | None: ...
@@ -53,11 +56,16 @@ def conflict(group: Sequence[Planned]) -> str | None:
 
 def _shared(one: Planned, other: Planned) -> str | None:
     for each in (one, other):
-        if FAULTS[each.fault].occupies is None:
+        if _needs(each) is None:
             return f"{each.fault} strikes alone"
     both = sorted(_occupies(one) & _occupies(other))
     return f"each needs {' and '.join(both)} for itself" if both else None
 
 
+def _needs(planned: Planned) -> frozenset[str] | None:
+    fault = FAULTS[planned.fault]
+    return fault.needs(fault.parameters_model.model_validate(planned.parameters))
+
+
 def _occupies(planned: Planned) -> frozenset[str]:
-    return (FAULTS[planned.fault].occupies or frozenset()) | ({FAILPOINTS} if planned.step is not None else frozenset())
+    return (_needs(planned) or frozenset()) | ({FAILPOINTS} if planned.step is not None else frozenset())

@@ -24,6 +24,7 @@ from typing import Any
 from chaos import conductor, experiment, heal, lock, outputs, supervisor, testbeds, workload
 from chaos.experiment import BadInput, Experiment
 from chaos.faults.fault import RunEnded, Scene
+from chaos.gate import Gate
 from chaos.progress import Progress
 from chaos.schedule import Schedule, plan
 from delivery.folder import EvidenceError, RunFolder, write_atomically
@@ -190,7 +191,7 @@ def generate_load(folder: RunFolder) -> None:
     here, found = scene(folder), load(folder)
     events = workload.events(found.workload, found.seed)
     sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic)
-    gate, sent, begun = workload.Gate(folder), sender.reached, time.monotonic()
+    gate, sent, begun = Gate(folder), sender.reached, time.monotonic()
     before = workload.settled(folder)
     events = itertools.islice(events, sent, None)
     size = min(workload.MAX_CHUNK, max(1, here.job.batch_records // 2))

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from chaos.experiment import BadInput, Source, Workload
-from chaos.progress import Progress
+from chaos.gate import Orders, hot
 from delivery import history, identity
-from delivery.folder import RunFolder, append_json_line, read_json_lines, write_atomically
+from delivery.folder import RunFolder, append_json_line, read_json_lines
 from delivery.outcome import Outcome
 from testbed.process import TestbedError
 
@@ -85,26 +85,6 @@ def _synthetic(seed: int) -> Iterator[Event]:
         yield f"k{bits % 1000}", b'{"n":%d,"amount":%d,"at":"2026-01-01T00:%02d:%02dZ"}' % (number, bits >> 40, bits % 60, (bits >> 8) % 60)
 
 
-class Gate:
-    """How many records may be sent in all so far: written by the conductor, read by the generator, in ``gate.json``."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._path = folder.path / "gate.json"
-        self._progress = Progress(folder)
-
-    def open_to(self, records: int, ahead: int | None = None) -> None:
-        """Let ``records`` be sent; with ``ahead`` never more than that many before the job has committed the rest."""
-        write_atomically(self._path, json.dumps({"records": records, "ahead": ahead}))
-
-    def records(self) -> int:
-        try:
-            gate = json.loads(self._path.read_text())
-        except FileNotFoundError:
-            return 0
-        limit = int(gate["records"])
-        return limit if gate["ahead"] is None else min(limit, self._progress.committed() + int(gate["ahead"]))
-
-
 class Sender:
     """Sends events to a topic and keeps what became of each.
 
@@ -128,13 +108,15 @@ class Sender:
             }
         )
         earlier = intended(folder.intents)
-        # A repeated step must not reuse an identity: it sends as the next producer.
+        # A repeated step must not reuse an identity: it sends as the next producer. What is sent twice has an identity each time, the
+        # second of the producer behind this one.
         self.number = len({intent["producer"] for intent in earlier})
         self.reached = max((intent["first"] + intent["count"] for intent in earlier), default=0)
         self._saved: Counter[Outcome] = Counter()
         self._rows: list[history.SentRow] = []
         self._file = len(history.files(folder.sent))
         self._partitions: int | None = None
+        self._orders = Orders(folder)
 
     def partitions(self) -> int:
         """How many partitions the topic has; as many as before while Kafka does not answer."""
@@ -152,24 +134,32 @@ class Sender:
         return self._partitions
 
     def send(self, first: int, chunk: list[Event], partitions: int) -> None:
-        """Send a chunk and wait for its outcomes. Partitions are chosen by the key's crc32."""
+        """Send a chunk, as a fault may have ordered, and wait for its outcomes. Partitions are chosen by the key's crc32."""
+        orders = self._orders.given()
+        if share := orders.get("hot_share"):
+            chunk = [(hot(key, sequence, share), payload) for sequence, (key, payload) in enumerate(chunk, first)]
+        self._send(self.number, first, chunk, partitions)
+        if orders.get("twice"):
+            self._send(self.number + 1, first, chunk, partitions)
+        if len(self._rows) >= FILE_RECORDS:
+            self.save()
+
+    def _send(self, producer: int, first: int, chunk: list[Event], partitions: int) -> None:
         from confluent_kafka import KafkaException
 
-        append_json_line(self._folder.intents, {"producer": self.number, "first": first, "count": len(chunk)})
+        append_json_line(self._folder.intents, {"producer": producer, "first": first, "count": len(chunk)})
         for sequence, (key, payload) in enumerate(chunk, first):
             row = history.SentRow(
-                self.number, sequence, zlib.crc32(key.encode()) % partitions, None, key, zlib.crc32(payload), datetime.now(UTC)
+                producer, sequence, zlib.crc32(key.encode()) % partitions, None, key, zlib.crc32(payload), datetime.now(UTC)
             )
             self._rows.append(row)
-            value = identity.encode(self.number, sequence, payload)
+            value = identity.encode(producer, sequence, payload)
             try:
                 self._producer.produce(self._topic, value, key.encode(), row.partition, on_delivery=self._settle(row))
             except KafkaException as error:  # it was not even queued: that it is not in the log is certain
                 row.outcome = Outcome.REJECTED
-                log.warning("record %d/%d was refused: %s", self.number, sequence, error)
+                log.warning("record %d/%d was refused: %s", producer, sequence, error)
         self._producer.flush(FLUSH_S)
-        if len(self._rows) >= FILE_RECORDS:
-            self.save()
 
     def _settle(self, row: history.SentRow) -> Any:
         def settle(error: Any, message: Any) -> None:

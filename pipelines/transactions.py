@@ -89,6 +89,11 @@ class Coordinator:
             prepared.append(Prepared(name, at.producer_id, at.producer_epoch))
         return prepared
 
+    def holder(self, transactional_id: str) -> tuple[Prepared, str]:
+        """Who holds the id now, and the state of its transaction, whatever it is."""
+        at = self._retrying(lambda: self._admin.describe_transactions([transactional_id]))[transactional_id]
+        return Prepared(transactional_id, at.producer_id, at.producer_epoch), str(at.state.value)
+
     def ongoing(self, prefix: str) -> list[Prepared]:
         """The open transactions whose transactional id starts with ``prefix``."""
         listed = self._retrying(lambda: self._admin.list_transactions(state_filters=["Ongoing"]))

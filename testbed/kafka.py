@@ -211,16 +211,35 @@ class Cluster:
                 time.sleep(POLL_S)
 
     def _end_offsets(self, topic: str, committed: bool) -> dict[int, int]:
-        from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        wanted = {TopicPartition(topic, number): latest for number in range(self.partitions(topic))}
+        return self._offsets(topic, OffsetSpec.latest(), committed)  # type: ignore[no-untyped-call]
+
+    def _offsets(self, topic: str, which: Any, committed: bool = False) -> dict[int, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        wanted = {TopicPartition(topic, number): which for number in range(self.partitions(topic))}
         if not wanted:
             return {}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         futures = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=REQUEST_S)
-        return {at.partition: int(self._settle(future, f"the end of {topic} could not be read").offset) for at, future in futures.items()}
+        return {
+            at.partition: int(self._settle(future, f"the offsets of {topic} could not be read").offset) for at, future in futures.items()
+        }
+
+    def start_offsets(self, topic: str) -> dict[int, int]:
+        """The first offset of each partition that is still there."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        """Delete the records of each partition that lie before an offset. Raises TestbedError where there is no such offset."""
+        from confluent_kafka import TopicPartition
+
+        asked = [TopicPartition(topic, number, offset) for number, offset in before.items()]
+        for at, future in self._admin.delete_records(asked, request_timeout=REQUEST_S).items():
+            self._settle(future, f"records of {topic}/{at.partition} could not be deleted")
 
     def leaders(self, topic: str) -> dict[int, int]:
         """The broker that leads each partition, -1 where none does."""
@@ -286,6 +305,17 @@ def _asking(bootstrap: str) -> Iterator[Any]:
         yield admin
     finally:
         admin.close()
+
+
+def fence(bootstrap: str, transactional_id: str) -> None:
+    """Take a transactional id over: its open transaction is aborted, whoever held it is refused. Raises TestbedError."""
+    from confluent_kafka import KafkaException, Producer
+
+    producer: Producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 2})
+    try:
+        producer.init_transactions(REQUEST_S)
+    except KafkaException as error:
+        raise TestbedError(f"kafka at {bootstrap}: {transactional_id} could not be taken over: {error}") from error
 
 
 class _NotLeading(TestbedError):

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -48,13 +49,7 @@ class Handle:
         return None if process is None or _is_dying(self.pid) else process
 
     def _present(self) -> psutil.Process | None:
-        try:
-            process = psutil.Process(self.pid)
-            if abs(process.create_time() - self.created) > 1 or process.status() == psutil.STATUS_ZOMBIE:
-                return None
-            return process
-        except psutil.NoSuchProcess:
-            return None
+        return same_process(asdict(self))
 
     @property
     def alive(self) -> bool:
@@ -64,6 +59,21 @@ class Handle:
     def gone(self) -> bool:
         """Whether nothing is left of the process. One that is being killed is not alive any more, but still holds its ports."""
         return self._present() is None
+
+
+def told(process: psutil.Process) -> dict[str, Any]:
+    """What :func:`same_process` finds the process again by: for a journal."""
+    return {"pid": process.pid, "created": process.create_time()}
+
+
+def same_process(told: Mapping[str, Any]) -> psutil.Process | None:
+    """The process with that ``pid`` that was ``created`` then; None when it is gone (or a zombie, or its pid went to another)."""
+    try:
+        process = psutil.Process(told["pid"])
+        same = abs(process.create_time() - told["created"]) <= 1
+        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+    except psutil.NoSuchProcess:
+        return None
 
 
 def _is_dying(pid: int) -> bool:
@@ -201,6 +211,15 @@ def marked(**environment: str) -> list[psutil.Process]:
         if all(env.get(key) == value for key, value in wanted.items()):
             found.append(process)
     return found
+
+
+def connections_to(process: psutil.Process, port: int) -> set[int]:
+    """The local ports of the process's TCP connections to ``port``; none when it is gone."""
+    try:
+        found = process.net_connections("tcp")
+    except psutil.NoSuchProcess:
+        return set()
+    return {each.laddr.port for each in found if each.status == psutil.CONN_ESTABLISHED and each.raddr and each.raddr.port == port}
 
 
 def listening(host: str, port: int) -> bool:

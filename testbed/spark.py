@@ -91,9 +91,17 @@ def start_master(folder: Path, ports: SparkPorts) -> Handle:
     if (old := running("spark-master", folder)) is not None:
         return old
     arguments = ["--host", "127.0.0.1", "--port", str(ports.master), "--webui-port", str(ports.master_ui)]
-    # The master gives up on an application after this many executors ended with none running; faults kill some on purpose.
     command = _command("org.apache.spark.deploy.master.Master", *arguments, role="spark-daemon")
-    command[1:1] = ["-Dspark.deploy.maxExecutorRetries=60", "-Dspark.ui.killEnabled=false", "-Dspark.worker.timeout=20"]
+    command[1:1] = [
+        # The master gives up on an application after this many executors ended with none running; faults kill some on purpose.
+        "-Dspark.deploy.maxExecutorRetries=60",
+        "-Dspark.ui.killEnabled=false",
+        "-Dspark.worker.timeout=20",
+        # A master that is started again without its memory ends the executors of every application that runs.
+        "-Dspark.deploy.recoveryMode=FILESYSTEM",
+        f"-Dspark.deploy.recoveryDirectory={folder / 'spark-recovery'}",
+        "-Dspark.deploy.recoveryTimeout=10",
+    ]
     handle = spawn("spark-master", command, folder, _environment("127.0.0.1"))
     wait_until("spark-master: accept connections", lambda: listening("127.0.0.1", ports.master_ui), READY_S, process=handle)
     return handle
@@ -108,6 +116,7 @@ def start_worker(folder: Path, ports: SparkPorts, role: str) -> Handle:
     arguments += ["--cores", str(WORKER_CORES), "--memory", f"{WORKER_MEMORY_MB}M", "--work-dir", str(folder / "spark-work")]
     command = _command("org.apache.spark.deploy.worker.Worker", *arguments, f"spark://127.0.0.1:{ports.master}", role="spark-daemon")
     command[1:1] = ["-Dspark.ui.killEnabled=false", "-Dspark.worker.cleanup.enabled=true", "-Dspark.worker.cleanup.appDataTtl=3600"]
+    command[1:1] = ["-Dspark.worker.timeout=20"]  # as the master's: four times in it a worker says that it lives
     return spawn(name, command, folder, _environment(host))
 
 
@@ -123,11 +132,21 @@ def registered(ports: SparkPorts) -> bool:
     Counting is not enough: the master counts a worker that was killed until it notices.
     """
     try:
-        alive = {worker["id"] for worker in master_state(ports.master_ui)["workers"] if worker["state"] == "ALIVE"}
-        ids = {_json(f"http://{WORKERS[role]}:{port}/json/", f"spark-{role}")["id"] for role, port in ports.worker_uis.items()}
+        alive = {worker for worker, state in worker_states(ports).items() if state == "ALIVE"}
+        ids = {worker_id(ports, role) for role in ports.worker_uis}
     except TestbedError:
         return False
     return ids <= alive
+
+
+def worker_states(ports: SparkPorts) -> dict[str, str]:
+    """The workers that the master knows, dead ones included: worker id to state (ALIVE, DEAD, ...)."""
+    return {worker["id"]: worker["state"] for worker in master_state(ports.master_ui)["workers"]}
+
+
+def worker_id(ports: SparkPorts, role: str) -> str:
+    """The id that a running worker says it has."""
+    return str(_json(f"http://{WORKERS[role]}:{ports.worker_uis[role]}/json/", f"spark-{role}")["id"])
 
 
 def application_executors(ui_port: int, application: str) -> dict[str, str]:
@@ -206,3 +225,9 @@ def executor_processes(application: str) -> dict[str, psutil.Process]:
             if executor not in found or created < found[executor][0]:
                 found[executor] = created, process
     return {executor: process for executor, (_, process) in found.items()}
+
+
+def python_workers(executor: psutil.Process) -> list[psutil.Process]:
+    """The Python workers of an executor: what its Python daemon forked, each for one task at a time."""
+    daemons = [child for child in executor.children() if any(word.endswith("daemon") for word in child.cmdline())]
+    return [worker for daemon in daemons for worker in daemon.children()]

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from testbed import settings
+from testbed import probes, settings
 from testbed.process import Handle, TestbedError, listening, running, spawn, wait_until
 
 HTTP_TIMEOUT_S = 5.0
@@ -100,13 +99,18 @@ class Proxies:
         if self.enabled(name):
             raise TestbedError(f"toxiproxy: {name!r} was disabled, but reads back as enabled")
 
+    def remove(self, name: str, toxics: Iterable[str]) -> None:
+        """Remove those of the toxics that are there."""
+        proxy = self._proxy(name)
+        for toxic in toxics:
+            with contextlib.suppress(NotThere):  # it never was, or another was quicker
+                proxy.destroy_toxic(toxic)
+
     def reset(self, name: str) -> list[str]:
         """Remove every toxic of the proxy and enable it; read back. Returns the toxics that were there."""
         proxy = self._proxy(name)
         present = list(proxy.toxics())
-        for toxic in present:
-            with contextlib.suppress(NotThere):  # another, who resets it too, was quicker
-                proxy.destroy_toxic(toxic)
+        self.remove(name, present)
         if not proxy.enabled:
             proxy.enable()
         left, enabled = self.toxics(name), self._proxy(name).enabled
@@ -156,25 +160,14 @@ def kafka_round_trip_ms(address: str, *, samples: int = 3, timeout_s: float = 30
 
     It measures what a client behind the proxy feels. Raises TestbedError when no answer comes.
     """
-    host, port = address.rsplit(":", 1)
     times = []
     try:
-        with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
+        with probes.connect(address, timeout_s) as connection:
             for _ in range(samples):
                 begun = time.monotonic()
                 connection.sendall(_api_versions_request())
-                _read(connection, struct.unpack(">i", _read(connection, 4))[0])
+                probes.read(connection, struct.unpack(">i", probes.read(connection, 4))[0])
                 times.append((time.monotonic() - begun) * 1000)
     except OSError as error:
         raise TestbedError(f"kafka behind {address} did not answer a probe: {error}") from error
     return sorted(times)[len(times) // 2]
-
-
-def _read(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = connection.recv(size - len(data))
-        if not part:
-            raise OSError("the connection was closed")
-        data += part
-    return data

@@ -15,9 +15,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import psutil
 from pydantic import Field
 
+from chaos.faults import executors
 from chaos.faults.fault import DRIVER, EXECUTORS, FAILPOINTS, Claim, Ordinary, Parameters, Scene
 from chaos.faults.standing import window
 from chaos.shown import shown
@@ -25,9 +25,8 @@ from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from pipelines import failpoints, strategies
 from pipelines.failpoints import Action, Failpoint, Site
-from testbed import spark
 from testbed.embedded import Role, Testbed
-from testbed.process import TestbedError
+from testbed.process import same_process
 
 FIRE_S = 120.0
 RESTART_S = 120.0
@@ -97,7 +96,7 @@ class CrashAtStep(Ordinary):
             "window": failpoint.window,
             "start": driver["start"],
             "fired_before": len(scene.folder.journal.events("failpoint_fired")),
-            "failed_tasks": _failed_tasks(driver),
+            "failed_tasks": executors.failed_tasks(driver),
             "driver": scene.folder.read_json(scene.folder.path / "driver.json"),
         }
 
@@ -126,7 +125,7 @@ class CrashAtStep(Ordinary):
         ]
         restarts = sum(event["action"] == Action.KILL_DRIVER or event["failpoint"] in _of_driver(scene) for event in fired)
         if target["action"] == Action.KILL_WORKER:
-            gone = scene.eventually(lambda: not _runs(fired[0]), RESTART_S)
+            gone = scene.eventually(lambda: same_process(fired[0]) is None, RESTART_S)
             claims.append(Claim("the Python worker is gone", gone, f"pid {fired[0]['pid']}"))
         if target["action"] == Action.KILL_DRIVER:
             driver = target["driver"]
@@ -136,8 +135,8 @@ class CrashAtStep(Ordinary):
             again = scene.eventually(lambda: scene.progress.last_start() >= target["start"] + restarts, RESTART_S)
             claims.append(Claim("the job was started again and committed a batch", again, f"start {scene.progress.last_start()}"))
         else:
-            counted = scene.eventually(lambda: _failed_tasks(scene.driver()) > target["failed_tasks"], RESTART_S)
-            claims.append(Claim("Spark counted a failed task", counted, f"{_failed_tasks(scene.driver())} so far"))
+            counted = scene.eventually(lambda: executors.failed_tasks(scene.driver()) > target["failed_tasks"], RESTART_S)
+            claims.append(Claim("Spark counted a failed task", counted, f"{executors.failed_tasks(scene.driver())} so far"))
             before = scene.progress.batches()
             on = scene.eventually(lambda: scene.progress.batches() > before, RESTART_S)
             claims.append(Claim("the job committed a batch afterwards", on, f"{scene.progress.batches()} batches"))
@@ -171,19 +170,3 @@ def _of_driver(scene: Scene) -> set[str]:
 def _fired(scene: Scene, target: dict[str, Any]) -> list[dict[str, Any]]:
     """What fired since this injection was aimed."""
     return scene.folder.journal.events("failpoint_fired")[target["fired_before"] :]
-
-
-def _failed_tasks(driver: dict[str, Any]) -> int:
-    """Failed tasks so far, by the driver's own count; 0 when it does not answer."""
-    try:
-        return sum(int(executor["failedTasks"]) for executor in spark.driver_executors(driver["ui"], driver["application"]))
-    except TestbedError:
-        return 0
-
-
-def _runs(event: dict[str, Any]) -> bool:
-    try:
-        process = psutil.Process(event["pid"])
-        return abs(process.create_time() - event["created"]) <= 1 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

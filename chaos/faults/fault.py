@@ -136,6 +136,9 @@ class Fault(Protocol):
     def occupies(self) -> frozenset[str] | None:
         """What it needs for itself: two faults that name the same cannot overlap. None for everything: it strikes alone."""
 
+    def needs(self, parameters: Any) -> frozenset[str] | None:
+        """What it occupies with these parameters."""
+
     @property
     def sites(self) -> frozenset[Site]:
         """Where the job may stand still for it, at a step of its protocol."""
@@ -181,6 +184,9 @@ class Ordinary:
     @property
     def occupies(self) -> frozenset[str] | None:
         return None
+
+    def needs(self, parameters: Any) -> frozenset[str] | None:
+        return self.occupies
 
     def outside(self, parameters: Any) -> frozenset[Role] | None:
         """Unless a fault says otherwise it is only for what was started here."""

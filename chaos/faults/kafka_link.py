@@ -6,6 +6,8 @@ which are struck on its way and not on the other's.
 
 from __future__ import annotations
 
+from typing import Any
+
 import psutil
 from pydantic import Field
 
@@ -26,6 +28,11 @@ class OfRole(Parameters):
 def ways(role: Role) -> frozenset[Role]:
     """Whose way to Kafka is struck with the role: the pipeline's are two."""
     return frozenset({"driver", "executors"} if role == "pipeline" else {role})
+
+
+def present(testbed: Testbed, target: dict[str, Any]) -> list[str]:
+    """The struck proxies that are still there: a testbed that was made anew since may have others."""
+    return [name for name in target["proxies"] if name in testbed.links]
 
 
 def spared(testbed: Testbed, role: Role) -> dict[str, str]:

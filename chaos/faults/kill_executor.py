@@ -15,17 +15,15 @@ import signal
 from functools import partial
 from typing import Any
 
-import psutil
 from pydantic import Field
 
+from chaos.faults import executors
 from chaos.faults.fault import DRIVER, EXECUTORS, Claim, Parameters, Scene, Unconditional
 from delivery.folder import RunFolder
 from pipelines.failpoints import Site
-from testbed import spark
 from testbed.embedded import Role, Testbed
-from testbed.process import TestbedError
+from testbed.process import same_process
 
-AIM_S = 60.0
 EVIDENCE_S = 30.0
 
 
@@ -52,36 +50,10 @@ class KillExecutor(Unconditional):
 
     def inject(self, scene: Scene, parameters: KillExecutorParameters, target: dict[str, Any]) -> None:
         for _ in range(parameters.count):
-            victim, process = scene.wait_for("an executor with a running task", lambda: self._busy(scene), AIM_S)
+            victim, process = executors.at_work(scene)
             scene.folder.journal.append("target_found", fault=self.name, **victim)
             process.send_signal(signal.SIGKILL)
             target["killed"].append(victim)
-
-    def _busy(self, scene: Scene) -> tuple[dict[str, Any], psutil.Process] | None:
-        driver = scene.driver()
-        try:
-            executors = spark.driver_executors(driver["ui"], driver["application"])
-        except TestbedError:
-            return None  # the driver is between two starts
-        busy = [found for found in executors if found["isActive"] and found["activeTasks"] > 0 and found["id"] != "driver"]
-        if not busy:
-            return None
-        processes = spark.executor_processes(driver["application"])
-        if scene.stands is not None:  # the task that stands still at a step is the one that is meant, as long as there is one
-            busy = [found for found in busy if found["id"] in processes and _runs_in(scene.stands["pid"], processes[found["id"]])] or busy
-        chosen = scene.rng.choice(sorted(busy, key=lambda found: int(found["id"])))
-        process = processes.get(chosen["id"])
-        if process is None:
-            return None
-        victim = {
-            "executor": chosen["id"],
-            "pid": process.pid,
-            "created": process.create_time(),
-            "application": driver["application"],
-            "running_tasks": chosen["activeTasks"],
-            "ui": driver["ui"],
-        }
-        return victim, process
 
     def evidence(self, scene: Scene, parameters: KillExecutorParameters, target: dict[str, Any]) -> list[Claim]:
         claims = []
@@ -89,8 +61,8 @@ class KillExecutor(Unconditional):
             executor = victim["executor"]
             gone = scene.eventually(partial(_gone, victim), EVIDENCE_S)
             dropped = scene.eventually(partial(_dropped, scene.testbed, victim), EVIDENCE_S)
-            lost = scene.eventually(partial(_driver_lost, victim), EVIDENCE_S)
-            state = f"{victim['application']}: {_master_says(scene.testbed, victim)}"
+            lost = scene.eventually(partial(executors.driver_lost, victim), EVIDENCE_S)
+            state = f"{victim['application']}: {executors.master_says(scene.testbed, victim)}"
             claims += [
                 Claim(f"the process of executor {executor} is gone", gone, f"pid {victim['pid']}"),
                 Claim(f"the master dropped executor {executor}", dropped, state),
@@ -103,33 +75,9 @@ class KillExecutor(Unconditional):
         return []
 
 
-def _runs_in(worker: int, executor: psutil.Process) -> bool:
-    """Whether the Python worker with that pid is the executor's."""
-    try:
-        return any(parent.pid == executor.pid for parent in psutil.Process(worker).parents())
-    except psutil.NoSuchProcess:
-        return False
-
-
 def _gone(victim: dict[str, Any]) -> bool:
-    try:
-        process = psutil.Process(victim["pid"])
-        return abs(process.create_time() - victim["created"]) > 1 or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    return same_process(victim) is None
 
 
 def _dropped(testbed: Testbed, victim: dict[str, Any]) -> bool:
-    return _master_says(testbed, victim) not in ("RUNNING", "LAUNCHING")
-
-
-def _master_says(testbed: Testbed, victim: dict[str, Any]) -> str:
-    return spark.application_executors(testbed.spark.master_ui, victim["application"]).get(victim["executor"], "not listed")
-
-
-def _driver_lost(victim: dict[str, Any]) -> bool:
-    try:
-        executors = spark.driver_executors(victim["ui"], victim["application"])
-    except TestbedError:
-        return False
-    return any(found["id"] == victim["executor"] and not found["isActive"] for found in executors)
+    return executors.master_says(testbed, victim) not in ("RUNNING", "LAUNCHING")

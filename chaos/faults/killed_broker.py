@@ -6,12 +6,13 @@ that it goes on without it.
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 from pydantic import Field
 
 from chaos.faults.fault import Claim, Parameters, Scene, Unconditional
-from chaos.faults.outage import found, gone, kill
+from chaos.faults.outage import found, gone, signalled
 from delivery.folder import RunFolder
 from pipelines.strategies import STRATEGIES
 from testbed import embedded
@@ -61,7 +62,7 @@ class KilledBroker(Unconditional):
         target |= scene.wait_for(f"a broker that is {self.part}", lambda: self.find(scene), AIM_S)
         target |= found(scene.testbed.brokers[target["broker"] - 1])
         target["batches"] = scene.progress.batches()
-        kill(target)
+        signalled(target, signal.SIGKILL)
 
     def evidence(self, scene: Scene, parameters: KilledBrokerParameters, target: dict[str, Any]) -> list[Claim]:
         ended, before = gone(scene, target), target["broker"]

@@ -6,11 +6,14 @@ struck: the pid of a server, so that whoever heals after a dead runner knows who
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import socket
 import struct
 import time
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import psutil
@@ -18,14 +21,14 @@ from pydantic import Field
 
 from chaos.faults import kafka_link
 from chaos.faults.fault import STANDSTILL, Claim, FaultError, Ordinary, Parameters, Scene
-from chaos.faults.kafka_link import OfRole
+from chaos.faults.kafka_link import OfRole, present
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from pipelines import strategies
 from pipelines.sink import Sink
 from testbed import embedded
 from testbed.embedded import POSTGRES_PROXY, Role, Testbed
-from testbed.process import TestbedError, remembered
+from testbed.process import TestbedError, remembered, same_process, told
 from testbed.toxiproxy import kafka_round_trip_ms
 
 EVIDENCE_S = 60.0
@@ -47,7 +50,7 @@ class Outage(Ordinary):
     target: str
     parameters_model: type[Parameters] = OutageParameters
 
-    def batches(self, parameters: OutageParameters) -> int:
+    def batches(self, parameters: Any) -> int:
         return 4
 
     def check(self, strategy: str, parameters: dict[str, Any]) -> None:
@@ -92,7 +95,7 @@ class Outage(Ordinary):
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
         raise NotImplementedError
 
-    def evidence(self, scene: Scene, parameters: OutageParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> list[Claim]:
         struck = self.struck(scene, target)
         answered = probed = missed = 0
         until = time.monotonic() + parameters.seconds
@@ -157,9 +160,9 @@ class ServerOutage(Outage):
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
         """Wake who sleeps, start who is gone."""
         for server in target["servers"]:
-            process = process_of(server)
-            for each in [process, *process.children(recursive=True)] if process else []:
-                each.resume()
+            process = same_process(server)
+            if process is not None:
+                tell([process, *process.children(recursive=True)], signal.SIGCONT)
         embedded.up()
 
 
@@ -168,10 +171,26 @@ class Killed(ServerOutage):
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for server in target["servers"]:
-            kill(server)
+            signalled(server, signal.SIGKILL)
 
     def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
         return gone(scene, server)
+
+
+class Stopped(Killed):
+    """The signal by which the server shuts down in good order; what it was told is on its disk. Healing starts it again."""
+
+    by: signal.Signals
+
+    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
+        super().inject(scene, parameters, target)
+        for server in target["servers"]:
+            scene.wait_for(f"{server['server']} to shut down", partial(_ended, server), EVIDENCE_S)
+        target["batches"] = scene.progress.batches()  # while it shut down it still served
+
+    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+        for server in target["servers"]:
+            signalled(server, self.by)
 
 
 class Paused(ServerOutage):
@@ -179,13 +198,11 @@ class Paused(ServerOutage):
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for server in target["servers"]:
-            process = _running(server)
-            for each in [process, *process.children(recursive=True)]:
-                each.send_signal(signal.SIGSTOP)
+            tell(signalled(server, signal.SIGSTOP).children(recursive=True), signal.SIGSTOP)
 
     def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
         def stopped() -> bool:
-            process = process_of(server)
+            process = same_process(server)
             return process is not None and process.status() == psutil.STATUS_STOPPED
 
         return Claim(f"the process of {server['server']} stands still", scene.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
@@ -197,33 +214,32 @@ def found(role: str) -> dict[str, Any]:
     process = handle.process() if handle else None
     if handle is None or process is None:
         raise FaultError(f"{role} does not run: there is nothing to strike")
-    return {"server": role, "pid": handle.pid, "created": process.create_time()}
+    return {"server": role, **told(process)}
 
 
-def process_of(server: dict[str, Any]) -> psutil.Process | None:
-    """The server as it was found; None when it is gone or its pid became another's."""
-    try:
-        process = psutil.Process(server["pid"])
-        same = abs(process.create_time() - server["created"]) <= 1
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-    except psutil.NoSuchProcess:
-        return None
+def _ended(server: dict[str, Any]) -> bool:
+    return same_process(server) is None
 
 
-def _running(server: dict[str, Any]) -> psutil.Process:
-    process = process_of(server)
+def signalled(server: dict[str, Any], number: signal.Signals) -> psutil.Process:
+    """The process that was aimed at, which now got the signal. Raises FaultError when it is gone."""
+    process = same_process(server)
     if process is None:
         raise FaultError(f"{server['server']} ended by itself before it was struck")
+    process.send_signal(number)
     return process
 
 
-def kill(server: dict[str, Any]) -> None:
-    _running(server).kill()
+def tell(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to those of the processes that are still there."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
 
 
 def gone(scene: Scene, server: dict[str, Any]) -> Claim:
     """That the process of the server is gone."""
-    ended = scene.eventually(lambda: process_of(server) is None, EVIDENCE_S)
+    ended = scene.eventually(lambda: same_process(server) is None, EVIDENCE_S)
     return Claim(f"the process of {server['server']} is gone", ended, f"pid {server['pid']}")
 
 
@@ -273,11 +289,6 @@ class LinkOutage(Outage):
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for name in present(testbed, target):
             testbed.proxies.reset(name)
-
-
-def present(testbed: Testbed, target: dict[str, Any]) -> list[str]:
-    """The struck proxies that are still there: a testbed that was made anew since may have others."""
-    return [name for name in target["proxies"] if name in testbed.links]
 
 
 class KafkaLinkParameters(OutageParameters, OfRole):

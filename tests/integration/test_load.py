@@ -1,4 +1,4 @@
-"""A load generator that is killed in the middle is followed by one that sends the rest: no event is sent twice, none is left out."""
+"""The load generator and a real topic: killed in the middle it is followed by one that sends the rest; it does what faults order."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
+from threading import Thread
 
+import pyarrow.parquet as pq
 import pytest
 
-from chaos import steps
+from chaos import steps, workload
 from chaos.experiment import Experiment, Source, Workload
+from chaos.gate import HOT_KEY, Gate, Orders
 from chaos.outputs.kafka import drain
-from chaos.workload import Gate, intended
+from chaos.workload import intended
 from delivery import history
 from delivery.checker import check
 from delivery.folder import RunFolder
@@ -31,8 +35,8 @@ LOADS = "import sys; from chaos import steps; from delivery.folder import RunFol
 def folder(testbed: Testbed, topic: str, tmp_path: Path) -> RunFolder:
     """A run that is prepared, with ``topic`` as its input."""
     folder = RunFolder.create(tmp_path / "run")
-    workload = Workload(source=Source.SYNTHETIC, records=RECORDS, partitions=2)
-    folder.experiment.write_text(Experiment(strategy="checkpoint", workload=workload, seed=5).to_yaml())
+    load = Workload(source=Source.SYNTHETIC, records=RECORDS, partitions=2)
+    folder.experiment.write_text(Experiment(strategy="checkpoint", workload=load, seed=5).to_yaml())
     (folder.path / "deadline.json").write_text(json.dumps({"at": time.time() + 60}))
     Job("kafka_to_kafka", "checkpoint", "load", str(folder.path), testbed.driver_kafka, topic, topic, 100, 1, "", {}).write()
     return folder
@@ -59,3 +63,38 @@ def test_a_load_that_was_killed_goes_on_where_it_was_cut_off(testbed: Testbed, t
     assert (finished["acked"], finished["indeterminate"], finished["rejected"]) == (RECORDS - FIRST_PART, FIRST_PART, 0)
     delivered = history.read_delivered(folder)
     assert sorted(delivered.sequence.tolist()) == list(range(RECORDS))
+
+
+def test_what_is_sent_twice_has_an_identity_each_time_and_is_to_be_delivered_twice(testbed: Testbed, topic: str, folder: RunFolder) -> None:
+    Orders(folder).give("twice", 1)
+    Gate(folder).open_to(RECORDS)
+    steps.generate_load(folder)
+    drain(folder, testbed.direct_kafka, topic, 10)
+    sent, delivered = history.read_sent(folder), history.read_delivered(folder)
+    assert len(sent) == len(delivered) == 2 * RECORDS
+    assert [sorted(sent.sequence[sent.producer == producer].tolist()) for producer in (0, 1)] == [list(range(RECORDS))] * 2
+    assert check(sent, delivered).findings == ()
+    (finished,) = folder.journal.events("load_finished")
+    assert finished["acked"] == 2 * RECORDS
+    assert workload.Sender(folder, testbed.direct_kafka, topic).number == 2, "the next sender has an identity of its own"
+
+
+def test_most_records_go_to_the_partition_of_the_hot_key_until_the_order_is_withdrawn(
+    testbed: Testbed, topic: str, folder: RunFolder
+) -> None:
+    orders, partition = Orders(folder), zlib.crc32(HOT_KEY.encode()) % 2
+    orders.give("hot_share", 0.9)
+    orders.withdraw("twice")
+    Gate(folder).open_to(FIRST_PART)
+    sending = Thread(target=steps.generate_load, args=(folder,))
+    sending.start()
+    wait_until("the first part to be sent", lambda: sum(each["count"] for each in intended(folder.intents)) == FIRST_PART, 30)
+    orders.withdraw("hot_share")
+    Gate(folder).open_to(RECORDS)
+    sending.join(30)
+    sent = history.read_sent(folder)
+    hot = sent.partition == partition
+    assert hot[sent.sequence < FIRST_PART].mean() > 0.9
+    assert hot[sent.sequence >= FIRST_PART].mean() < 0.7
+    (file,) = history.files(folder.sent)
+    assert 0.8 < pq.read_table(file)["key"].to_pylist().count(HOT_KEY) / FIRST_PART < 1

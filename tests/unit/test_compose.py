@@ -284,8 +284,11 @@ def test_spark_has_the_same_workers(project: Project) -> None:
 
 
 def test_spark_s_daemons_have_the_same_properties(project: Project) -> None:
-    embedded = set(re.findall(r'"(-Dspark\.[^"]+)"', Path(spark.__file__).read_text()))
-    master = set(project.services["spark-master"].environment["SPARK_MASTER_OPTS"].split())
+    def without_folder(properties: list[str]) -> set[str]:
+        return {each.split("=")[0] if "Directory=" in each else each for each in properties}
+
+    embedded = without_folder(re.findall(r'"(-Dspark\.[^"]+)"', Path(spark.__file__).read_text()))
+    master = without_folder(project.services["spark-master"].environment["SPARK_MASTER_OPTS"].split())
     workers = [set(worker.environment["SPARK_WORKER_OPTS"].split()) for worker in _workers(project).values()]
     assert master.union(*workers) == embedded
 

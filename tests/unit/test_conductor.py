@@ -18,9 +18,9 @@ from chaos import conductor
 from chaos.experiment import Phase
 from chaos.faults import FAULTS
 from chaos.faults.fault import Claim, FaultError, Parameters, RunEnded, Scene, Unconditional
+from chaos.gate import Gate
 from chaos.progress import Progress
 from chaos.schedule import Injection, Schedule
-from chaos.workload import Gate
 from delivery.folder import RunFolder
 from pipelines.job import Job
 from testbed.embedded import Testbed

@@ -16,13 +16,14 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from chaos.faults.crash_at_step import CrashAtStep, CrashAtStepParameters, _runs
+from chaos.faults.crash_at_step import CrashAtStep, CrashAtStepParameters
 from chaos.faults.fault import FaultError, Scene
 from chaos.progress import Progress
 from delivery.folder import RunFolder
 from pipelines import failpoints
 from pipelines.job import Job
 from testbed.embedded import Testbed
+from testbed.process import same_process, told
 
 FAULT, PARAMETERS = CrashAtStep(), CrashAtStepParameters(step="after_output")
 
@@ -90,6 +91,6 @@ def test_a_driver_that_has_ended_is_not_aimed_at(scene: Scene, driver: subproces
 
 
 def test_a_pid_that_became_anothers_is_gone(driver: subprocess.Popen[bytes]) -> None:
-    created = psutil.Process(driver.pid).create_time()
-    assert _runs({"pid": driver.pid, "created": created})
-    assert not _runs({"pid": driver.pid, "created": created - 60})
+    known = told(psutil.Process(driver.pid))
+    assert same_process(known) is not None
+    assert same_process({**known, "created": known["created"] - 60}) is None

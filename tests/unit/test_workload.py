@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from chaos import steps
 from chaos.experiment import Source, Workload
-from chaos.workload import Gate, Sender, events, intended, pace, settled
+from chaos.gate import HOT_KEY, Gate, Orders, hot
+from chaos.workload import Sender, events, intended, pace, settled
 from delivery.folder import RunFolder
 from delivery.history import SentRow
 from delivery.outcome import Outcome
@@ -118,6 +119,32 @@ def test_a_gate_that_nobody_opened_lets_nothing_through(tmp_path: Path) -> None:
     assert gate.records() == 0
     gate.open_to(700)
     assert Gate(RunFolder(tmp_path / "run")).records() == 700
+
+
+def test_a_gate_reads_back_as_it_was_opened(tmp_path: Path) -> None:
+    gate = Gate(RunFolder.create(tmp_path / "run"))
+    assert gate.read() == {"records": 0, "ahead": None}
+    gate.open_to(700, 20)
+    assert gate.read() == {"records": 700, "ahead": 20}
+    gate.open_to(**gate.read())
+    assert gate.records() == 20
+
+
+def test_an_order_stands_until_it_is_withdrawn_and_leaves_others_alone(tmp_path: Path) -> None:
+    orders = Orders(RunFolder.create(tmp_path / "run"))
+    orders.withdraw("twice")
+    orders.give("twice", 1)
+    orders.give("hot_share", 0.5)
+    orders.withdraw("twice")
+    assert orders.given() == {"hot_share": 0.5}
+
+
+@given(share=st.floats(0, 1))
+def test_the_hot_key_is_that_of_its_share_of_the_records_always_the_same(share: float) -> None:
+    keys = [hot("mine", sequence, share) for sequence in range(2000)]
+    assert keys == [hot("mine", sequence, share) for sequence in range(2000)]
+    assert set(keys) <= {"mine", HOT_KEY}
+    assert abs(keys.count(HOT_KEY) / 2000 - share) < 0.05
 
 
 def test_the_pace_holds_back_what_comes_too_early() -> None:

@@ -1,0 +1,76 @@
+"""The executors of the job under test as a fault sees them: which one is at work, and what its driver and its master say of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psutil
+
+from chaos.faults.fault import Scene
+from pipelines import strategies
+from pipelines.failpoints import Site
+from testbed import spark
+from testbed.embedded import Testbed
+from testbed.process import TestbedError, told
+
+AIM_S = 60.0
+
+
+def at_work(scene: Scene) -> tuple[dict[str, Any], psutil.Process]:
+    """An executor that holds a running task of the query, drawn from the seed, and its process. Waits for one.
+
+    What is returned first is for the journal: with it the executor is found again.
+    """
+    found: tuple[dict[str, Any], psutil.Process] = scene.wait_for("an executor with a running task", lambda: _busy(scene), AIM_S)
+    return found
+
+
+def _busy(scene: Scene) -> tuple[dict[str, Any], psutil.Process] | None:
+    driver = scene.driver()
+    busy = [found for found in _of(driver) if found["isActive"] and found["activeTasks"] > 0 and found["id"] != "driver"]
+    if not busy:
+        return None
+    processes = spark.executor_processes(driver["application"])
+    if scene.stands is not None:  # the task that stands still at a step is the one that is meant, as long as there is one
+        busy = [found for found in busy if found["id"] in processes and _runs_in(scene.stands["pid"], processes[found["id"]])] or busy
+    chosen = scene.rng.choice(sorted(busy, key=lambda found: int(found["id"])))
+    process = processes.get(chosen["id"])
+    if process is None:
+        return None
+    executor = {"application": driver["application"], "ui": driver["ui"], "running_tasks": chosen["activeTasks"]}
+    return {"executor": chosen["id"], **told(process), **executor}, process
+
+
+def _runs_in(worker: int, executor: psutil.Process) -> bool:
+    """Whether the Python worker with that pid is the executor's."""
+    try:
+        return any(parent.pid == executor.pid for parent in psutil.Process(worker).parents())
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _of(driver: dict[str, Any]) -> list[dict[str, Any]]:
+    """All executors by the driver's own account; none while it does not answer, as between two starts."""
+    try:
+        return spark.driver_executors(driver["ui"], driver["application"])
+    except TestbedError:
+        return []
+
+
+def driver_lost(executor: dict[str, Any]) -> bool:
+    return any(found["id"] == executor["executor"] and not found["isActive"] for found in _of(executor))
+
+
+def master_says(testbed: Testbed, executor: dict[str, Any]) -> str:
+    """The executor's state in the master's eyes."""
+    return spark.application_executors(testbed.spark.master_ui, executor["application"]).get(executor["executor"], "not listed")
+
+
+def failed_tasks(driver: dict[str, Any]) -> int:
+    """Failed tasks so far, by the driver's own count; 0 when it does not answer."""
+    return sum(int(found["failedTasks"]) for found in _of(driver))
+
+
+def run_python(strategy: str) -> bool:
+    """Whether tasks of a job with that strategy run Python: one of its protocol's steps is passed there."""
+    return any(failpoint.at == Site.TASK for failpoint in strategies.STRATEGIES[strategy].failpoints)
