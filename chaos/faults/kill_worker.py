@@ -10,9 +10,10 @@ Checked against: Spark 4.1 standalone (``Master.onDisconnected`` gives a worker 
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
-from chaos.faults.outage import Killed
+from chaos.faults.outage import Killed, tell
 from chaos.faults.spark_outage import WorkerOutage
 from testbed.embedded import Testbed
 from testbed.process import same_process
@@ -27,5 +28,4 @@ class KillWorker(WorkerOutage, Killed):
         worker = same_process(target)
         executors = worker.children(recursive=True) if worker else []
         super().strike(testbed, target)
-        for each in executors:
-            each.kill()
+        tell(executors, signal.SIGKILL)

@@ -6,10 +6,12 @@ struck: the pid of a server, so that whoever heals after a dead runner knows who
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import struct
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import psutil
@@ -122,8 +124,7 @@ class ServerOutage(Outage):
         """Wake who sleeps, start who is gone."""
         process = same_process(target)
         if process is not None:
-            for each in [process, *process.children(recursive=True)]:
-                each.resume()
+            tell([process, *process.children(recursive=True)], signal.SIGCONT)
         embedded.up()
 
 
@@ -156,9 +157,7 @@ class Paused(ServerOutage):
     """SIGSTOP; connections stay open and nobody answers. Healing is SIGCONT."""
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
-        process = signalled(target, signal.SIGSTOP)
-        for each in process.children(recursive=True):
-            each.send_signal(signal.SIGSTOP)
+        tell(signalled(target, signal.SIGSTOP).children(recursive=True), signal.SIGSTOP)
 
     def struck(self, scene: Scene, target: dict[str, Any]) -> Claim:
         def stopped() -> bool:
@@ -175,6 +174,13 @@ def signalled(target: dict[str, Any], number: signal.Signals) -> psutil.Process:
         raise FaultError(f"{target['server']} ended by itself before it was struck")
     process.send_signal(number)
     return process
+
+
+def tell(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to those of the processes that are still there."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
 
 
 class LinkOutage(Outage):
