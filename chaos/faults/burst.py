@@ -40,7 +40,7 @@ class Burst(Unconditional):
         return parameters.size + 2
 
     def aim(self, scene: Scene, parameters: BurstParameters) -> dict[str, Any]:
-        return {"role": self.target, "gate": Gate(scene.folder).read(), "backlog": _backlog(scene)}
+        return {"role": self.target, "gate": Gate(scene.folder).read(), "backlog": _Backlog(scene).records()}
 
     def inject(self, scene: Scene, parameters: BurstParameters, target: dict[str, Any]) -> None:
         ahead = int(target["gate"]["ahead"] or 0)
@@ -50,17 +50,17 @@ class Burst(Unconditional):
     def evidence(self, scene: Scene, parameters: BurstParameters, target: dict[str, Any]) -> list[Claim]:
         # The job may commit a batch while they are sent.
         wanted = int(target["ahead"]) + (parameters.size - 1) * scene.job.batch_records
-        seen: list[int] = [target["backlog"]]
+        backlog, seen = _Backlog(scene), [int(target["backlog"])]
 
         def grown() -> bool:
-            seen.append(_backlog(scene))
+            seen.append(backlog.records())
             return seen[-1] >= wanted
 
         grew = scene.eventually(grown, GROW_S)
-        off = scene.eventually(lambda: _backlog(scene) <= target["ahead"], WORK_OFF_S)
+        off = scene.eventually(lambda: backlog.records() <= target["ahead"], WORK_OFF_S)
         return [
             Claim(f"the backlog came to {wanted} records", grew, f"{target['backlog']} before, {max(seen)} at most"),
-            Claim("the job worked it off", off, f"{_backlog(scene)} now, {target['ahead']} lie ahead of it otherwise"),
+            Claim("the job worked it off", off, f"{backlog.records()} now, {target['ahead']} lie ahead of it otherwise"),
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
@@ -69,6 +69,11 @@ class Burst(Unconditional):
         return [Claim("the gate is as it was", gate.read() == target["gate"], f"{gate.read()}")]
 
 
-def _backlog(scene: Scene) -> int:
-    """How many records lie in the input that the job has not committed."""
-    return sum(Cluster(scene.testbed.direct_kafka).end_offsets(scene.job.input_topic).values()) - scene.progress.committed()
+class _Backlog:
+    """What lies in the input that the job has not committed."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._cluster = scene, Cluster(scene.testbed.direct_kafka)
+
+    def records(self) -> int:
+        return sum(self._cluster.end_offsets(self._scene.job.input_topic).values()) - self._scene.progress.committed()

@@ -51,12 +51,17 @@ class DuplicateAtSource(Unconditional):
         orders.withdraw(ORDER)
 
     def evidence(self, scene: Scene, parameters: DuplicateAtSourceParameters, target: dict[str, Any]) -> list[Claim]:
+        cluster = Cluster(scene.testbed.direct_kafka)
+
+        def in_topic() -> int:
+            return sum(cluster.end_offsets(scene.job.input_topic).values())
+
         def surplus() -> int:
-            return _in_topic(scene) - _events(scene)
+            return in_topic() - _events(scene)
 
         # A chunk that is just being sent was written down before it is there.
         there = scene.eventually(lambda: surplus() >= _twice(scene), SEND_S)
-        twice, end = _twice(scene), _in_topic(scene)
+        twice, end = _twice(scene), in_topic()
         read = scene.eventually(lambda: scene.progress.committed() >= end, SEND_S)
         return [
             Claim("records were sent twice", twice - target["before"] >= parameters.records, f"{twice - target['before']} so far"),
@@ -82,7 +87,3 @@ def _events(scene: Scene) -> int:
 def _twice(scene: Scene) -> int:
     """How many of the records that were to be sent so far are second sends."""
     return sum(intent["count"] for intent in _intents(scene)) - _events(scene)
-
-
-def _in_topic(scene: Scene) -> int:
-    return sum(Cluster(scene.testbed.direct_kafka).end_offsets(scene.job.input_topic).values())

@@ -43,12 +43,14 @@ class SkewedKey(Unconditional):
 
     def inject(self, scene: Scene, parameters: SkewedKeyParameters, target: dict[str, Any]) -> None:
         Orders(scene.folder).give(ORDER, parameters.share)
-        target["before"] = _by_name(scene)  # a chunk that is just being sent is part of what is measured, and spoils it little
+        target["before"] = _ends(
+            scene, Cluster(scene.testbed.direct_kafka)
+        )  # a chunk that is just being sent is part of what is measured, and spoils it little
 
     def evidence(self, scene: Scene, parameters: SkewedKeyParameters, target: dict[str, Any]) -> list[Claim]:
-        before, wanted = target["before"], scene.job.batch_records
-        scene.eventually(lambda: sum(_by_name(scene).values()) - sum(before.values()) >= wanted, SEND_S)
-        now = _by_name(scene)
+        before, wanted, cluster = target["before"], scene.job.batch_records, Cluster(scene.testbed.direct_kafka)
+        scene.eventually(lambda: sum(_ends(scene, cluster).values()) - sum(before.values()) >= wanted, SEND_S)
+        now = _ends(scene, cluster)
         grown = {number: end - before.get(number, 0) for number, end in now.items()}
         partition = str(zlib.crc32(HOT_KEY.encode()) % len(now))
         share = grown[partition] / max(1, sum(grown.values()))
@@ -64,6 +66,5 @@ class SkewedKey(Unconditional):
         return [Claim("the source has no hot key any more", ORDER not in orders.given(), f"orders: {orders.given() or 'none'}")]
 
 
-def _by_name(scene: Scene) -> dict[str, int]:
-    ends = Cluster(scene.testbed.direct_kafka).end_offsets(scene.job.input_topic)
-    return {str(number): end for number, end in ends.items()}
+def _ends(scene: Scene, cluster: Cluster) -> dict[str, int]:
+    return {str(number): end for number, end in cluster.end_offsets(scene.job.input_topic).items()}
