@@ -12,6 +12,7 @@ from typing import Any
 
 from chaos.faults import FAULTS
 from chaos.faults.fault import FaultError, RunEnded, Scene
+from chaos.heal import heal_injection
 from chaos.schedule import LOOKAHEAD_BATCHES, Injection, Schedule
 from chaos.workload import Gate
 from testbed.process import TestbedError
@@ -77,8 +78,7 @@ def strike(scene: Scene, injection: Injection) -> None:
         log.warning("%s did not bite: %s", name, error)
     finally:
         if target is not None:
-            heals = fault.heal(scene.testbed, scene.folder, target)
-            journal.append("injection_healed", injection=name, claims=[claim.to_dict() for claim in heals])
+            heal_injection(scene.testbed, scene.folder, name, fault.name, target)
 
 
 __all__ = ["RunEnded", "conduct", "strike"]

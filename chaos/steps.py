@@ -27,7 +27,7 @@ from chaos.faults.fault import RunEnded, Scene
 from chaos.progress import Progress
 from chaos.schedule import Schedule, plan
 from delivery.folder import EvidenceError, RunFolder, write_atomically
-from delivery.verdict import RunOutcome, Terms, judge, without_evidence, write_reconciliation
+from delivery.verdict import RunOutcome, Terms, judge, notes, without_evidence, write_reconciliation
 from expectations.evaluate import Evaluation, agree
 from expectations.evaluate import evaluate as evaluate_here
 from expectations.report import render
@@ -84,9 +84,8 @@ def perform(name: str, folder: RunFolder, **options: Any) -> None:
 
 
 def prepare(folder: RunFolder) -> None:
-    """Bring the testbed up, heal what others left, take the lock, make the run's topics, describe its job."""
+    """Take the lock, heal what others left, bring the testbed up, make the run's topics, describe its job."""
     found = load(folder)
-    testbed = embedded.up(log.info)
     owner = folder.read_json(folder.path / "owner.json")["pid"]
     held = lock.holder()
     if held is not None and held.run != folder.name and lock.is_stale(held):
@@ -94,16 +93,16 @@ def prepare(folder: RunFolder) -> None:
         lock.release(held.run)
     lock.acquire(folder.name, folder.path, owner)
     try:
-        _set_the_scene(folder, found, testbed)
+        heal.heal_all(spare=folder.path)  # what they left may be what keeps the testbed from coming up
+        _set_the_scene(folder, found, embedded.up(log.info))
     except BaseException:  # whatever it was: a run that was not prepared must not hold the testbed
         lock.release(folder.name)
         raise
 
 
 def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> None:
-    """Under the lock: heal what others left, make the run's topics, describe its job."""
+    """Under the lock: make the run's topics, describe its job."""
     folder.journal.append("testbed_taken", folder=testbed.folder)
-    heal.heal_all(testbed, spare=folder.path)
     query = f"sp-{folder.name}"
     job = Job(
         pipeline=found.pipeline,
@@ -244,8 +243,16 @@ def restore(folder: RunFolder) -> None:
         _overrule(folder, RunOutcome.ABORTED, aborted["reason"])
     elif failed is not None:
         _overrule(folder, RunOutcome.ERROR, f"step {failed['step']} failed: {failed['error']}")
-    if folder.journal.last("testbed_taken") is not None and embedded.status():
-        heal.restore(folder, embedded.up())
+    if folder.journal.last("testbed_taken") is not None and embedded.known() is not None:
+        heal.give_back(folder)
+    _note(folder)
+
+
+def _note(folder: RunFolder) -> None:
+    """Add to the verdict what the journal has told since it was written."""
+    told = notes(folder.journal.events())
+    if told and folder.verdict.exists():
+        write_verdict(folder, {**folder.read_json(folder.verdict), "notes": told})
 
 
 def _failed_step(folder: RunFolder) -> dict[str, Any] | None:
