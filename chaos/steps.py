@@ -21,7 +21,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from chaos import conductor, experiment, heal, lock, outputs, supervisor, workload
+from chaos import conductor, dead_man, experiment, heal, lock, outputs, supervisor, workload
 from chaos.experiment import BadInput, Experiment
 from chaos.faults.fault import RunEnded, Scene
 from chaos.progress import Progress
@@ -93,6 +93,7 @@ def prepare(folder: RunFolder) -> None:
         lock.release(held.run)
     lock.acquire(folder.name, folder.path, owner)
     try:
+        dead_man.start(folder)
         heal.heal_all(spare=folder.path)  # what they left may be what keeps the testbed from coming up
         _set_the_scene(folder, found, embedded.up(log.info))
     except BaseException:  # whatever it was: a run that was not prepared must not hold the testbed
@@ -298,12 +299,13 @@ STEPS: dict[str, Callable[..., None]] = {
 def abort(folder: RunFolder, reason: str) -> None:
     """Stop a run: its steps end by themselves once they see the journal, its driver is killed, the testbed restored; it is ABORTED.
 
-    A run that was judged and restored before is left as it is.
+    A run that was judged and restored before is left as it is; one that was judged only keeps its verdict.
     """
     if folder.verdict.exists() and folder.journal.last("restored") is not None:
         supervisor.kill_drivers(folder)
         return
-    folder.journal.append("aborted", reason=reason)
+    if not any(event["step"] == "expect" for event in folder.journal.events("step_finished")):
+        folder.journal.append("aborted", reason=reason)
     restore(folder)
 
 
