@@ -303,8 +303,7 @@ def heal(force: Annotated[bool, typer.Option("--force", help="Also end a run tha
     from chaos import heal as healing
     from chaos import lock, steps
 
-    testbed = healing.current_or_none()
-    if testbed is None:
+    if embedded.known() is None:
         say("no testbed is up: nothing to heal")
         return
     holder = lock.holder()
@@ -313,7 +312,8 @@ def heal(force: Annotated[bool, typer.Option("--force", help="Also end a run tha
     left = healing.unrestored()
     for folder in left:
         steps.abort(folder, "healed after its runner was gone")
-    names = sorted({folder.name for folder in left} | set(healing.heal_all(testbed)))
+    names = sorted({folder.name for folder in left} | set(healing.heal_all()))
+    embedded.up()
     say(f"healed {', '.join(names) if names else 'the testbed'}: no toxic, no driver, no open transaction of a run is left")
 
 

@@ -21,6 +21,7 @@ from chaos.faults import FAULTS
 from chaos.faults.fault import Claim, FaultError, RunEnded, Scene
 from chaos.faults.standing import Standing, standing
 from chaos.gate import Gate
+from chaos.heal import heal_injection
 from chaos.progress import Progress
 from chaos.room import LOOKAHEAD_BATCHES, Room
 from chaos.schedule import Injection, Schedule, share
@@ -166,8 +167,7 @@ def strike(scene: Scene, injection: Injection, struck: threading.Event, before: 
     finally:
         scene.over.set()
         if target is not None:
-            heals = fault.heal(scene.testbed, scene.folder, target)
-            journal.append("injection_healed", injection=name, claims=[claim.to_dict() for claim in heals])
+            heal_injection(scene.testbed, scene.folder, name, fault.name, target)
 
 
 def _stood(stands: Standing | None) -> list[Claim]:

@@ -1,7 +1,8 @@
 """Repair: bring a testbed back to where no experiment has touched it, from the journals alone.
 
 Idempotent. What it does for a run: end its drivers, heal what was injected, disarm failpoints, let the strategy finish or undo open
-transactions, delete the run's topics, give the lock back. What it does for the testbed: reset every proxy.
+transactions, delete the run's topics, give the lock back. What it does for the testbed: reset every proxy, start what died, and see that
+it is in its steady state. A testbed that cannot be brought back there is built anew, and everything in it is gone.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chaos import lock, outputs, testbeds
+from chaos import lock, outputs, steady_state, testbeds
 from chaos.faults import FAULTS
+from chaos.faults.fault import Claim
 from chaos.supervisor import kill_drivers, kill_executors
 from delivery.folder import EvidenceError, RunFolder
 from pipelines import failpoints, strategies
@@ -33,14 +35,64 @@ POLL_S = 0.1
 log = logging.getLogger("chaos.heal")
 
 
-def restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
-    """Undo everything that ``folder``'s run did to ``testbed``; read back, journal and return what was done.
+class RestoredElsewhere(TestbedError):
+    """Another process has been restoring the run for too long."""
 
-    Several may be called to it at once, by the tasks of a run that is stopped: one after the other. Raises TestbedError when one of them
-    does not come to its end within ``RESTORE_S``.
+
+def give_back(folder: RunFolder) -> None:
+    """Undo everything that ``folder``'s run did to the testbed; read back and journal what was done.
+
+    Several may be called to it at once, by the tasks of a run that is stopped, or by the dead man's timer: one does it, the others wait.
+    Raises RestoredElsewhere when the one does not come to its end within ``RESTORE_S``, TestbedError when the testbed cannot even be built
+    anew.
     """
     with _alone(folder):
-        return _restore(folder, testbed)
+        held = lock.holder()
+        if not _left_behind(folder) and held is not None and held.run != folder.name:
+            kill_drivers(folder)  # another restored it while this one waited, and the testbed is not this run's any more
+            return
+        try:
+            toxics = _unblock(folder)
+            restore(folder, embedded.up(), toxics)
+        except TestbedError as error:
+            _rebuild(folder, str(error))
+
+
+def _unblock(folder: RunFolder) -> list[str]:
+    """Take away what may keep the testbed from coming up: a cut link, a server that was paused. Returns the toxics among that.
+
+    What cannot be healed yet, because it needs something that is down, is healed once all is up.
+    """
+    kill_drivers(folder)
+    testbed = embedded.known()
+    if testbed is None:
+        return []
+    testbed = testbeds.of(folder, testbed)
+    toxics = _reset_proxies(testbed)
+    for event in _open_injections(folder):
+        try:
+            FAULTS[event["fault"]].heal(testbed, folder, event["target"])
+        except TestbedError as error:
+            log.warning("%s cannot be healed yet: %s", event["injection"], error)
+    return toxics
+
+
+def _reset_proxies(testbed: Testbed) -> list[str]:
+    """Every toxic that was taken away. A Toxiproxy that does not answer has none any more once it is started anew."""
+    try:
+        return [toxic for proxy in testbed.links for toxic in testbed.proxies.reset(proxy)]
+    except TestbedError as error:
+        log.warning("the proxies could not be reset: %s", error)
+        return []
+
+
+def _rebuild(folder: RunFolder, reason: str) -> None:
+    log.error("the testbed cannot be brought back, it is built anew: %s", reason)
+    killed = kill_drivers(folder) + kill_executors(folder)
+    embedded.rebuild(log.info)
+    folder.journal.append("testbed_rebuilt", reason=reason)
+    folder.journal.append("restored", killed=killed)
+    lock.release(folder.name)
 
 
 @contextlib.contextmanager
@@ -55,7 +107,7 @@ def _alone(folder: RunFolder) -> Iterator[None]:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     lock_file.seek(0)
-                    raise TestbedError(
+                    raise RestoredElsewhere(
                         f"run {folder.name} has been restored by another process (pid {lock_file.read() or 'unknown'}) for "
                         f"{RESTORE_S:.0f} s: end that one, then `streamproof heal`"
                     ) from error
@@ -66,20 +118,28 @@ def _alone(folder: RunFolder) -> Iterator[None]:
         yield
 
 
-def _restore(folder: RunFolder, testbed: Testbed) -> dict[str, Any]:
+def restore(folder: RunFolder, testbed: Testbed, toxics: Sequence[str] = ()) -> dict[str, Any]:
+    """Undo what ``folder``'s run did to a testbed that is up; journal and return what was done. ``toxics`` were taken away before.
+
+    Raises TestbedError when the testbed is not in its steady state then.
+    """
     testbed = testbeds.of(folder, testbed)
     done: dict[str, Any] = {"killed": kill_drivers(folder) + kill_executors(folder)}
-    done["healed"] = _heal_injections(folder, testbed)
+    todo = _open_injections(folder)
+    for event in todo:
+        heal_injection(testbed, folder, event["injection"], event["fault"], event["target"])
+    done["healed"] = [event["injection"] for event in todo]
     failpoints.disarm_all(folder)
-    done["toxics"] = [toxic for proxy in testbed.links for toxic in testbed.proxies.reset(proxy)]
+    done["toxics"] = [*toxics, *(toxic for proxy in testbed.links for toxic in testbed.proxies.reset(proxy))]
     if (folder.path / "job.json").exists():
         # The testbed may have been taken down and started anew since, at other addresses.
         job = replace(Job.read(folder), bootstrap=testbed.driver_kafka, postgres=testbed.pipeline_postgres)
         done["recovered"] = _recover(job)
         Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
         outputs.of(job).delete(job, testbed)
-    lock.release(folder.name)
+    done["steady_state"] = [claim.to_dict() for claim in steady_state.require(testbed)]
     folder.journal.append("restored", **done)
+    lock.release(folder.name)
     return done
 
 
@@ -93,44 +153,51 @@ def _recover(job: Job) -> dict[str, Any]:
         return {"lost": str(lost)}
 
 
-def _heal_injections(folder: RunFolder, testbed: Testbed) -> list[str]:
-    healed = {event["injection"] for event in folder.journal.events("injection_healed")}
-    todo = [event for event in folder.journal.events("injection_started") if event["injection"] not in healed]
-    for event in todo:
-        claims = FAULTS[event["fault"]].heal(testbed, folder, event["target"])
-        folder.journal.append("injection_healed", injection=event["injection"], claims=[claim.to_dict() for claim in claims])
-    return [event["injection"] for event in todo]
+def heal_injection(testbed: Testbed, folder: RunFolder, injection: str, fault: str, target: dict[str, Any]) -> list[Claim]:
+    """Heal one injection, see that the testbed is in its steady state again unless another is still in place, and journal both."""
+    claims = FAULTS[fault].heal(testbed, folder, target)
+    if all(event["injection"] == injection for event in _open_injections(folder)):
+        claims += steady_state.check(testbed, folder)
+    folder.journal.append("injection_healed", injection=injection, claims=[claim.to_dict() for claim in claims])
+    return claims
+
+
+def _open_injections(folder: RunFolder) -> list[dict[str, Any]]:
+    """The journal's word of each injection that was begun and not healed."""
+    begun: dict[str, dict[str, Any]] = {}
+    for event in folder.journal.events("injection_started", "injection_healed"):
+        if event["event"] == "injection_started":
+            begun[event["injection"]] = event
+        else:
+            begun.pop(event["injection"], None)
+    return list(begun.values())
+
+
+def _left_behind(folder: RunFolder) -> bool:
+    """Whether the run started to use the testbed and never gave it back."""
+    last = folder.journal.last("testbed_taken", "restored")
+    return last is not None and last["event"] == "testbed_taken"
 
 
 def unrestored() -> list[RunFolder]:
     """Runs that started to use the testbed and never gave it back."""
-    found = []
-    for path in sorted(settings.runs().glob("*/journal.jsonl")):
-        folder = RunFolder(path.parent)
-        touched = folder.journal.last("testbed_taken")
-        restored = folder.journal.last("restored")
-        if touched is not None and (restored is None or restored["at"] < touched["at"]):
-            found.append(folder)
-    return found
+    folders = [RunFolder(path.parent) for path in sorted(settings.runs().glob("*/journal.jsonl"))]
+    return [folder for folder in folders if _left_behind(folder)]
 
 
-def heal_all(testbed: Testbed, *, spare: Path | None = None) -> list[str]:
+def heal_all(*, spare: Path | None = None) -> list[str]:
     """Restore every run that was left behind, except ``spare``. Returns their names."""
     left = [folder for folder in unrestored() if folder.path != spare]
     for folder in left:
         log.warning("restoring what run %s left behind", folder.name)
         try:
-            restore(folder, testbed)
+            give_back(folder)
         except (TestbedError, EvidenceError, KeyError) as error:  # a damaged folder must not keep the others from being healed
             log.error("run %s could not be restored: %s. Look at %s, then delete it", folder.name, error, folder.path)
-    for proxy in testbed.links:
-        testbed.proxies.reset(proxy)
+    testbed = embedded.known()
+    if testbed is not None:
+        _reset_proxies(testbed)
     held = lock.holder()
     if held is not None and (spare is None or held.run != spare.name):
         lock.release()
     return [folder.name for folder in left]
-
-
-def current_or_none() -> Testbed | None:
-    """The testbed, started where parts of it died; None when there is none to heal."""
-    return embedded.up() if embedded.status() else None

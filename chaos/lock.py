@@ -69,13 +69,15 @@ def is_stale(found: Holder) -> bool:
 def acquire(run: str, folder: Path, pid: int | None) -> None:
     """Take the lock. Repeating it for the same run is fine. Raises TestbedBusy naming the holder."""
     created = psutil.Process(pid).create_time() if pid is not None else None
+    path().parent.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = os.open(path(), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
         found = holder()
         if found is not None and found.run != run:
+            who = f"process {found.pid}" if found.pid is not None else "Airflow's tasks"
             raise TestbedBusy(
-                f"the testbed is held by run {found.run} ({found.folder}). "
+                f"the testbed is held by run {found.run} ({found.folder}; {who}), and one experiment runs on it at a time. "
                 "Wait for it, or end it; `streamproof heal` cleans up after a killed one."
             ) from None
         return

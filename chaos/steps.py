@@ -21,14 +21,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from chaos import conductor, experiment, heal, lock, outputs, supervisor, testbeds, workload
+from chaos import conductor, dead_man, experiment, heal, lock, outputs, supervisor, testbeds, workload
 from chaos.experiment import BadInput, Experiment
 from chaos.faults.fault import RunEnded, Scene
 from chaos.gate import Gate
 from chaos.progress import Progress
 from chaos.schedule import Schedule, plan
 from delivery.folder import EvidenceError, RunFolder, write_atomically
-from delivery.verdict import RunOutcome, Terms, judge, without_evidence, write_reconciliation
+from delivery.verdict import RunOutcome, Terms, judge, notes, without_evidence, write_reconciliation
 from expectations.evaluate import Evaluation, agree
 from expectations.evaluate import evaluate as evaluate_here
 from expectations.report import render
@@ -86,12 +86,11 @@ def perform(name: str, folder: RunFolder, **options: Any) -> None:
 
 
 def prepare(folder: RunFolder) -> None:
-    """Bring the testbed up, take the lock, heal what others left, make the run's topics, describe its job.
+    """Take the lock, heal what others left, bring the testbed up, make the run's topics, describe its job.
 
     A testbed whose Kafka has another number of brokers than the experiment asks for is rebuilt, once no other run holds it.
     """
     found = load(folder)
-    testbed = embedded.up(log.info, None if embedded.status() else found.brokers)
     owner = folder.read_json(folder.path / "owner.json")["pid"]
     held = lock.holder()
     if held is not None and held.run != folder.name and lock.is_stale(held):
@@ -99,8 +98,9 @@ def prepare(folder: RunFolder) -> None:
         lock.release(held.run)
     lock.acquire(folder.name, folder.path, owner)
     try:
-        folder.journal.append("testbed_taken", folder=testbed.folder)
-        heal.heal_all(testbed, spare=folder.path)
+        dead_man.start(folder)
+        heal.heal_all(spare=folder.path)  # what they left may be what keeps the testbed from coming up
+        testbed = embedded.up(log.info, None if embedded.status() else found.brokers)
         if len(testbed.kafka) != found.brokers:  # now that nobody else uses it
             testbed = embedded.up(log.info, found.brokers)
             folder.journal.append("kafka_rebuilt", brokers=found.brokers)
@@ -115,7 +115,8 @@ def prepare(folder: RunFolder) -> None:
 
 
 def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> None:
-    """Make the run's topics, describe its job."""
+    """Under the lock: make the run's topics, describe its job."""
+    folder.journal.append("testbed_taken", folder=testbed.folder)
     query = f"sp-{folder.name}"
     job = Job(
         pipeline=found.pipeline,
@@ -257,8 +258,16 @@ def restore(folder: RunFolder) -> None:
         _overrule(folder, RunOutcome.ABORTED, aborted["reason"])
     elif failed is not None:
         _overrule(folder, RunOutcome.ERROR, f"step {failed['step']} failed: {failed['error']}")
-    if folder.journal.last("testbed_taken") is not None and embedded.status():
-        heal.restore(folder, embedded.up())
+    if folder.journal.last("testbed_taken") is not None and embedded.known() is not None:
+        heal.give_back(folder)
+    _note(folder)
+
+
+def _note(folder: RunFolder) -> None:
+    """Add to the verdict what the journal has told since it was written."""
+    told = notes(folder.journal.events())
+    if told and folder.verdict.exists():
+        write_verdict(folder, {**folder.read_json(folder.verdict), "notes": told})
 
 
 def _failed_step(folder: RunFolder) -> dict[str, Any] | None:
@@ -304,12 +313,13 @@ STEPS: dict[str, Callable[..., None]] = {
 def abort(folder: RunFolder, reason: str) -> None:
     """Stop a run: its steps end by themselves once they see the journal, its driver is killed, the testbed restored; it is ABORTED.
 
-    A run that was judged and restored before is left as it is.
+    A run that was judged and restored before is left as it is; one that was judged only keeps its verdict.
     """
     if folder.verdict.exists() and folder.journal.last("restored") is not None:
         supervisor.kill_drivers(folder)
         return
-    folder.journal.append("aborted", reason=reason)
+    if not any(event["step"] == "expect" for event in folder.journal.events("step_finished")):
+        folder.journal.append("aborted", reason=reason)
     restore(folder)
 
 

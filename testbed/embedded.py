@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from delivery.folder import write_atomically
 from testbed import install, kafka, postgres, settings, spark, toxiproxy
 from testbed.process import MARK, Handle, TestbedError, free_port, listening, marked, remembered, stop, wait_until
@@ -143,6 +145,11 @@ def _read() -> Testbed | None:
             f"{_state()} cannot be understood ({type(error).__name__}: {error}); another version of streamproof may have written it. "
             "`streamproof down`, then start anew"
         ) from error
+
+
+def known() -> Testbed | None:
+    """The testbed that was started, whatever has become of it since; None when there is none. Asks none of its parts."""
+    return _read()
 
 
 def up(say: Callable[[str], None] = lambda line: None, brokers: int | None = None) -> Testbed:
@@ -296,6 +303,35 @@ def down() -> int:
         pid_file.unlink()
     _forget(folder())
     return ended
+
+
+def rebuild(say: Callable[[str], None] = lambda line: None) -> Testbed:
+    """Stop every component, forget its data and start all of it anew, at the addresses that it has. What else carries the mark goes on:
+    Airflow, a run's own processes.
+
+    Raises TestbedError when a component survives, or does not become ready.
+    """
+    with _starting():
+        postgres.quit_at_once(folder())
+        left = stop(_at_work_here())
+        if left:
+            raise TestbedError(f"processes {[process.pid for process in left]} do not end even by SIGKILL")
+        for path in folder().iterdir():
+            if path.is_dir():
+                _forget(path)
+            elif path != _state() and path.suffix != ".lock":
+                path.unlink()
+    return up(say)
+
+
+def _at_work_here() -> list[psutil.Process]:
+    """The processes of the components, and what they started (executors, Python workers, backends): they work in the testbed's folder."""
+    found = []
+    for process in marked():
+        with contextlib.suppress(psutil.Error):
+            if Path(process.cwd()).is_relative_to(folder()):
+                found.append(process)
+    return found
 
 
 def _forget(data: Path) -> None:

@@ -24,7 +24,7 @@ from pipelines.job import Job
 from pipelines.postgres import Tables
 from pipelines.transactions import Coordinator
 from testbed import embedded
-from testbed.embedded import PROXIES, Testbed
+from testbed.embedded import Testbed
 from testbed.kafka import Cluster
 from testbed.process import marked
 
@@ -77,8 +77,8 @@ def leftovers(folder: RunFolder, testbed: Testbed) -> list[str]:
     left = [
         f"process {process.pid}" for mark in ("STREAMPROOF_RUN", "STREAMPROOF_EXECUTOR_OF") for process in marked(**{mark: folder.name})
     ]
-    left += [f"toxic {toxic} on {proxy}" for proxy in PROXIES for toxic in testbed.proxies.toxics(proxy)]
-    left += [f"proxy {proxy} is down" for proxy in PROXIES if not testbed.proxies.enabled(proxy)]
+    left += [f"toxic {toxic} on {proxy}" for proxy in testbed.links for toxic in testbed.proxies.toxics(proxy)]
+    left += [f"proxy {proxy} is down" for proxy in testbed.links if not testbed.proxies.enabled(proxy)]
     left += [f"failpoint {path.name}" for path in folder.failpoints.glob("*") if path.suffix in (".armed", ".held")]
     with Coordinator(testbed.direct_kafka) as coordinator:
         left += [f"open transaction {each.transactional_id}" for each in coordinator.ongoing("")]

@@ -11,7 +11,7 @@ from chaos.faults import FAULTS
 from chaos.faults.toxic import Toxic, links
 from delivery.folder import RunFolder
 from testbed import probes
-from testbed.embedded import PROXIES, Testbed
+from testbed.embedded import Testbed
 from testbed.process import TestbedError, free_port
 
 TOXICS = [fault for fault in FAULTS.values() if isinstance(fault, Toxic)]
@@ -22,7 +22,7 @@ ON_KAFKA = [(fault, "kafka") for fault in TOXICS if "link" not in fault.paramete
 @pytest.fixture
 def proxies(testbed: Testbed) -> Iterator[None]:
     yield
-    for proxy in PROXIES:
+    for proxy in testbed.links:
         testbed.proxies.reset(proxy)
 
 
@@ -31,21 +31,22 @@ def test_a_probe_feels_a_toxic_until_it_is_healed_from_its_journaled_target(
     testbed: Testbed, proxies: None, fault: Any, link: str, tmp_path: Any
 ) -> None:
     parameters = fault.parameters_model.model_validate({"link": link} if (fault, link) in ON_LINKS else {})
-    (proxy,) = fault.proxies(parameters)
-    way = links(testbed)[proxy]
+    struck = fault.proxies(testbed, parameters)
+    way = links(testbed)[struck[0]]
     before = fault.measure(way, parameters)
     assert not fault.felt(parameters, before, fault.measure(way, parameters)).holds, "nothing is felt before anything is there"
 
     toxics = {f"test-{stream}": stream for stream in fault.streams}
-    for toxic, stream in toxics.items():
-        testbed.proxies.add(proxy, toxic, fault.kind, stream, fault.attributes(parameters))
+    for proxy in struck:
+        for toxic, stream in toxics.items():
+            testbed.proxies.add(proxy, toxic, fault.kind, stream, fault.attributes(parameters))
     felt = fault.felt(parameters, before, fault.measure(way, parameters))
     assert felt.holds, felt
 
     folder = RunFolder.create(tmp_path / "run")
     for _ in range(2):
-        assert [claim.holds for claim in fault.heal(testbed, folder, {"before": {proxy: before}, "toxics": toxics})] == [True]
-    assert testbed.proxies.toxics(proxy) == {}
+        assert all(claim.holds for claim in fault.heal(testbed, folder, {"proxies": struck, "toxics": toxics}))
+    assert all(testbed.proxies.toxics(proxy) == {} for proxy in struck)
     assert not fault.felt(parameters, before, fault.measure(way, parameters)).holds
 
 

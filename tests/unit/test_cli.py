@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from chaos import cli, steps
+from chaos import cli, lock, steps
 from chaos.experiment import Experiment, FaultSpec
 from chaos.faults import FAULTS
 from chaos.schedule import plan
@@ -81,6 +81,29 @@ def _lossy() -> Story:
     story = Story()
     story.histories.drop([(0, 22)])
     return story
+
+
+# --- run ----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_testbed_that_is_held_is_one_line_that_names_the_holder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMPROOF_HOME", str(home))
+    lock.acquire("another-run", home / "runs" / "another-run", os.getpid())
+    file = tmp_path / "experiment.yaml"
+    file.write_text(EXPERIMENT.to_yaml())
+    done = _streamproof(home, "run", file)
+    _is_one_line(
+        done, 2, f"held by run another-run ({home}/runs/another-run; process {os.getpid()})", "one experiment runs on it at a time"
+    )
+    found = lock.holder()
+    assert found is not None
+    assert found.run == "another-run", "who is refused takes nothing away"
+
+
+def test_a_baseline_of_an_experiment_without_faults_is_refused(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text(EXPERIMENT.model_copy(update={"faults": []}).to_yaml())
+    _is_one_line(_streamproof(home, "run", file, "--baseline"), 2, "--baseline: test has no faults")
 
 
 # --- check --------------------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from delivery.anomaly import Anomaly
+from delivery.baseline import attach
 from delivery.folder import EvidenceError, RunFolder, write_atomically
 from delivery.guarantee import Guarantee
 from delivery.history import SentRow, write_delivered, write_sent
@@ -493,6 +494,32 @@ def test_what_the_evidence_says_does_not_become_markup_in_the_report(tmp_path: P
     assert "<script" not in text
     assert "<img" not in text
     assert ' onerror="' not in text
+
+
+def test_the_report_tells_what_a_fault_cost_and_beside_the_run_without_it(tmp_path: Path) -> None:
+    plain = tell(tmp_path / "plain", replace(CLEAN, planned=()))
+    folder = tell(tmp_path / "run-1", CLEAN)
+    attach(folder, plain, plain.read_json(plain.verdict))
+    verdict = {**judge(folder, CLEAN.terms).verdict, "notes": ["the testbed was built anew <on purpose>"]}
+    write_atomically(folder.verdict, json.dumps(verdict, default=str))
+    text = re.sub(r"\s+", " ", render(folder).read_text())
+    # Struck at 11.1 s and healed at 13 s; the batches ended at 5, 15 and 25 s, and all was sent before the first.
+    name, *figures = ("kill_executor-1", "3.9 s", "10.0 s", "26 records", "13.9 s")
+    assert "".join([f"<td>{name}</td>", *(f'<td class="right">{figure}</td>' for figure in figures)]) in text
+    assert "during (impact)" in text
+    assert "1.00 ×" in text
+    assert str(plain.path) in text
+    assert "the testbed was built anew &lt;on purpose&gt;" in text
+    assert 'class="backlog"' in text
+    assert "At most 40 records were waiting, at 7.0 s." in text
+
+
+def test_a_report_without_a_drain_says_that_the_backlog_is_not_known(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", CLEAN)
+    folder.drain.unlink()
+    text = render(folder).read_text()
+    assert "How many records were waiting when is not known" in text
+    assert 'class="backlog"' not in text
 
 
 def test_the_chart_counts_a_batch_that_was_committed_again_once() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos import heal
+from chaos import heal, lock
 from delivery.folder import RunFolder
 from testbed.process import TestbedError
 
@@ -33,3 +33,46 @@ def test_a_lock_without_a_holder_is_taken(tmp_path: Path) -> None:
         assert file.read() == str(os.getpid())
         with pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _journal(tmp_path: Path, *events: tuple[str, dict[str, str]]) -> RunFolder:
+    folder = RunFolder.create(tmp_path / "run")
+    for event, fields in events:
+        folder.journal.append(event, **fields)
+    return folder
+
+
+STARTED = ("injection_started", {"injection": "pause_kafka-1", "fault": "pause_kafka"})
+HEALED = ("injection_healed", {"injection": "pause_kafka-1"})
+
+
+def test_an_injection_is_open_from_its_start_to_its_heal_and_again_when_it_is_repeated(tmp_path: Path) -> None:
+    assert heal._open_injections(_journal(tmp_path / "1")) == []
+    assert [event["fault"] for event in heal._open_injections(_journal(tmp_path / "2", STARTED))] == ["pause_kafka"]
+    assert heal._open_injections(_journal(tmp_path / "3", STARTED, HEALED)) == []
+    assert len(heal._open_injections(_journal(tmp_path / "4", STARTED, HEALED, STARTED))) == 1
+
+
+@pytest.mark.parametrize(
+    ("events", "left"),
+    [
+        ((), False),
+        (("testbed_taken",), True),
+        (("testbed_taken", "restored"), False),
+        (("testbed_taken", "restored", "testbed_taken"), True),
+    ],
+)
+def test_a_run_is_left_behind_that_took_the_testbed_and_did_not_give_it_back(tmp_path: Path, events: tuple[str, ...], left: bool) -> None:
+    assert heal._left_behind(_journal(tmp_path, *((event, {}) for event in events))) == left
+
+
+def test_who_comes_second_leaves_the_testbed_to_the_run_that_has_it_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path / "home"))
+    folder = _journal(tmp_path, ("testbed_taken", {}), ("restored", {}))
+    lock.acquire("the-next-run", tmp_path, os.getpid())
+    before = folder.journal.events()
+    heal.give_back(folder)  # there is no testbed: whoever touched one would fail
+    assert folder.journal.events() == before
+    found = lock.holder()
+    assert found is not None
+    assert found.run == "the-next-run"

@@ -1,0 +1,46 @@
+"""A testbed that cannot be brought back is built anew; the journal and the verdict say so, and the next run passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos import runner, steps
+from chaos.experiment import Experiment, Source, Workload
+from delivery.folder import RunFolder
+from delivery.verdict import judge
+from expectations.evaluate import Evaluation, evaluate
+from testbed import embedded
+from testbed.embedded import Testbed
+from testbed.process import remembered
+
+FOUND = Experiment(name="rebuilt", strategy="two_phase_commit", workload=Workload(source=Source.SYNTHETIC, records=2400), seed=3)
+
+
+def _evaluate_and_ruin_kafka(folder: RunFolder) -> Evaluation:
+    """What a disk would do: Kafka dies after all was read, and what it left on the disk cannot be started from."""
+    evaluation = evaluate(folder)
+    handle = remembered("kafka", embedded.folder())
+    process = handle.process() if handle else None
+    assert process is not None
+    process.kill()
+    (embedded.folder() / "kafka-data" / "meta.properties").write_text("version=nonsense\n")
+    return evaluation
+
+
+@pytest.mark.slow
+def test_a_testbed_that_cannot_be_brought_back_is_built_anew(testbed: Testbed) -> None:
+    folder = runner.run(FOUND, evaluate=_evaluate_and_ruin_kafka)
+    verdict = steps.read_verdict(folder)
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+    (note,) = verdict["notes"]
+    assert note.startswith("the testbed could not be brought back and was built anew (")
+    (rebuilt,) = folder.journal.events("testbed_rebuilt")
+    assert "kafka" in rebuilt["reason"]
+    assert folder.journal.last("restored") is not None
+    assert set(embedded.status().values()) == {"up"}
+    assert embedded.current() == testbed, "it has the addresses that it had"
+    assert judge(folder, steps.terms(folder)).verdict["notes"] == verdict["notes"]
+    assert note.split(" (")[0] in folder.report.read_text()
+
+    after = steps.read_verdict(runner.run(FOUND))
+    assert (after["outcome"], after["notes"]) == ("PASSED", [])

@@ -1,0 +1,68 @@
+"""The steady state is asked of the real components, the way a job asks them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from chaos import steady_state
+from testbed import embedded
+from testbed.embedded import Testbed
+from testbed.process import TestbedError, remembered
+
+KAFKA, SPARK, POSTGRES = (
+    "Kafka answers through its proxies",
+    "Spark's master lists its workers as ALIVE",
+    "PostgreSQL answers through its proxy",
+)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steady_state, "WAIT_S", 1.0)
+
+
+def _wanting(testbed: Testbed) -> list[str]:
+    return [claim.claim for claim in steady_state.check(testbed) if not claim.holds]
+
+
+@contextmanager
+def _paused(role: str) -> Iterator[None]:
+    handle = remembered(role, embedded.folder())
+    assert handle is not None
+    server = psutil.Process(handle.pid)
+    family = [server, *server.children(recursive=True)]
+    for process in family:
+        os.kill(process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in family:
+            os.kill(process.pid, signal.SIGCONT)
+
+
+def test_a_testbed_that_is_up_is_in_its_steady_state(testbed: Testbed) -> None:
+    assert [claim.claim for claim in steady_state.require(testbed)] == [KAFKA, SPARK, POSTGRES]
+
+
+@pytest.mark.parametrize(("role", "claim"), [("kafka", KAFKA), ("spark-worker-1", SPARK), ("postgres", POSTGRES)])
+def test_what_stands_still_is_named_and_nothing_else(testbed: Testbed, role: str, claim: str) -> None:
+    with _paused(role):
+        assert _wanting(testbed) == [claim]
+        with pytest.raises(TestbedError, match=claim):
+            steady_state.require(testbed)
+    assert _wanting(testbed) == []
+
+
+def test_a_link_that_is_cut_is_no_steady_state_though_the_server_runs(testbed: Testbed) -> None:
+    testbed.proxies.disable("kafka-executors")
+    try:
+        assert _wanting(testbed) == [KAFKA]
+    finally:
+        testbed.proxies.reset("kafka-executors")
+    assert _wanting(testbed) == []

@@ -1,0 +1,149 @@
+"""The dead man's timer strikes when a runner has vanished, and never when it is slow, has ended, or the testbed is another's."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from chaos import dead_man, lock, steps
+from chaos.experiment import Experiment
+from delivery.folder import RunFolder
+from testbed.process import marked
+
+RUN = "some-run"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path))
+    monkeypatch.setattr(dead_man, "LOOK_S", 0.01)
+    monkeypatch.setattr(dead_man, "GRACE_S", 0.3)
+    return tmp_path
+
+
+@pytest.fixture
+def runner() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stands for a run's."""
+    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def _watch() -> tuple[threading.Thread, list[bool]]:
+    found: list[bool] = []
+    thread = threading.Thread(target=lambda: found.append(dead_man.vanished(RUN)), daemon=True)
+    thread.start()
+    return thread, found
+
+
+def test_a_runner_that_is_killed_has_vanished_after_the_grace(home: Path, runner: subprocess.Popen[bytes]) -> None:
+    lock.acquire(RUN, home, runner.pid)
+    thread, found = _watch()
+    time.sleep(0.5)
+    assert found == [], "its runner lives"
+    killed = time.monotonic()
+    runner.kill()
+    thread.join(5)
+    assert found == [True]
+    assert 0.3 <= time.monotonic() - killed < 3
+
+
+def test_a_runner_that_stands_still_has_not_vanished(home: Path, runner: subprocess.Popen[bytes]) -> None:
+    lock.acquire(RUN, home, runner.pid)
+    thread, found = _watch()
+    runner.send_signal(signal.SIGSTOP)
+    time.sleep(0.8)
+    assert found == []
+    runner.send_signal(signal.SIGCONT)
+    lock.release(RUN)
+    thread.join(5)
+    assert found == [False]
+
+
+def test_many_processes_that_do_not_beat_any_more_have_vanished(home: Path) -> None:
+    lock.acquire(RUN, home, None)
+    stale = time.time() - lock.STALE_S - 1
+    os.utime(lock.path(), (stale, stale))
+    assert dead_man.vanished(RUN)
+
+
+def test_a_beat_within_the_grace_shows_that_a_run_was_only_slow(home: Path) -> None:
+    lock.acquire(RUN, home, None)
+    stale = time.time() - lock.STALE_S - 1
+    os.utime(lock.path(), (stale, stale))
+    thread, found = _watch()
+    time.sleep(0.1)
+    lock.beat(RUN)
+    time.sleep(0.6)
+    assert found == []
+    lock.release(RUN)
+    thread.join(5)
+    assert found == [False]
+
+
+@pytest.mark.parametrize("other", [None, "another-run"])
+def test_a_run_that_gave_the_testbed_back_needs_no_timer(home: Path, other: str | None) -> None:
+    if other is not None:
+        lock.acquire(other, home, os.getpid())
+    assert not dead_man.vanished(RUN)
+
+
+def test_the_process_journals_that_the_runner_vanished_aborts_the_run_and_frees_the_lock(
+    home: Path, runner: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_man, "GRACE_S", 0.0)
+    folder = steps.create(Experiment(name="left", strategy="checkpoint", seed=1), RUN, owner=runner.pid)
+    folder.journal.append("step_started", step="drain", pid=runner.pid)
+    lock.acquire(RUN, folder.path, runner.pid)
+    runner.kill()
+    runner.wait(5)
+    monkeypatch.setattr(sys, "argv", ["dead_man", str(folder.path)])
+    dead_man.main()
+    assert lock.holder() is None
+    (vanished,) = folder.journal.events("runner_vanished")
+    assert vanished["reason"] == f"it was last seen at step drain, with pid {runner.pid}"
+    verdict = steps.read_verdict(folder)
+    assert verdict["outcome"] == "ABORTED"
+    assert verdict["notes"] == [f"its runner vanished: the dead man's timer gave the testbed back ({vanished['reason']})"]
+
+
+def test_a_run_that_was_judged_keeps_its_verdict(home: Path) -> None:
+    folder = steps.create(Experiment(name="left", strategy="checkpoint", seed=1), RUN)
+    folder.verdict.write_text(json.dumps({"outcome": "PASSED", "reason": "all is well"}))
+    folder.journal.append("step_finished", step="expect", seconds=0.1)
+    dead_man.give_back(folder)
+    verdict = steps.read_verdict(folder)
+    assert (verdict["outcome"], verdict["reason"]) == ("PASSED", "all is well")
+    assert len(verdict["notes"]) == 1
+    assert steps.overruling(folder) is None
+
+
+def test_it_is_started_once_and_carries_the_mark_of_the_testbed(home: Path) -> None:
+    folder = RunFolder.create(home / "runs" / RUN)
+    folder.experiment.write_text("strategy: checkpoint\n")
+    lock.acquire(RUN, folder.path, os.getpid())
+    pids = []
+    try:
+        for _ in range(2):
+            dead_man.start(folder)
+            handle = dead_man.remembered(dead_man.ROLE, folder.logs)
+            assert handle is not None
+            pids.append(handle.pid)
+        process = psutil.Process(pids[0])
+        assert pids[0] == pids[1]
+        assert process.pid in {each.pid for each in marked()}, "`streamproof down` ends it with the testbed"
+        assert os.getsid(process.pid) == process.pid, "it does not go with the runner's terminal"
+    finally:
+        lock.release(RUN)
+    assert process.wait(10) in (0, None), "it ends by itself"
