@@ -54,7 +54,7 @@ class Commit:
                 if not records.num_rows:
                     continue
                 if line is None:
-                    line = _line(self.job, int(records.column("source_partition")[0].as_py()))
+                    line = _line(self.job, int(records.column("source_partition")[0].as_py()), where["attempt"])
                     reach(self.job.run, AFTER_FENCE.name, self.batch, **where)
                 line.produce(records, headers)
             if line is not None and line.begun:
@@ -139,14 +139,15 @@ def _reader(bootstrap: str, group: str) -> Consumer:
 
 
 # Spark reuses Python workers: a partition's producer is kept for the next batch that comes to the same worker. Meanwhile the partition may
-# have been at another worker, whose producer has fenced this one.
+# have been at another worker, whose producer has fenced this one. An attempt after the first begins with a new producer at once: the one
+# before may have left its transaction open, and until a new producer aborts it there is no stable offset to compare with.
 _lines: dict[str, _Line] = {}
 
 
-def _line(job: Job, partition: int) -> _Line:
+def _line(job: Job, partition: int, attempt: int) -> _Line:
     name = f"{job.query}.p{partition}"
     found = _lines.get(name)
-    if found is not None and found.is_current():
+    if found is not None and attempt == 0 and found.is_current():
         return found
     if found is not None:
         del _lines[name]

@@ -119,6 +119,7 @@ def test_offset_commit_duplicates_a_batch_when_the_driver_dies_before_the_offset
     assert "of start 2" in blame[0]
 
 
+@pytest.mark.slow
 def test_a_logged_decision_survives_the_driver(testbed: Testbed) -> None:
     folder = _run("two_phase_commit", FaultSpec(fault="crash_at_step", parameters={"step": "between_commits"}))
     _assert_passed(folder)
