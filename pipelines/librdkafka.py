@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 MAJOR_VERSION = 2
 POLL_MS = 100
+GRACE_S = 1.0
 
 _PRODUCER = 0
 _COPY = 0x2
@@ -230,17 +233,31 @@ class TransactionalProducer:
         self._must("begin a transaction", self._kafka.rd_kafka_begin_transaction(self._client))
 
     def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int], timeout_s: float) -> None:
-        """Make the group's offsets, {(topic, partition): next offset to read}, part of the transaction."""
-        kafka = self._kafka
-        listed = kafka.rd_kafka_topic_partition_list_new(len(offsets))
-        metadata = kafka.rd_kafka_consumer_group_metadata_new(group.encode())
+        """Make the group's offsets, {(topic, partition): next offset to read}, part of the transaction.
+
+        librdkafka does not keep to its time here, and waits for ever when the group's coordinator has died (its issues 5456 and 5511, open
+        in 2.16). So it waits on a thread of its own; when that comes to no end in time, the client is given up with it: its memory and
+        threads stay until the process ends, its transaction until the next holder of the id aborts it.
+        """
+        kafka, client, answers = self._kafka, self._client, SimpleQueue[int | None]()
+
+        def send() -> None:
+            listed = kafka.rd_kafka_topic_partition_list_new(len(offsets))
+            metadata = kafka.rd_kafka_consumer_group_metadata_new(group.encode())
+            try:
+                for (topic, partition), offset in offsets.items():
+                    kafka.rd_kafka_topic_partition_list_add(listed, topic.encode(), partition).contents.offset = offset
+                answers.put(kafka.rd_kafka_send_offsets_to_transaction(client, listed, metadata, _ms(timeout_s)))
+            finally:
+                kafka.rd_kafka_consumer_group_metadata_destroy(metadata)
+                kafka.rd_kafka_topic_partition_list_destroy(listed)
+
+        threading.Thread(target=send, name=f"offsets-of-{self.name}", daemon=True).start()
         try:
-            for (topic, partition), offset in offsets.items():
-                kafka.rd_kafka_topic_partition_list_add(listed, topic.encode(), partition).contents.offset = offset
-            error = kafka.rd_kafka_send_offsets_to_transaction(self._client, listed, metadata, _ms(timeout_s))
-        finally:
-            kafka.rd_kafka_consumer_group_metadata_destroy(metadata)
-            kafka.rd_kafka_topic_partition_list_destroy(listed)
+            error = answers.get(timeout=timeout_s + GRACE_S)
+        except Empty:
+            self._client = None
+            raise KafkaFailed(f"producer {self.name} could not send the offsets of {group}: no answer within {timeout_s:.0f} s") from None
         self._must(f"send the offsets of {group}", error)
 
     def commit(self, timeout_s: float) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COMMITTED = "source_partition int"
+OFFSETS_S = 10.0  # a group's coordinator that has died is followed by another within seconds; a new producer then finds that one at once
 
 
 def deliver(job: Job) -> Callable[[DataFrame, int], None]:
@@ -123,7 +124,7 @@ class _Line:
         self._producer.flush(REQUEST_S)
 
     def send_offset(self) -> None:
-        self._producer.send_offsets(self._group_name, {self._source: self._until}, REQUEST_S)
+        self._producer.send_offsets(self._group_name, {self._source: self._until}, OFFSETS_S)
 
     def commit(self) -> None:
         """Raises when the outcome is not known: the next attempt's initialisation settles it, and reads what came of it."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from chaos import lock, steps
 from chaos.experiment import Experiment
+from pipelines.librdkafka import KafkaFailed, TransactionalProducer
 from pipelines.transactions import Coordinator
 from testbed import embedded
 from testbed.embedded import Testbed
@@ -76,6 +81,46 @@ def test_a_prepared_transaction_is_committed_though_its_coordinator_died(three: 
     assert embedded.status()[f"kafka-{broker}"] == "down"
     assert embedded.up() == three
     wait_until("all to be in sync", lambda: cluster.out_of_sync() == [], 60)
+
+
+def test_offsets_whose_coordinator_died_are_sent_or_refused_in_time_and_a_new_producer_sends_them(three: Testbed) -> None:
+    """librdkafka 2.16 waits for ever here: a producer that has sent offsets before asks the coordinator that it knows."""
+    cluster = Cluster(three.direct_kafka)
+    cluster.create_topics({"offsets": 1})
+    settings = {"bootstrap.servers": three.executors_kafka, "transactional.id": "offsets", "topic.metadata.refresh.interval.ms": 500}
+    key, value = pa.array(["k"]), pa.array(["v"])
+
+    def transaction(producer: TransactionalProducer, until: int) -> None:
+        producer.begin()
+        producer.produce("offsets", key, value, [], 20)
+        producer.flush(20)
+        producer.send_offsets("readers", {("offsets", 0): until}, 5)
+        producer.commit(20)
+
+    with TransactionalProducer(settings) as producer:
+        producer.init_transactions(30)
+        transaction(producer, 1)
+        broker = cluster.coordinator("group", "readers")
+        assert broker is not None
+        handle = remembered(f"kafka-{broker}", embedded.folder())
+        assert handle is not None
+        os.kill(handle.pid, signal.SIGKILL)
+        wait_until("another coordinator", lambda: cluster.coordinator("group", "readers") not in (None, broker), 30)
+        begun = time.monotonic()
+        with contextlib.suppress(KafkaFailed):
+            transaction(producer, 2)
+        assert time.monotonic() - begun < 60
+    with TransactionalProducer(settings) as producer:
+        producer.init_transactions(30)
+        transaction(producer, 3)
+    assert embedded.up() == three
+    wait_until("all to be in sync", lambda: cluster.out_of_sync() == [], 60)
+    options = {"bootstrap.servers": three.direct_kafka, "group.id": "readers", "isolation.level": "read_committed"}
+    reader: Consumer = Consumer(options)
+    try:
+        assert reader.committed([TopicPartition("offsets", 0)], timeout=20)[0].offset == 3
+    finally:
+        reader.close()
 
 
 def test_a_testbed_that_another_run_holds_is_not_made_anew(three: Testbed, tmp_path_factory: pytest.TempPathFactory) -> None:
