@@ -1,0 +1,105 @@
+"""Faults beyond the outages of servers, several to a run: each shows its evidence on the real component, heals, and costs no record."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from chaos import runner
+from chaos.experiment import Experiment, FaultSpec, Source, Workload
+from chaos.faults import FAULTS
+from delivery.anomaly import Anomaly
+from delivery.folder import RunFolder
+from testbed import embedded, spark
+from testbed.embedded import PROXIES, Testbed
+from testbed.process import remembered, told, wait_until
+
+BATCHES = 40
+POSTGRES = {"link": "postgres"}
+Specs = dict[str, dict[str, Any]]
+QUICK = "python-worker"
+RUNS: dict[str, tuple[str, int, Specs]] = {
+    QUICK: ("two_phase_commit", 12_000, {"kill_python_worker": {}, "expire_records": {}}),
+    "links": (
+        "two_phase_commit",
+        20_000,
+        {"network_latency": {"jitter_ms": 40}, "bandwidth": {}, "slicer": {}, "slow_close": {}, "limit_data": {}},
+    ),
+    "links-of-postgres": (
+        "postgres_two_phase_commit",
+        12_000,
+        {"network_latency": POSTGRES, "bandwidth": POSTGRES, "slicer": POSTGRES, "slow_close": POSTGRES},
+    ),
+    "spark": ("two_phase_commit", 20_000, {"kill_worker": {}, "kill_master": {}, "lose_last_commit": {}, "kill_executor": {}}),
+    "zombies": ("two_phase_commit", 12_000, {"pause_executor": {}, "pause_worker": {}}),
+    "kafka": ("two_phase_commit", 12_000, {"stop_kafka": {}, "fence_transaction": {}, "lose_last_commit": {}}),
+    "offsets": ("offset_in_transaction", 12_000, {"fence_transaction": {}, "lose_last_commit": {}, "expire_records": {}}),
+    "source": ("two_phase_commit", 20_000, {"burst": {"size": 4}, "skewed_key": {}, "duplicate_at_source": {}}),
+    "postgres": ("postgres_two_phase_commit", 12_000, {"stop_postgres": {}, "lose_last_commit": {}}),
+}
+
+
+def _run(strategy: str, records: int, faults: Specs, expect: tuple[Anomaly, ...] = ()) -> dict[str, Any]:
+    """The verdict of a run that meets the faults one after the other."""
+    step = 0.75 / len(faults)
+    specs = [
+        FaultSpec(fault=name, at=round(0.1 + number * step, 2), parameters=parameters)
+        for number, (name, parameters) in enumerate(faults.items())
+    ]
+    workload = Workload(source=Source.SYNTHETIC, records=records)
+    found = Experiment(
+        name="catalogue",
+        strategy=strategy,
+        workload=workload,
+        faults=specs,
+        expect=list(expect),
+        seed=9,
+        batch_records=records // BATCHES,
+        timeout_s=270,
+    )
+    folder = runner.run(found)
+    verdict: dict[str, Any] = folder.read_json(folder.verdict)
+    return verdict
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name == QUICK else [pytest.mark.slow]) for name in RUNS])
+def test_a_fault_bites_heals_and_costs_no_record(testbed: Testbed, name: str) -> None:
+    verdict = _run(*RUNS[name])
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+    assert verdict["anomalies"] == dict.fromkeys(Anomaly, 0)
+    assert len(verdict["injections"]) == len(RUNS[name][2])
+    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert set(embedded.status().values()) == {"up"}
+    assert spark.registered(testbed.spark)
+    assert [testbed.proxies.toxics(proxy) for proxy in PROXIES] == [{}] * len(PROXIES)
+
+
+@pytest.mark.slow
+def test_a_lost_commit_is_written_again_by_a_job_that_relies_on_the_checkpoint(testbed: Testbed) -> None:
+    """The negative control of ``lose_last_commit``."""
+    verdict = _run("checkpoint", 8000, {"lose_last_commit": {}}, (Anomaly.DUPLICATED,))
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+    assert verdict["anomalies"][Anomaly.DUPLICATED] == 8000 // BATCHES, "the whole batch, and nothing but it"
+    assert FAULTS["lose_last_commit"].provokes("checkpoint", {}) == [Anomaly.DUPLICATED]
+
+
+# --- healing what a dead runner left --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["spark-master", "spark-worker-1"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
+def test_what_a_dead_runner_left_of_spark_is_healed_from_the_journal(testbed: Testbed, role: str, number: signal.Signals, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    handle = remembered(role, embedded.folder())
+    process = handle.process() if handle else None
+    assert process is not None
+    target = {"role": "", "server": role, **told(process)}
+    os.kill(process.pid, number)
+    wait_until(f"{role} not to answer", lambda: not spark.registered(testbed.spark), 30)
+    fault = FAULTS["pause_worker" if number == signal.SIGSTOP else "kill_master"]
+    for _ in range(2):
+        assert [claim.holds for claim in fault.heal(testbed, RunFolder.create(tmp_path / "run"), target)] == [True]
+    assert set(embedded.status().values()) == {"up"}
