@@ -14,7 +14,7 @@ from chaos.faults import FAULTS
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from testbed import embedded, spark
-from testbed.embedded import PROXIES, Testbed
+from testbed.embedded import Testbed
 from testbed.process import remembered, told, wait_until
 
 BATCHES = 40
@@ -74,7 +74,7 @@ def test_a_fault_bites_heals_and_costs_no_record(testbed: Testbed, name: str) ->
     assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
     assert set(embedded.status().values()) == {"up"}
     assert spark.registered(testbed.spark)
-    assert [testbed.proxies.toxics(proxy) for proxy in PROXIES] == [{}] * len(PROXIES)
+    assert all(testbed.proxies.toxics(proxy) == {} for proxy in testbed.links)
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_what_a_dead_runner_left_of_spark_is_healed_from_the_journal(testbed: Te
     handle = remembered(role, embedded.folder())
     process = handle.process() if handle else None
     assert process is not None
-    target = {"role": "", "server": role, **told(process)}
+    target = {"role": "", "servers": [{"server": role, **told(process)}]}
     os.kill(process.pid, number)
     wait_until(f"{role} not to answer", lambda: not spark.registered(testbed.spark), 30)
     fault = FAULTS["pause_worker" if number == signal.SIGSTOP else "kill_master"]
