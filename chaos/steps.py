@@ -163,6 +163,8 @@ def _spark_settings(folder: RunFolder) -> dict[str, str]:
         "spark.ui.port": "0",
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.killEnabled": "false",
+        # Faults find an executor at work by what the UI says; by default it says so up to 100 ms late, when a short task has ended.
+        "spark.ui.liveUpdate.period": "0",
         # A killed executor counts as a failure of its tasks; the default of 4 would end the query at the fourth kill.
         "spark.task.maxFailures": "20",
         "spark.locality.wait": "0s",
