@@ -5,7 +5,9 @@ refused or cut off, and ask again. Nothing that was acknowledged by all in-sync 
 
 Evidence: its process is gone, the partition's leader reads back as another broker, and the job committed the wanted number of micro-batches
 before the broker was started again. Healing waits until it has caught up.
-Checked against: Kafka 4.1 in KRaft mode (three nodes, ``min.insync.replicas`` 2; a broker is fenced after ``broker.session.timeout.ms``).
+Checked against: Kafka 4.1 in KRaft mode (three nodes, ``min.insync.replicas`` 2; a broker is fenced after ``broker.session.timeout.ms``);
+Spark 4.1 (its driver asks for the latest offsets with an admin client that may wait for the dead broker until ``default.api.timeout.ms``, a
+minute, has passed: the job stands still for so long).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from testbed.kafka import Cluster
 from testbed.process import TestbedError, wait_until
 
 AIM_S = 60.0
-EVIDENCE_S = 90.0
+EVIDENCE_S = 150.0  # Spark's driver may wait a minute for the broker that is gone (`default.api.timeout.ms` of its admin client)
 
 
 class KilledBrokerParameters(Parameters):
