@@ -1,0 +1,138 @@
+"""Many random schedules, one run each, on one warm testbed. ``python -m tests.soak --seeds 1-20 --strategy two_phase_commit``.
+
+Prints a line a run and a table at the end. Exit code 1 when a run did not pass or left something behind: a process, a toxic, an open or
+prepared transaction, an armed failpoint, its topics or tables, the lock. ``--strategy`` may be repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos import lock, runner
+from chaos.experiment import Experiment, Random, Source, Workload
+from chaos.schedule import Schedule
+from delivery.folder import RunFolder
+from delivery.verdict import RunOutcome
+from expectations.evaluate import evaluate
+from pipelines import postgres
+from pipelines.job import Job
+from pipelines.postgres import Tables
+from pipelines.transactions import Coordinator
+from testbed import embedded
+from testbed.embedded import PROXIES, Testbed
+from testbed.kafka import Cluster
+from testbed.process import marked
+
+RECORDS, COUNT, TIMEOUT_S = 12_000, 6, 480
+STRATEGIES = ("two_phase_commit", "postgres_ledger")
+
+
+@dataclass(frozen=True)
+class Soaked:
+    strategy: str
+    seed: int
+    outcome: str
+    reason: str
+    left: list[str]
+    faults: list[str]
+    starts: int | None
+    seconds: float
+    run: str
+
+    @property
+    def well(self) -> bool:
+        return self.outcome == RunOutcome.PASSED and not self.left
+
+
+def experiment(strategy: str, seed: int, records: int = RECORDS, count: int = COUNT, *, overlaps: bool = True) -> Experiment:
+    return Experiment(
+        name=f"soak-{strategy.replace('_', '-')}-{seed}",
+        strategy=strategy,
+        workload=Workload(source=Source.SYNTHETIC, records=records),
+        random=Random(count=count, overlaps=overlaps),
+        seed=seed,
+        timeout_s=TIMEOUT_S,
+    )
+
+
+def soak(found: Experiment) -> Soaked:
+    """One run of a random experiment."""
+    begun = time.monotonic()
+    folder = runner.run(found, evaluate=evaluate)
+    verdict = folder.read_json(folder.verdict)
+    faults = [injection.fault for injection in Schedule.read(folder).injections]
+    took, left = time.monotonic() - begun, leftovers(folder, embedded.up())
+    outcome, reason, starts = verdict["outcome"], verdict["reason"], verdict["driver_starts"]
+    return Soaked(found.strategy, found.seed, outcome, reason, left, faults, starts, took, str(folder.path))
+
+
+def leftovers(folder: RunFolder, testbed: Testbed) -> list[str]:
+    """What a run that is over left of itself: nothing, when all is well."""
+    job = Job.read(folder)
+    left = [
+        f"process {process.pid}" for mark in ("STREAMPROOF_RUN", "STREAMPROOF_EXECUTOR_OF") for process in marked(**{mark: folder.name})
+    ]
+    left += [f"toxic {toxic} on {proxy}" for proxy in PROXIES for toxic in testbed.proxies.toxics(proxy)]
+    left += [f"proxy {proxy} is down" for proxy in PROXIES if not testbed.proxies.enabled(proxy)]
+    left += [f"failpoint {path.name}" for path in folder.failpoints.glob("*") if path.suffix in (".armed", ".held")]
+    with Coordinator(testbed.direct_kafka) as coordinator:
+        left += [f"open transaction {each.transactional_id}" for each in coordinator.ongoing("")]
+    cluster = Cluster(testbed.direct_kafka)
+    left += [f"topic {topic}" for topic in (job.input_topic, job.output_topic) if cluster.partitions(topic)]
+    with postgres.connect(testbed.direct_postgres, autocommit=True) as connection:
+        left += [f"prepared transaction {gid}" for gid in postgres.prepared(connection, "")]
+        schema = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname = %s", [Tables(job.query).schema])
+        left += [f"schema {name}" for (name,) in schema.fetchall()]
+    holder = lock.holder()
+    return left + ([f"the lock, held by {holder.run}"] if holder is not None else [])
+
+
+def _seeds(text: str) -> list[int]:
+    """``3``, ``1-20`` or several of them with commas between."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _line(soaked: Soaked) -> str:
+    told = soaked.outcome if soaked.outcome == RunOutcome.PASSED else f"{soaked.outcome}: {soaked.reason}"
+    left = f"; LEFT BEHIND: {', '.join(soaked.left)}" if soaked.left else ""
+    return f"{soaked.strategy} seed {soaked.seed}: {told}{left} ({soaked.seconds:.0f} s, {', '.join(soaked.faults)})"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=_seeds, default=_seeds("1-20"), help="as in 1-20 or 3,7,9 (default 1-20)")
+    parser.add_argument("--strategy", action="append", help=f"may be repeated (default {' and '.join(STRATEGIES)})")
+    parser.add_argument("--records", type=int, default=RECORDS, help=f"of each run (default {RECORDS})")
+    parser.add_argument("--count", type=int, default=COUNT, help=f"faults of each run (default {COUNT})")
+    asked = parser.parse_args()
+    logging.getLogger("chaos").setLevel(logging.WARNING)
+    embedded.up(lambda line: print(line, flush=True))
+    results: list[Soaked] = []
+    for strategy in asked.strategy or STRATEGIES:
+        for seed in asked.seeds:
+            results.append(soak(experiment(strategy, seed, asked.records, asked.count)))
+            print(_line(results[-1]), flush=True)
+            if results[-1].outcome == RunOutcome.ABORTED:
+                return 130
+    print("| strategy | seed | outcome | left behind | driver starts | seconds | faults |\n| --- | --- | --- | --- | --- | --- | --- |")
+    for each in results:
+        cells = (each.strategy, each.seed, each.outcome, ", ".join(each.left) or "nothing", each.starts, f"{each.seconds:.0f}")
+        print(f"| {' | '.join(map(str, cells))} | {', '.join(each.faults)} |")
+    wrong = [each for each in results if not each.well]
+    for each in wrong:
+        print(f"{each.strategy} seed {each.seed}: {each.reason}; {Path(each.run) / 'report.html'}")
+    print(f"{len(results) - len(wrong)} of {len(results)} passed and left nothing behind")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
