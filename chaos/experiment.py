@@ -129,7 +129,7 @@ class FaultSpec(_Model):
 
 def _quiet(value: Any) -> Any:
     if isinstance(value, str):
-        if re.fullmatch(r"\d+(\.\d+)?s", value) is None or float(value[:-1]) > MOST_QUIET_S:
+        if re.fullmatch(r"\d+(\.\d+)?s", value) is None or not 0 < float(value[:-1]) <= MOST_QUIET_S:
             raise ValueError(f"expected a share of the records, or a time of at most {MOST_QUIET_S:g}s as in '5s', came {shown(value)}")
     elif isinstance(value, int | float) and not 0 <= value <= MOST_QUIET_SHARE:
         raise ValueError(f"expected a share of at most {MOST_QUIET_SHARE:g} of the records, or a time as in '5s', came {shown(value)}")
@@ -181,17 +181,21 @@ class Experiment(_Model):
             raise ValueError("quiet: with `random` it is given there, as `random: {quiet: ...}`")
         for name in self.random.faults or () if self.random is not None else ():
             FAULTS[name].check(self.strategy, {})
-        for number, spec in enumerate(self.faults):
+        for spec in self.faults:
             FAULTS[spec.fault].check(self.strategy, spec.parameters)
             self._check_step(spec)
-            if spec.overlaps and number == 0:
-                raise ValueError(f"faults: {spec.fault} is the first, there is none before it that it could overlap")
         for group in overlap.groups(self.faults):
-            if (reason := overlap.conflict(group)) is not None:
-                raise ValueError(f"faults: {reason}")
-            if any(spec.phase is not Phase.IMPACT and spec.phase is not group[0].phase for spec in group):
-                raise ValueError(f"faults: what overlaps {group[0].fault} strikes in its phase, {group[0].phase}")
+            self._check_overlaps(group)
         return self
+
+    def _check_overlaps(self, group: list[FaultSpec]) -> None:
+        first = group[0]
+        if first.overlaps:
+            raise ValueError(f"faults: {first.fault} is the first, there is none before it that it could overlap")
+        if (reason := overlap.conflict(group)) is not None:
+            raise ValueError(f"faults: {reason}")
+        if any(spec.phase is not Phase.IMPACT and spec.phase is not first.phase for spec in group):
+            raise ValueError(f"faults: what overlaps {first.fault} strikes in its phase, {first.phase}")
 
     def _check_step(self, spec: FaultSpec) -> None:
         if spec.step is None:
