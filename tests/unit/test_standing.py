@@ -1,0 +1,111 @@
+"""A driver stands still inside a watched window: only while the window is open, and never for longer than its bound."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import psutil
+import pytest
+
+from chaos.faults import standing
+from chaos.faults.fault import FaultError, RunEnded, Scene
+from chaos.progress import Progress
+from delivery.folder import RunFolder
+from pipelines.job import Job
+from pipelines.strategies import STRATEGIES
+from testbed.embedded import Testbed
+
+
+class Window:
+    """A watch that sees batch 7 and, each time it looks again, the next of ``still``."""
+
+    def __init__(self, *still: bool) -> None:
+        self._still = list(still)
+
+    def entered(self) -> int | None:
+        return 7 if self._still else None
+
+    def still(self) -> bool:
+        return self._still.pop(0)
+
+
+@pytest.fixture
+def driver() -> Iterator[psutil.Process]:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield psutil.Process(child.pid)
+    child.kill()
+    child.wait(10)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, driver: psutil.Process) -> Scene:
+    folder = RunFolder.create(tmp_path / "run")
+    (folder.path / "driver.json").write_text(json.dumps({"jvm_pid": driver.pid}))
+    job = Job("kafka_to_kafka", "checkpoint", "q", str(folder.path), "", "in", "out", 1, 1, "", {})
+    return Scene(folder, cast(Testbed, None), job, Progress(folder), random.Random(1), time.monotonic() + 20, 100)
+
+
+def _watches(monkeypatch: pytest.MonkeyPatch, window: Window) -> None:
+    monkeypatch.setattr(type(STRATEGIES["checkpoint"]), "watch", lambda self, job, step: window)
+
+
+def _stopped(driver: psutil.Process) -> bool:
+    deadline = time.monotonic() + 5
+    while driver.status() != psutil.STATUS_STOPPED and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return driver.status() == psutil.STATUS_STOPPED
+
+
+def test_the_driver_stands_still_while_the_window_is_open(scene: Scene, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    _watches(monkeypatch, Window(True))
+    with standing.standing(scene, "after_output") as stands:
+        assert _stopped(driver)
+        assert stands.still()
+        assert (stands.event["batch"], stands.event["pid"]) == (7, driver.pid)
+    assert driver.status() != psutil.STATUS_STOPPED
+    assert [event["failpoint"] for event in scene.folder.journal.events("failpoint_held")] == ["after_output"]
+
+
+def test_a_window_that_closed_before_the_driver_stood_is_not_the_one(
+    scene: Scene, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = Window(False, False, True)
+    _watches(monkeypatch, window)
+    with standing.window(scene, "after_output"):
+        assert not window._still
+        assert _stopped(driver)
+
+
+def test_a_driver_that_stood_too_long_goes_on_by_itself(scene: Scene, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "HOLD_S", 0.3)
+    _watches(monkeypatch, Window(True))
+    with standing.standing(scene, "after_output") as stands:
+        assert _stopped(driver)
+        time.sleep(1.0)
+        assert not stands.still()
+
+
+def test_a_driver_that_was_killed_where_it_stood_has_not_gone_on(
+    scene: Scene, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _watches(monkeypatch, Window(True))
+    with standing.standing(scene, "after_output") as stands:
+        driver.kill()
+        assert stands.still()
+
+
+def test_a_window_that_never_opens_is_given_up(scene: Scene, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "REACH_S", 0.2)
+    _watches(monkeypatch, Window())
+    with pytest.raises(FaultError, match="after_output was not seen"), standing.window(scene, "after_output"):
+        pytest.fail("nobody stands there")
+    scene.folder.journal.append("aborted", reason="stopped")
+    with pytest.raises(RunEnded, match="stopped"), standing.window(scene, "after_output"):
+        pytest.fail("the run has ended")
