@@ -113,8 +113,8 @@ class CrashAtStep(Ordinary):
 
     def _watch(self, scene: Scene, target: dict[str, Any]) -> None:
         """Kill the driver inside a window that is seen to be open while the driver stands still."""
-        with window(scene, target["failpoint"]) as (batch, jvm):
-            scene.folder.journal.append("failpoint_fired", failpoint=target["failpoint"], batch=batch, action=Action.KILL_DRIVER, pid=jvm)
+        with window(scene, target["failpoint"]) as stands:
+            scene.folder.journal.append("failpoint_fired", action=Action.KILL_DRIVER, **stands.event)
             (scene.folder.failpoints / f"{target['failpoint']}.fired").touch()
             failpoints.kill_driver(scene.folder)
 

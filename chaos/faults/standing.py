@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
-
 from chaos.faults.fault import FaultError, Scene
 from pipelines import failpoints, strategies
 from pipelines.failpoints import HOLD_S, Site
@@ -40,10 +38,9 @@ def standing(scene: Scene, step: str) -> Iterator[Standing]:
     site = next(point.at for point in strategies.get(scene.job.strategy).failpoints if point.name == step)
     journal = scene.folder.journal
     if site == Site.WATCHED:
-        with window(scene, step) as (batch, jvm):
-            event = {"failpoint": step, "batch": batch, "pid": jvm}
-            journal.append("failpoint_held", **event)
-            yield Standing(event, lambda: not _goes_on(jvm))
+        with window(scene, step) as stands:
+            journal.append("failpoint_held", **stands.event)
+            yield stands
         return
     before = len(journal.events("failpoint_held"))
     failpoints.hold(scene.folder, step)
@@ -55,10 +52,10 @@ def standing(scene: Scene, step: str) -> Iterator[Standing]:
 
 
 @contextlib.contextmanager
-def window(scene: Scene, step: str) -> Iterator[tuple[int, int]]:
-    """The driver stands still inside the window of the watched ``step``, which is open. Gives the batch and the pid of the driver's JVM."""
+def window(scene: Scene, step: str) -> Iterator[Standing]:
+    """The driver stands still inside the window of the watched ``step``, which is open; the pid is that of its JVM."""
     watch = strategies.get(scene.job.strategy).watch(scene.job, step)
-    deadline = time.monotonic() + REACH_S
+    deadline, over = time.monotonic() + REACH_S, threading.Event()
     while time.monotonic() < deadline:
         batch = watch.entered()
         if batch is None:
@@ -66,26 +63,21 @@ def window(scene: Scene, step: str) -> Iterator[tuple[int, int]]:
             time.sleep(WATCH_S)
             continue
         jvm = int(scene.folder.read_json(scene.folder.path / "driver.json")["jvm_pid"])
-        bound = threading.Timer(HOLD_S, _resume, [jvm])
+        over.clear()
+        bound = threading.Timer(HOLD_S, _let_go, [jvm, over])
         os.kill(jvm, signal.SIGSTOP)
         bound.start()
         try:
             if watch.still():
-                yield batch, jvm
+                yield Standing({"failpoint": step, "batch": batch, "pid": jvm}, lambda: not over.is_set())
                 return
         finally:
             bound.cancel()
-            _resume(jvm)
+            _let_go(jvm, over)
     raise FaultError(f"{step} was not seen within {REACH_S:.0f} s")
 
 
-def _goes_on(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _resume(pid: int) -> None:
+def _let_go(pid: int, over: threading.Event) -> None:
+    over.set()
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
