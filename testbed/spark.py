@@ -24,6 +24,7 @@ from testbed.process import Handle, TestbedError, listening, marked, running, sp
 READY_S = 60.0
 HTTP_TIMEOUT_S = 5.0
 WORKERS = {"worker-1": "127.0.0.2", "worker-2": "127.0.0.3"}
+RECOVERY = "spark-recovery"
 WORKER_CORES = 2
 WORKER_MEMORY_MB = 2048
 
@@ -90,6 +91,7 @@ def _environment(host: str) -> dict[str, str]:
 def start_master(folder: Path, ports: SparkPorts) -> Handle:
     if (old := running("spark-master", folder)) is not None:
         return old
+    _forget_dead_workers(folder, ports)
     arguments = ["--host", "127.0.0.1", "--port", str(ports.master), "--webui-port", str(ports.master_ui)]
     command = _command("org.apache.spark.deploy.master.Master", *arguments, role="spark-daemon")
     command[1:1] = [
@@ -99,12 +101,21 @@ def start_master(folder: Path, ports: SparkPorts) -> Handle:
         "-Dspark.worker.timeout=20",
         # A master that is started again without its memory ends the executors of every application that runs.
         "-Dspark.deploy.recoveryMode=FILESYSTEM",
-        f"-Dspark.deploy.recoveryDirectory={folder / 'spark-recovery'}",
+        f"-Dspark.deploy.recoveryDirectory={folder / RECOVERY}",
         "-Dspark.deploy.recoveryTimeout=10",
     ]
     handle = spawn("spark-master", command, folder, _environment("127.0.0.1"))
     wait_until("spark-master: accept connections", lambda: listening("127.0.0.1", ports.master_ui), READY_S, process=handle)
     return handle
+
+
+def _forget_dead_workers(folder: Path, ports: SparkPorts) -> None:
+    """What the master has kept of workers that are to be started anew. A new one at the same address, which may register before the
+    master has recovered, is taken for the old one, and given up with it for good."""
+    for role, host in WORKERS.items():
+        if running(f"spark-{role}", folder) is None:
+            for kept in (folder / RECOVERY).glob(f"worker_*-{host}-{ports.workers[role]}"):
+                kept.unlink(missing_ok=True)
 
 
 def start_worker(folder: Path, ports: SparkPorts, role: str) -> Handle:

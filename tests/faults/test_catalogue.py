@@ -20,9 +20,8 @@ from testbed.process import remembered, told, wait_until
 BATCHES = 40
 POSTGRES = {"link": "postgres"}
 Specs = dict[str, dict[str, Any]]
-QUICK = "python-worker"
 RUNS: dict[str, tuple[str, int, Specs]] = {
-    QUICK: ("two_phase_commit", 12_000, {"kill_python_worker": {}, "expire_records": {}}),
+    "python-worker": ("two_phase_commit", 12_000, {"kill_python_worker": {}, "expire_records": {}}),
     "links": (
         "two_phase_commit",
         20_000,
@@ -65,7 +64,8 @@ def _run(strategy: str, records: int, faults: Specs, expect: tuple[Anomaly, ...]
     return verdict
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name == QUICK else [pytest.mark.slow]) for name in RUNS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(RUNS))
 def test_a_fault_bites_heals_and_costs_no_record(testbed: Testbed, name: str) -> None:
     verdict = _run(*RUNS[name])
     assert verdict["outcome"] == "PASSED", verdict["reason"]

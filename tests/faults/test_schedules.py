@@ -39,6 +39,7 @@ def _assert_passed(folder: RunFolder, testbed: Testbed) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_faults_strike_at_a_step_after_a_batch_and_under_each_other(testbed: Testbed) -> None:
     """A task is held as it has prepared, and its executor killed; the driver as it has decided, and Kafka cut off."""
     folder = _run(

@@ -51,10 +51,10 @@ def test_a_probe_feels_a_toxic_until_it_is_healed_from_its_journaled_target(
 
 
 def test_healing_a_toxic_leaves_anothers_alone(testbed: Testbed, proxies: None, tmp_path: Any) -> None:
-    testbed.proxies.add("kafka", "anothers", "latency", "downstream", {"latency": 1})
-    target = {"before": {"kafka": 1.0}, "toxics": {"streamproof-bandwidth-upstream": "upstream"}}
+    testbed.proxies.add("kafka-driver", "anothers", "latency", "downstream", {"latency": 1})
+    target = {"proxies": ["kafka-driver"], "toxics": {"streamproof-bandwidth-upstream": "upstream"}}
     FAULTS["bandwidth"].heal(testbed, RunFolder.create(tmp_path / "run"), target)
-    assert list(testbed.proxies.toxics("kafka")) == ["anothers"]
+    assert list(testbed.proxies.toxics("kafka-driver")) == ["anothers"]
 
 
 def test_a_probe_without_a_server_is_an_error_that_names_it() -> None:
