@@ -21,7 +21,6 @@ LONG: dict[str, dict[str, Any]] = {
     "pause_postgres": {"seconds": 60},
 }
 JUDGED = ("restore", "report")
-QUICK = ("impact", KAFKA, "network_latency")
 CASES = [
     ("prepare", KAFKA, "network_latency"),
     ("steady", KAFKA, "network_latency"),
@@ -50,9 +49,8 @@ def _experiment(moment: str, strategy: str, fault: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("moment", "strategy", "fault"), [pytest.param(*case, marks=[] if case == QUICK else [pytest.mark.slow]) for case in CASES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("moment", "strategy", "fault"), CASES)
 def test_a_runner_killed_at_any_step_leaves_nothing_and_the_next_run_passes(
     testbed: Testbed, tmp_path: Path, moment: str, strategy: str, fault: str
 ) -> None:

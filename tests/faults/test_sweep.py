@@ -15,7 +15,7 @@ from testbed.embedded import Testbed
 from testbed.settings import ROOT
 
 MATTER_MOST = ("two_phase_commit", "offset_in_transaction")
-DOUBLES = {("between_commits", "between_recovered"), ("after_offsets", "after_commit")}
+DOUBLES = {("between_commits", "between_recovered")}
 
 
 def _name(cell: sweep.Cell) -> str:
