@@ -12,6 +12,7 @@ from pipelines.librdkafka import DeliveryFailed, KafkaFailed, TransactionalProdu
 from pipelines.transactions import Coordinator
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
+from testbed.process import wait_until
 
 WAIT_S = 20.0
 HEADERS = [("streamproof", b"1.7.0"), ("nul", b"a\0b")]
@@ -33,10 +34,16 @@ def producer(testbed: Testbed, name: str | None = None, **settings: str | int) -
     return made
 
 
-def read(testbed: Testbed, topic: str) -> list[Any]:
-    """Every committed record of a topic of two partitions."""
+def read(testbed: Testbed, topic: str, *, settled: bool = True) -> list[Any]:
+    """Every committed record of a topic of two partitions; with ``settled``, once no transaction is open.
+
+    A commit is answered as soon as the coordinator has noted it: its markers reach the partitions a moment later.
+    """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+    if settled:
+        cluster = Cluster(testbed.direct_kafka)
+        wait_until("the markers", lambda: cluster.end_offsets(topic, committed=True) == cluster.end_offsets(topic), WAIT_S)
     options = {"bootstrap.servers": testbed.direct_kafka, "group.id": "read", "isolation.level": "read_committed"}
     consumer = Consumer({**options, "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(2)])
@@ -106,7 +113,7 @@ def test_what_is_flushed_is_prepared_and_outlives_its_producer(testbed: Testbed,
         made.begin()
         made.produce(topic, pa.nulls(10, pa.binary()), pa.array([b"v"] * 10, pa.binary()), HEADERS, WAIT_S)
         made.flush(WAIT_S)
-    assert read(testbed, topic) == []
+    assert read(testbed, topic, settled=False) == []
     with Coordinator(testbed.driver_kafka) as coordinator:
         coordinator.commit(coordinator.describe([made.name]))
     assert len(read(testbed, topic)) == 10
