@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 from pipelines.transactions import Prepared
+
+# A query that is stopped does not wait for what its driver does with a batch: the recovery after it must not abort what the other is just
+# about to decide. One lock for all jobs of a process; there is one.
+DECIDING = threading.Lock()
 
 
 class DecisionLog:

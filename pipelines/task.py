@@ -15,12 +15,11 @@ class Task:
     unique: int
 
 
-def current() -> Task:
-    """The task of a streaming query's micro-batch. Spark passes the batch's number to tasks as a local property."""
+def current(batch: int) -> Task:
+    """The task that calls, at work on that micro-batch."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
-    if context is None or batch is None:
-        raise RuntimeError("this is not a task of a streaming query's micro-batch")
-    return Task(int(batch), context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+    if context is None:
+        raise RuntimeError("this is not a task of Spark")
+    return Task(batch, context.partitionId(), context.attemptNumber(), context.taskAttemptId())

@@ -26,7 +26,7 @@ the source's partition. Progress that is planned anew (asynchronous progress tra
 the range of source offsets, and a replay that brings others raises LedgerMismatch.
 
 Checked against: PostgreSQL 18.4 (INSERT ... ON CONFLICT DO NOTHING waits for a transaction in progress that wrote the same key) and Spark
-4.1 (``MicroBatchExecution``; a task's side effects precede the commit coordinator's word).
+4.1 (``MicroBatchExecution``; ``ForeachBatchSink`` calls the function again for a batch without ``commits/N``).
 """
 
 from __future__ import annotations
@@ -61,18 +61,11 @@ class PostgresLedger(Strategy):
     doubles = (("before_task_commit", "after_task_commit"), ("after_task_commit", "after_batch"))
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
-        from pipelines.strategies.postgres_ledger_sink import PostgresLedgerSink
+        from pipelines.strategies.postgres_ledger_sink import deliver
 
         job.checkpoint().mkdir(parents=True, exist_ok=True)
-        frame.sparkSession.dataSource.register(PostgresLedgerSink)
-        return (
-            frame.writeStream.format(PostgresLedgerSink.name())
-            .queryName(job.query)
-            .option("run", job.folder)
-            .option("start", str(job.start))
-            .option("checkpointLocation", f"file://{job.checkpoint()}")
-            .start()
-        )
+        checkpoint = f"file://{job.checkpoint()}"
+        return frame.writeStream.foreachBatch(deliver(job)).queryName(job.query).option("checkpointLocation", checkpoint).start()
 
 
 class PostgresLedgerSingle(PostgresLedger):

@@ -35,7 +35,7 @@ transaction, still prepared, does not block the retry. It is nobody's then: it i
 start. Left alone it would hold its locks for ever: PostgreSQL gives prepared transactions no timeout.
 
 Checked against: PostgreSQL 18.4 (``max_prepared_transactions`` must be set; PREPARE TRANSACTION survives SIGKILL of the server) and Spark
-4.1 (``WriteToDataSourceV2``; ``commit(N)`` is called again with new messages after a driver's death).
+4.1 (``ForeachBatchSink``; the function is called again, and prepares anew, for a batch without ``commits/N``).
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Any
 
 from delivery.guarantee import Guarantee
 from pipelines import checkpoints
+from pipelines.decisions import DECIDING
 from pipelines.failpoints import Failpoint, Site, reach
 from pipelines.job import Job
 from pipelines.sink import Sink
@@ -107,7 +108,7 @@ class PostgresTwoPhaseCommit(Strategy):
         from pipelines import postgres
 
         tables = postgres.Tables(job.query)
-        with closing(postgres.connect(job.postgres, autocommit=True)) as connection:
+        with DECIDING, closing(postgres.connect(job.postgres, autocommit=True)) as connection:
             rolled_back = postgres.roll_back_undecided(connection, tables)
             decisions = postgres.unfinished(connection, tables)
             reach(job.run, AFTER_ROLLBACK.name, max(decisions, default=-1))
@@ -124,15 +125,8 @@ class PostgresTwoPhaseCommit(Strategy):
         return {"finished_batches": sorted(decisions), "rolled_back": rolled_back} if decisions or rolled_back else {}
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
-        from pipelines.strategies.postgres_two_phase_commit_sink import PostgresTwoPhaseSink
+        from pipelines.strategies.postgres_two_phase_commit_sink import Deliver
 
         job.checkpoint().mkdir(parents=True, exist_ok=True)
-        frame.sparkSession.dataSource.register(PostgresTwoPhaseSink)
-        return (
-            frame.writeStream.format(PostgresTwoPhaseSink.name())
-            .queryName(job.query)
-            .option("run", job.folder)
-            .option("start", str(job.start))
-            .option("checkpointLocation", f"file://{job.checkpoint()}")
-            .start()
-        )
+        checkpoint = f"file://{job.checkpoint()}"
+        return frame.writeStream.foreachBatch(Deliver(job)).queryName(job.query).option("checkpointLocation", checkpoint).start()

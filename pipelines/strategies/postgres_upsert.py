@@ -49,15 +49,8 @@ class PostgresUpsert(Strategy):
     failpoints = (BEFORE_TASK_COMMIT, AFTER_TASK_COMMIT, AFTER_BATCH)
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
-        from pipelines.strategies.postgres_upsert_sink import PostgresUpsertSink
+        from pipelines.strategies.postgres_upsert_sink import deliver
 
         job.checkpoint().mkdir(parents=True, exist_ok=True)
-        frame.sparkSession.dataSource.register(PostgresUpsertSink)
-        return (
-            frame.writeStream.format(PostgresUpsertSink.name())
-            .queryName(job.query)
-            .option("run", job.folder)
-            .option("start", str(job.start))
-            .option("checkpointLocation", f"file://{job.checkpoint()}")
-            .start()
-        )
+        checkpoint = f"file://{job.checkpoint()}"
+        return frame.writeStream.foreachBatch(deliver(job)).queryName(job.query).option("checkpointLocation", checkpoint).start()

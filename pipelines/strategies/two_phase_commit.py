@@ -34,12 +34,11 @@ job's result has one entry a partition, whichever attempt ended first) and ``pip
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 from delivery.guarantee import Guarantee
 from pipelines import checkpoints
-from pipelines.decisions import DecisionLog
+from pipelines.decisions import DECIDING, DecisionLog
 from pipelines.failpoints import Failpoint, Site, reach
 from pipelines.job import Job
 from pipelines.sink import Sink
@@ -64,10 +63,6 @@ BETWEEN_RECOVERED = Failpoint(
 BEFORE_FINISH = Failpoint(
     "before_finish", Site.RECOVERY, "a decision is carried out and not marked as done: carrying it out again changes nothing"
 )
-
-# A query that is stopped does not wait for what its driver does with a batch: the recovery after it must not abort what the other is just
-# about to decide. One lock for all jobs of a process; there is one.
-DECIDING = threading.Lock()
 
 
 class TwoPhaseCommit(Strategy):

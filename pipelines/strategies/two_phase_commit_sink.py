@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pipelines.decisions import DECIDING
 from pipelines.failpoints import reach
 from pipelines.job import Job
 from pipelines.librdkafka import TransactionalProducer
@@ -24,7 +25,6 @@ from pipelines.strategies.two_phase_commit import (
     AFTER_PREPARE,
     BEFORE_DECISION,
     BETWEEN_COMMITS,
-    DECIDING,
     decision_log,
     prefix,
 )

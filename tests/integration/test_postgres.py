@@ -29,9 +29,9 @@ from pipelines import postgres as output
 from pipelines.failpoints import Action, FailpointError, arm
 from pipelines.job import Job
 from pipelines.postgres import Connection, Copied, Entry, LedgerMismatch, Origin, Tables
-from pipelines.strategies.postgres_ledger_sink import LedgerWriter
+from pipelines.strategies.postgres_ledger_sink import Commit
 from pipelines.strategies.postgres_two_phase_commit import PostgresTwoPhaseCommit
-from pipelines.strategies.postgres_two_phase_commit_sink import TaskMessage, TwoPhaseWriter
+from pipelines.strategies.postgres_two_phase_commit_sink import Deliver, Prepare
 from pipelines.task import Task
 from pipelines.transactions import TransactionLost
 from testbed import embedded, postgres
@@ -242,7 +242,7 @@ def test_a_name_that_is_too_long_for_a_schema_keeps_its_own() -> None:
 
 def deliver(job: Job, task: Task, *batches: pa.RecordBatch) -> None:
     with closing(output.connect(job.postgres)) as connection:
-        LedgerWriter(job)._deliver(connection, iter(batches), task)
+        Commit(job, task.batch).deliver(connection, iter(batches), task)
 
 
 def test_a_part_that_is_in_the_ledger_is_not_written_again(job: Job, tables: Tables, judge: Connection) -> None:
@@ -348,14 +348,15 @@ def test_a_record_without_an_identity_is_kept_under_its_place_in_the_source(
 # --- postgres_two_phase_commit ----------------------------------------------------------------------------------------------------
 
 
-def prepare(job: Job, task: Task, *batches: pa.RecordBatch) -> TaskMessage:
+def prepare(job: Job, task: Task, *batches: pa.RecordBatch) -> str | None:
     with closing(output.connect(job.postgres)) as connection:
-        return TwoPhaseWriter(job)._prepare(connection, iter(batches), task)
+        return Prepare(job, task.batch).prepare(connection, iter(batches), task)
 
 
-def both(job: Job, batch: int = 0, attempt: int = 0) -> list[TaskMessage | None]:
+def both(job: Job, batch: int = 0, attempt: int = 0) -> list[str]:
     """What Spark does with a batch up to the driver's commit: one task for each of two partitions."""
-    return [prepare(job, Task(batch, partition, attempt, attempt), records(partition=partition)) for partition in range(2)]
+    gids = [prepare(job, Task(batch, partition, attempt, attempt), records(partition=partition)) for partition in range(2)]
+    return [gid for gid in gids if gid is not None]
 
 
 def restarted(job: Job) -> Job:
@@ -363,9 +364,9 @@ def restarted(job: Job) -> Job:
 
 
 def test_what_is_prepared_is_seen_by_nobody_until_the_driver_commits(job: Job, tables: Tables, judge: Connection) -> None:
-    messages = both(job)
+    gids = both(job)
     assert visible(judge, tables) == []
-    TwoPhaseWriter(job).commit(messages, 0)
+    Deliver(job).commit(gids, 0)
     assert visible(judge, tables) == EACH_ONCE
     assert output.prepared(judge, f"{tables.schema}:") == []
     assert output.unfinished(judge, tables) == {}
@@ -375,26 +376,26 @@ def test_what_is_prepared_is_seen_by_nobody_until_the_driver_commits(job: Job, t
 def test_a_driver_that_dies_at_any_step_delivers_each_record_once(
     failpoint: str, job: Job, tables: Tables, judge: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    messages = both(job)
+    gids = both(job)
     arm(job.run, failpoint, Action.RAISE)
     with pytest.raises(FailpointError):
-        TwoPhaseWriter(job).commit(messages, 0)
+        Deliver(job).commit(gids, 0)
     again = restarted(job)
     PostgresTwoPhaseCommit().recover(again)
     assert output.prepared(judge, f"{tables.schema}:") == []
     assert visible(judge, tables) == ([] if failpoint == "before_decision" else EACH_ONCE)
-    TwoPhaseWriter(again).commit(both(again), 0)
+    Deliver(again).commit(both(again), 0)
     assert visible(judge, tables) == EACH_ONCE
     assert PostgresTwoPhaseCommit().recover(again) == {}
 
 
 def test_recovery_says_what_it_did(job: Job, tables: Tables) -> None:
-    messages = both(job)
+    gids = both(job)
     lost = prepare(job, Task(0, 0, 1, 5), records())
-    assert lost.gid is not None
+    assert lost is not None
     arm(job.run, "between_commits", Action.RAISE)
     with pytest.raises(FailpointError):
-        TwoPhaseWriter(job).commit(messages, 0)
+        Deliver(job).commit(gids, 0)
     assert PostgresTwoPhaseCommit().recover(job) == {"finished_batches": [0], "rolled_back": 1}
     assert PostgresTwoPhaseCommit().recover(job) == {}
 
@@ -402,53 +403,51 @@ def test_recovery_says_what_it_did(job: Job, tables: Tables) -> None:
 def test_a_retry_is_not_held_up_by_the_prepared_transaction_of_a_lost_attempt(job: Job, tables: Tables, judge: Connection) -> None:
     prepare(job, Task(0, 0, 0, 0), records())
     begun = time.monotonic()
-    messages: list[TaskMessage | None] = [prepare(job, Task(0, 0, 1, 1), records()), None]
+    gid = prepare(job, Task(0, 0, 1, 1), records())
     assert time.monotonic() - begun < output.LOCK_TIMEOUT_MS / 2000
-    TwoPhaseWriter(job).commit(messages, 0)
+    Deliver(job).commit([str(gid)], 0)
     assert visible(judge, tables) == EACH_ONCE[:RECORDS]
     assert output.prepared(judge, f"{tables.schema}:") == []
 
 
 def test_an_abort_does_not_undo_what_was_decided(job: Job, tables: Tables, judge: Connection) -> None:
-    messages = both(job)
+    gids = both(job)
     arm(job.run, "after_decision", Action.RAISE)
-    writer = TwoPhaseWriter(job)
+    writer = Deliver(job)
     with pytest.raises(FailpointError):
-        writer.commit(messages, 0)
-    writer.abort(messages, 0)
-    writer.commit([None, None], 0)
+        writer.commit(gids, 0)
+    writer.abort()
+    writer.commit([], 0)
     assert visible(judge, tables) == EACH_ONCE
 
 
 def test_a_second_commit_of_a_prepared_transaction_is_told_from_a_lost_one_by_the_ledger(
     job: Job, tables: Tables, judge: Connection
 ) -> None:
-    message = prepare(job, Task(3, 0, 0, 0), records())
-    assert message.gid is not None
-    assert output.commit_prepared(judge, message.gid)
-    assert not output.commit_prepared(judge, message.gid)
-    output.carry_out(judge, tables, [message.gid])
+    gid = prepare(job, Task(3, 0, 0, 0), records())
+    assert gid is not None
+    assert output.commit_prepared(judge, gid)
+    assert not output.commit_prepared(judge, gid)
+    output.carry_out(judge, tables, [gid])
     with pytest.raises(TransactionLost, match="transaction never-there was decided"):
         output.carry_out(judge, tables, ["never-there"])
 
 
 def test_a_decided_transaction_that_somebody_rolled_back_is_lost_aloud(job: Job, tables: Tables, judge: Connection) -> None:
-    messages = both(job, batch=5)
+    gids = both(job, batch=5)
     arm(job.run, "after_decision", Action.RAISE)
     with pytest.raises(FailpointError):
-        TwoPhaseWriter(job).commit(messages, 5)
-    assert messages[1] is not None
-    assert output.roll_back_prepared(judge, str(messages[1].gid))
+        Deliver(job).commit(gids, 5)
+    assert output.roll_back_prepared(judge, gids[1])
     with pytest.raises(TransactionLost, match=r"batch 5 \(.*\): transaction .* was decided, but is neither prepared nor in the ledger"):
         PostgresTwoPhaseCommit().recover(job)
 
 
 def test_a_transaction_that_is_gone_before_the_decision_fails_the_batch(job: Job, tables: Tables, judge: Connection) -> None:
-    messages = both(job)
-    assert messages[0] is not None
-    output.roll_back_prepared(judge, str(messages[0].gid))
+    gids = both(job)
+    output.roll_back_prepared(judge, gids[0])
     with pytest.raises(TransactionLost, match=r"batch 0: .* not prepared any more"):
-        TwoPhaseWriter(job).commit(messages, 0)
+        Deliver(job).commit(gids, 0)
     assert output.decision(judge, tables, 0) is None
 
 
@@ -456,10 +455,10 @@ def test_a_transaction_that_is_gone_before_the_decision_fails_the_batch(job: Job
 
 
 def test_the_drain_finds_each_row_with_its_origin_and_the_time_of_its_commit(testbed: Testbed, job: Job, judge: Connection) -> None:
-    message = prepare(job, Task(2, 0, 1, 1), records(), batch_of([None], [b"damaged"], [0], [99]))
+    gid = prepare(job, Task(2, 0, 1, 1), records(), batch_of([None], [b"damaged"], [0], [99]))
     time.sleep(0.3)
     decided_ms = time.time() * 1000
-    TwoPhaseWriter(job).commit([message], 2)
+    Deliver(job).commit([str(gid)], 2)
     found = PostgresOutput().drain(job.run, job, testbed, 30)
     assert (found["complete"], found["records"]) == (True, RECORDS + 1)
     rows = history.read_delivered(job.run)
@@ -472,11 +471,11 @@ def test_the_drain_finds_each_row_with_its_origin_and_the_time_of_its_commit(tes
 
 
 def test_a_drain_is_not_complete_while_a_transaction_is_prepared(testbed: Testbed, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    messages = both(job)
+    gids = both(job)
     found = PostgresOutput().drain(job.run, job, testbed, 0.3)
     assert (found["complete"], found["records"]) == (False, 0)
     assert "2 prepared transactions of the query are open" in found["reason"]
-    TwoPhaseWriter(job).commit(messages, 0)
+    Deliver(job).commit(gids, 0)
     found = PostgresOutput().drain(job.run, job, testbed, 30)
     assert (found["complete"], found["reason"], found["records"]) == (True, None, 2 * RECORDS)
 
