@@ -18,6 +18,7 @@ import itertools
 import time
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,37 @@ def connect(conninfo: str, *, autocommit: bool = False) -> Connection:
     }
     options = " ".join(f"-c {name}={limit_ms}" for name, limit_ms in limits.items())
     return psycopg.connect(conninfo, autocommit=autocommit, options=options, application_name="streamproof")
+
+
+@contextmanager
+def kept(conninfo: str) -> Iterator[Connection]:
+    """A connection that this process keeps for its next task: Spark reuses Python workers, each for one task at a time.
+
+    One whose server was away since is replaced; one whose task failed is closed, and with it ends what the task had begun.
+    """
+    connection = _kept.pop(conninfo, None)
+    if connection is None or not _answers(connection):
+        connection = connect(conninfo)
+    try:
+        yield connection
+        connection.rollback()  # of a task that only looked
+    except BaseException:
+        connection.close()
+        raise
+    _kept[conninfo] = connection
+
+
+_kept: dict[str, Connection] = {}
+
+
+def _answers(connection: Connection) -> bool:
+    try:
+        connection.execute("SELECT 1")
+        connection.rollback()
+    except psycopg.OperationalError:
+        connection.close()
+        return False
+    return True
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------------------

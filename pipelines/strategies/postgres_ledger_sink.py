@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pipelines import postgres, task
@@ -44,7 +43,7 @@ class Commit:
     def __call__(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         records, here = postgres.waiting(iter(batches)), task.current(self.batch)
         if records is not None:
-            with closing(postgres.connect(self.job.postgres)) as connection:
+            with postgres.kept(self.job.postgres) as connection:
                 self.deliver(connection, records, here)
         yield from ()
 

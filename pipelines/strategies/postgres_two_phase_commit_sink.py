@@ -44,7 +44,7 @@ class Prepare:
         records, here = postgres.waiting(iter(batches)), task.current(self.batch)
         if records is None:
             return
-        with closing(postgres.connect(self.job.postgres)) as connection:
+        with postgres.kept(self.job.postgres) as connection:
             gid = self.prepare(connection, records, here)
         if gid is not None:
             yield pa.RecordBatch.from_arrays([pa.array([gid])], names=["gid"])

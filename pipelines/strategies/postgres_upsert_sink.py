@@ -7,7 +7,6 @@ costs two calls of another Python process a batch, and some 0.15 s with them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pipelines import postgres, task
@@ -43,7 +42,7 @@ class Upsert:
     def __call__(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         records, here = postgres.waiting(iter(batches)), task.current(self.batch)
         if records is not None:
-            with closing(postgres.connect(self.job.postgres)) as connection:
+            with postgres.kept(self.job.postgres) as connection:
                 postgres.upsert(connection, Tables(self.job.query), records, Origin(self.job.start, here.batch, here.attempt))
                 reach(self.job.run, BEFORE_TASK_COMMIT.name, here.batch, attempt=here.attempt, partition=here.partition)
                 connection.commit()
