@@ -10,8 +10,9 @@ drain that still finds one after a moment says so, and what is missing is then n
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -35,7 +36,7 @@ _QUERY = """
     COPY (
         SELECT position, start, batch, attempt,
             floor(extract(epoch FROM coalesce(pg_xact_commit_timestamp(xmin), written_at)) * 1000)::bigint, value
-        FROM {delivered} WHERE position > %s ORDER BY position LIMIT %s
+        FROM {delivered} ORDER BY position
     ) TO STDOUT (FORMAT binary)
 """
 _HEAD = np.dtype(
@@ -118,28 +119,32 @@ def _undecided(connection: Connection, tables: Tables, deadline: float) -> str |
 
 def _read(connection: Connection, tables: Tables) -> Iterator[dict[str, Any]]:
     """The table's rows as columns of ``delivered/``, at most ``FILE_RECORDS`` at once."""
-    last, count = 0, FILE_RECORDS
-    while count == FILE_RECORDS:
-        heads, found = bytearray(), []
-        with connection.cursor() as cursor, cursor.copy(tables.named(_QUERY), [last, FILE_RECORDS]) as copy:
-            for row in _rows(copy):
-                heads += row[: _HEAD.itemsize]
-                found.append(identity.decode(bytes(row[_HEAD.itemsize :])))
-        count = len(found)
-        if count:
-            head = np.frombuffer(heads, _HEAD)
-            last = int(head["position"][-1])
-            yield {
-                "producer": [each and each.producer for each in found],
-                "sequence": [each and each.sequence for each in found],
-                "crc": [each.crc if each and each.intact else None for each in found],
-                "partition": np.zeros(count, np.int32),
-                "offset": head["position"].astype(np.int64),
-                "batch": head["batch"].astype(np.int64),
-                "attempt": head["attempt"].astype(np.int32),
-                "start": head["start"].astype(np.int32),
-                "delivered_at": head["at_ms"].astype("datetime64[ms]"),
-            }
+    with connection.cursor() as cursor, cursor.copy(tables.named(_QUERY)) as copy:
+        rows = _rows(copy)
+        while columns := _columns(itertools.islice(rows, FILE_RECORDS)):
+            yield columns
+
+
+def _columns(rows: Iterable[memoryview]) -> dict[str, Any]:
+    """These rows as columns of ``delivered/``; nothing for no rows."""
+    heads, found = bytearray(), []
+    for row in rows:
+        heads += row[: _HEAD.itemsize]
+        found.append(identity.decode(bytes(row[_HEAD.itemsize :])))
+    if not found:
+        return {}
+    head = np.frombuffer(heads, _HEAD)
+    return {
+        "producer": [each and each.producer for each in found],
+        "sequence": [each and each.sequence for each in found],
+        "crc": [each.crc if each and each.intact else None for each in found],
+        "partition": np.zeros(len(found), np.int32),
+        "offset": head["position"].astype(np.int64),
+        "batch": head["batch"].astype(np.int64),
+        "attempt": head["attempt"].astype(np.int32),
+        "start": head["start"].astype(np.int32),
+        "delivered_at": head["at_ms"].astype("datetime64[ms]"),
+    }
 
 
 def _rows(copy: psycopg.Copy) -> Iterator[memoryview]:
