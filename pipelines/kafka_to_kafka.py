@@ -26,6 +26,7 @@ def read(spark: SparkSession, job: Job, starting_offsets: str = "earliest") -> D
         .option("startingOffsets", starting_offsets)
         .option("maxOffsetsPerTrigger", job.batch_records)
         .option("failOnDataLoss", "true")
+        .option("kafka.max.poll.records", 5000)
         .load()
     )
 
@@ -37,8 +38,9 @@ def transform(frame: DataFrame) -> DataFrame:
     """
     return frame.selectExpr(
         "key",
-        """CAST(concat(substring(CAST(value AS STRING), 1, length(CAST(value AS STRING)) - 1),
-           ',"source":{"partition":', partition, ',"offset":', offset, '}}') AS BINARY) AS value""",
+        # On bytes: to look for the last character of a string, Spark walks through all of it.
+        """concat(substring(value, 1, octet_length(value) - 1),
+           CAST(concat(',"source":{"partition":', partition, ',"offset":', offset, '}}') AS BINARY)) AS value""",
         "partition AS source_partition",
         "offset AS source_offset",
     )
