@@ -8,11 +8,14 @@ mood changes more between minutes than a sink differs from its peer: ratios are 
          40 rows a batch   the fixed cost per batch: ms of its trigger, and ms above the peer's
 
 The peer of a Kafka strategy is ``checkpoint``, which is Spark's Kafka sink as it comes (acks=all, idempotent, no compression: the defaults
-of Kafka's Java client); the strategies compress neither. That of a PostgreSQL strategy is ``jdbc``, Spark's JDBC sink as it comes, in
-``foreachBatch``, into the same table; ``jdbc_tuned`` is the same with the options that make it fast (10,000 rows a statement and
-``reWriteBatchedInserts``). All clients are connected to
-the servers themselves, not through the proxy. The first batch of each query is left out (it plans and opens connections), and so
-is a first round that warms the JVMs. JVMs run without the testbed's quick-start flags, which cap their speed. Prints a table and writes
+of Kafka's Java client); the strategies compress neither. They write a header to each record, which it does not: a second peer,
+``checkpoint_header``, is the same sink writing the same header. The peer of a PostgreSQL strategy is ``jdbc``, Spark's JDBC sink as it
+comes, in ``foreachBatch``, into the same table; ``jdbc_tuned`` is the same with the options that make it fast (10,000 rows a statement
+and ``reWriteBatchedInserts``). All clients are connected to the servers themselves, not through the proxy.
+
+Of each query the first batch is left out (it plans and opens connections) and the last (its source waits half a second at the topic's
+end, whatever the sink), and so are two first rounds that warm the JVMs. JVMs run without the testbed's quick-start flags, which cap their
+speed. Prints a table and writes
 ``build/bench-sinks.json``: a list of {name, value, unit, peer, ratio}.
 """
 
@@ -37,7 +40,7 @@ from chaos import outputs, steps
 from delivery import identity
 from delivery.folder import RunFolder
 from delivery.guarantee import Guarantee
-from pipelines import driver, kafka_to_kafka, postgres, strategies
+from pipelines import driver, kafka_to_kafka, postgres, spark_kafka, strategies
 from pipelines.job import Job
 from pipelines.postgres import Tables
 from pipelines.sink import Sink
@@ -53,13 +56,14 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 WAIT_S = 180.0
-PEERS = {Sink.KAFKA: "checkpoint", Sink.POSTGRES: "jdbc"}
+WARM_UPS = 2
+PEERS = {Sink.KAFKA: ("checkpoint", "checkpoint_header"), Sink.POSTGRES: ("jdbc",)}
 JDBC_DRIVER = "bench"  # its set in jars.lock
 
 
 @dataclass(frozen=True)
 class Size:
-    """A size of micro-batch, and how many records are read in such batches."""
+    """A size of micro-batch, and how many records are read in such batches; those of the first and the last are not measured."""
 
     batch: int
     records: int
@@ -67,7 +71,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one sink did with one size in one round: the trigger time of each batch but the first, and their mean rows."""
+    """What one sink did with one size in one round: the trigger time of each batch but the first and the last, and their mean rows."""
 
     rows: float
     trigger_ms: list[int]
@@ -83,7 +87,7 @@ class Measured:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--records", type=int, default=1_000_000, help="records in batches of 250,000 (default 1,000,000)")
+    parser.add_argument("--records", type=int, default=1_000_000, help="records measured in batches of 250,000 (default 1,000,000)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each sink is measured (default 3)")
     parser.add_argument("--only", nargs="*", default=[], metavar="STRATEGY", help="these strategies, and their peers")
     parser.add_argument("--sizes", nargs="*", type=int, default=[250_000, 5_000, 40], metavar="ROWS", help="sizes of batch")
@@ -114,8 +118,8 @@ def _say(line: str) -> None:
 
 
 def _records(rows: int, records: int) -> int:
-    """All records in batches of 250,000; a tenth, or 31 batches, where batches are small and their number is what takes the time."""
-    return records if rows >= 100_000 else min(records // 10, rows * 31)
+    """All records in batches of 250,000; a tenth, or 30 batches, where batches are small and their number is what takes the time."""
+    return 2 * rows + (records if rows >= 100_000 else min(records // 10, rows * 30))
 
 
 def _contenders(only: list[str]) -> list[Strategy]:
@@ -125,8 +129,31 @@ def _contenders(only: list[str]) -> list[Strategy]:
     if unknown:
         raise SystemExit(f"--only: no strategy {', '.join(sorted(unknown))}; there are: {', '.join(strategy.name for strategy in known)}")
     sinks = {strategy.sink for strategy in known if not only or strategy.name in only}
-    chosen = [s for s in known if s.sink in sinks and (not only or s.name in only or s in BESIDE or s.name == PEERS[s.sink])]
-    return sorted(chosen, key=lambda strategy: (strategy.sink, strategy.name != PEERS[strategy.sink]))
+    chosen = [s for s in known if s.sink in sinks and (not only or s.name in only or s in BESIDE or s.name in PEERS[s.sink])]
+    return sorted(chosen, key=lambda strategy: (strategy.sink, strategy.name not in PEERS[strategy.sink]))
+
+
+class CheckpointHeader(Strategy):
+    """Spark's own Kafka sink writing the very records that the strategies write: with the header that tells where a record comes from."""
+
+    name = "checkpoint_header"
+    summary = "Spark's own Kafka sink, with a header"
+    sink = Sink.KAFKA
+    guarantee = Guarantee.AT_LEAST_ONCE
+    failpoints = ()
+
+    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+        header = f"array(struct('streamproof' AS key, CAST('{job.start}.0.0' AS BINARY) AS value)) AS headers"
+        return (
+            frame.selectExpr("key", "value", header)
+            .writeStream.format("kafka")
+            .queryName(job.query)
+            .options(**spark_kafka.address(job))
+            .option("topic", job.output_topic)
+            .option("includeHeaders", "true")
+            .option("checkpointLocation", str(job.checkpoint()))
+            .start()
+        )
 
 
 class JdbcAppend(Strategy):
@@ -172,7 +199,7 @@ class JdbcTuned(JdbcAppend):
     options: ClassVar[dict[str, str]] = {"batchsize": "10000"}
 
 
-BESIDE: tuple[Strategy, ...] = (JdbcAppend(), JdbcTuned())
+BESIDE: tuple[Strategy, ...] = (CheckpointHeader(), JdbcAppend(), JdbcTuned())
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------------------
@@ -188,7 +215,7 @@ def _measure(testbed: Testbed, contenders: list[Strategy], sizes: list[Size], ro
         _fill(testbed.direct_kafka, _input(size), size.records)
     found: Found = {(strategy.name, size.batch): [] for size in sizes for strategy in contenders}
     with _session(testbed, conf) as spark:
-        for number in range(rounds + 1):
+        for number in range(1 - WARM_UPS, rounds + 1):
             for size in sizes:
                 for strategy in contenders:
                     job = _job(testbed, strategy, size, number)
@@ -198,10 +225,10 @@ def _measure(testbed: Testbed, contenders: list[Strategy], sizes: list[Size], ro
                     _check(testbed, strategy, job, size)
                     output.delete(job, testbed)
                     _say(
-                        f"{f'round {number} of {rounds}' if number else 'warming up'}: {strategy.name}, {size.batch} rows a batch: "
+                        f"{f'round {number} of {rounds}' if number > 0 else 'warming up'}: {strategy.name}, {size.batch} rows a batch: "
                         f"{result.records_per_s:.0f} records/s, {result.ms:.0f} ms a batch"
                     )
-                    if number:
+                    if number > 0:
                         found[strategy.name, size.batch].append(result)
     return found
 
@@ -281,7 +308,7 @@ def _run(spark: SparkSession, strategy: Strategy, job: Job, size: Size) -> Measu
     finally:
         query.stop()
     strategy.recover(job)
-    later = reports[1:] or reports
+    later = reports[1:-1]
     return Measured(statistics.mean(report.numInputRows for report in later), [report.durationMs["triggerExecution"] for report in later])
 
 
@@ -302,18 +329,20 @@ def _check(testbed: Testbed, strategy: Strategy, job: Job, size: Size) -> None:
 def _figures(found: Found, sizes: list[Size]) -> Iterator[dict[str, Any]]:
     sinks = {strategy.name: strategy.sink for strategy in (*BESIDE, *strategies.STRATEGIES.values())}
     for (name, batch), measured in found.items():
-        beside = PEERS[sinks[name]]
-        peers = found[beside, batch]
-        peer = None if name == beside else beside
-        ratios = [mine.records_per_s / other.records_per_s for mine, other in zip(measured, peers, strict=True)]
-        above = [mine.ms - other.ms for mine, other in zip(measured, peers, strict=True)]
-        ratio = None if peer is None else round(statistics.median(ratios), 3)
-        about = {"peer": peer, "ratio": ratio}
-        label = f"{name}, {batch} rows a batch"
-        yield {"name": label, "value": round(statistics.median(one.records_per_s for one in measured)), "unit": "records/s", **about}
-        yield {"name": label, "value": round(statistics.median(one.ms for one in measured)), "unit": "ms per batch", **about}
-        if peer is not None and batch == min(size.batch for size in sizes):
-            yield {"name": f"{name}, fixed cost", "value": round(statistics.median(above)), "unit": "ms per batch above the peer", **about}
+        label, peers = f"{name}, {batch} rows a batch", PEERS[sinks[name]]
+        rate, ms = round(statistics.median(one.records_per_s for one in measured)), round(statistics.median(one.ms for one in measured))
+        if name == peers[0]:
+            yield {"name": label, "value": rate, "unit": "records/s", "peer": None, "ratio": None}
+            yield {"name": label, "value": ms, "unit": "ms per batch", "peer": None, "ratio": None}
+            continue
+        for peer in (other for other in peers if other != name):
+            pairs = list(zip(measured, found[peer, batch], strict=True))
+            about = {"peer": peer, "ratio": round(statistics.median(mine.records_per_s / other.records_per_s for mine, other in pairs), 3)}
+            yield {"name": label, "value": rate, "unit": "records/s", **about}
+            yield {"name": label, "value": ms, "unit": "ms per batch", **about}
+            if batch == min(size.batch for size in sizes):
+                above = round(statistics.median(mine.ms - other.ms for mine, other in pairs))
+                yield {"name": f"{name}, fixed cost", "value": above, "unit": "ms per batch above the peer", **about}
 
 
 def _print(figures: Iterable[dict[str, Any]]) -> None:
