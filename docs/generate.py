@@ -25,6 +25,8 @@ from delivery import baseline, history, recovery, verdict
 from delivery.anomaly import Anomaly
 from delivery.guarantee import Guarantee
 from delivery.outcome import Outcome
+from expectations import history as remembered
+from expectations import history_changes, history_compare
 from pipelines.strategies import STRATEGIES, Strategy
 
 DOCS = Path(__file__).resolve().parent
@@ -195,6 +197,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "sent": lambda: columns(history.SENT),
     "delivered": lambda: columns(history.DELIVERED),
     "reconciliation": lambda: columns(verdict.RECONCILIATION),
+    "history": lambda: told(remembered),
+    "changes": lambda: told(history_changes),
+    "compare": lambda: told(history_compare),
     "requirements": requirements,
     "example": example,
 }
