@@ -149,6 +149,26 @@ def changes(
         raise typer.Exit(1)
 
 
+@history_app.command()
+def html(
+    file: Annotated[Path, typer.Argument(help="The page to write.")],
+    strategy: StrategyOption = None,
+    fault: FaultOption = None,
+    since: SinceOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Write a page with strategies by faults: how each stands, since when, and how long recovery takes."""
+    from chaos import history as remembered
+    from expectations import history_page
+
+    with remembered.opened(store) as opened:
+        runs = opened.runs(_wanted(opened, strategy, fault, None, since))
+    try:
+        say(f"{history_page.write(runs, file)}")
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written: {error}") from error
+
+
 def compare(
     first: Annotated[str, typer.Argument(help="A run: its folder, or its name.")],
     second: Annotated[str, typer.Argument(help="Another one.")],

@@ -26,7 +26,7 @@ from delivery.anomaly import Anomaly
 from delivery.guarantee import Guarantee
 from delivery.outcome import Outcome
 from expectations import history as remembered
-from expectations import history_changes, history_compare
+from expectations import history_changes, history_compare, history_matrix
 from pipelines.strategies import STRATEGIES, Strategy
 
 DOCS = Path(__file__).resolve().parent
@@ -200,6 +200,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "history": lambda: told(remembered),
     "changes": lambda: told(history_changes),
     "compare": lambda: told(history_compare),
+    "matrix": lambda: told(history_matrix),
     "requirements": requirements,
     "example": example,
 }

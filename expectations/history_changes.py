@@ -59,6 +59,9 @@ class Bounds:
     switches: int = 3
 
 
+USUAL = Bounds()
+
+
 @dataclass(frozen=True)
 class Slower:
     """A time of the newest run that is out of bounds, and the median that it is held to."""
@@ -82,14 +85,14 @@ class Change:
     reason: str
 
 
-def changes(runs: Iterable[Run], bounds: Bounds = Bounds()) -> list[Change]:
+def changes(runs: Iterable[Run], bounds: Bounds = USUAL) -> list[Change]:
     """One change a cell, the worst first. ``runs`` may be of many cells and in any order; a cell without a run that counts has none."""
     ordered = sorted(runs, key=lambda run: (run.cell, run.began_at, run.run))
     found = [change(list(mine), bounds) for _, mine in groupby(ordered, key=lambda run: run.cell)]
     return sorted((each for each in found if each is not None), key=lambda each: (list(Kind).index(each.kind), each.cell))
 
 
-def change(history: Sequence[Run], bounds: Bounds = Bounds()) -> Change | None:
+def change(history: Sequence[Run], bounds: Bounds = USUAL) -> Change | None:
     """What the newest run of one cell changed. ``history`` is that cell's runs, the oldest first; None when none of them counts."""
     counted = [run for run in history if run.outcome is not RunOutcome.ABORTED]
     if not counted:
@@ -153,12 +156,13 @@ def _since(counted: Sequence[Run]) -> Run:
 
 
 def _reason(kind: Kind, newest: Run, since: Run, slower: Sequence[Slower], differs: Sequence[Difference]) -> str:
+    state = f"{newest.outcome}{'' if since is newest else f' since {since.run}'}"
+    if kind is Kind.FLAKY:
+        return f"{state}, after it went over from one to the other and back with nothing changed"
     if kind is Kind.SLOWER:
-        said = "; ".join(f"{each.seconds:.1f} s until {TIMES[each.figure]}, {each.usual_s:.1f} s as a rule" for each in slower)
-    elif kind in (Kind.STABLE, Kind.NEW, Kind.FIXED):
-        said = f"{newest.outcome}{'' if since is newest else f' since {since.run}'}"
-    else:
-        said = f"{newest.outcome}{'' if since is newest else f' since {since.run}'}: {newest.reason}"
-    if differs and kind not in (Kind.STABLE, Kind.FLAKY):
-        said += f" (changed: {', '.join(f'{each.name} {each.first} to {each.second}' for each in differs)})"
-    return said
+        state = "; ".join(f"{each.seconds:.1f} s until {TIMES[each.figure]}, {each.usual_s:.1f} s as a rule" for each in slower)
+    elif newest.outcome is not RunOutcome.PASSED:
+        state += f": {newest.reason}"
+    if differs and kind is not Kind.STABLE:
+        state += f" (changed: {', '.join(f'{each.name} {each.first} to {each.second}' for each in differs)})"
+    return state

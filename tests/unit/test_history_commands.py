@@ -401,3 +401,20 @@ def test_the_time_in_a_row_is_the_moment_whatever_its_zone() -> None:
     _remember(night(0, began_at=folder_time))
     with history.opened() as store:
         assert store.runs()[0].began_at == folder_time
+
+
+# --- history html -------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
+    _remember(*nights("PF"), night(5, strategy="checkpoint"))
+    done = _streamproof("history", "html", tmp_path / "new" / "history.html", "--strategy", "two_phase_commit")
+    assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "new" / "history.html"))
+    text = (tmp_path / "new" / "history.html").read_text()
+    assert "newly broken" in text
+    assert "checkpoint" not in text
+
+
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    _is_one_line(_streamproof("history", "html", "/proc/nowhere/history.html"), 2, "/proc/nowhere", "cannot be written")
+    _is_one_line(_streamproof("history", "html", tmp_path), 2, str(tmp_path), "cannot be written")
