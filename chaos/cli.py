@@ -23,7 +23,7 @@ from rich.text import Text
 from chaos import catalogue, experiment
 from chaos.experiment import PIPELINES, BadInput, Experiment
 from chaos.faults import FAULTS
-from chaos.history_cli import compare, history_app
+from chaos.history_cli import compare, history_app, metrics
 from chaos.schedule import Injection, Schedule
 from chaos.schedule import plan as make_plan
 from chaos.terminal import COLOURS, WIDE, JsonOption, out, say
@@ -55,6 +55,7 @@ testbed_app = typer.Typer(help="The embedded testbed: Kafka, Toxiproxy and Spark
 app.add_typer(testbed_app, name="testbed")
 app.add_typer(history_app, name="history")
 app.command()(compare)
+app.command()(metrics)
 
 FileArgument = Annotated[Path, typer.Argument(help="An experiment as YAML; the repository's are in experiments/.")]
 SeedOption = Annotated[int | None, typer.Option(help="Instead of the file's seed.", min=0, max=experiment.MAX_SEED)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from rich.text import Text
 from chaos.experiment import BadInput
 from chaos.shown import shown
 from chaos.terminal import COLOURS, WIDE, JsonOption, out, say
+from delivery.folder import write_atomically
 from delivery.verdict import RunOutcome
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ StrategyOption = Annotated[str | None, typer.Option(help="Only runs with this st
 FaultOption = Annotated[str | None, typer.Option(help="Only runs that this fault struck, among others perhaps.")]
 OutcomeOption = Annotated[str | None, typer.Option(help="Only runs with this outcome.")]
 SinceOption = Annotated[str | None, typer.Option(help="Only runs that began since: a date as 2026-11-21, or a time ago as 7d, 12h.")]
+FileArgument = Annotated[Path, typer.Argument(help="The file to write.")]
 StoreOption = Annotated[
     str | None,
     typer.Option("--store", help="The history's database; STREAMPROOF_HISTORY, or history.sqlite in the state folder, when absent."),
@@ -151,7 +154,7 @@ def changes(
 
 @history_app.command()
 def html(
-    file: Annotated[Path, typer.Argument(help="The page to write.")],
+    file: FileArgument,
     strategy: StrategyOption = None,
     fault: FaultOption = None,
     since: SinceOption = None,
@@ -163,10 +166,45 @@ def html(
 
     with remembered.opened(store) as opened:
         runs = opened.runs(_wanted(opened, strategy, fault, None, since))
-    try:
+    with _written(file):
         say(f"{history_page.write(runs, file)}")
-    except OSError as error:
-        raise BadInput(f"{file} cannot be written: {error}") from error
+
+
+@history_app.command()
+def junit(
+    file: FileArgument,
+    strategy: StrategyOption = None,
+    fault: FaultOption = None,
+    outcome: OutcomeOption = None,
+    since: SinceOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Write runs as JUnit XML, for a CI server: FAILED is a failure; what shows nothing is an error."""
+    from chaos import history as remembered
+    from expectations import history_junit
+
+    with remembered.opened(store) as opened:
+        runs = opened.runs(_wanted(opened, strategy, fault, outcome, since))
+    with _written(file):
+        write_atomically(file, history_junit.junit(runs))
+    say(f"{len(runs)} runs: {file}")
+
+
+def metrics(
+    file: Annotated[Path | None, typer.Argument(help="Written there, as a whole; on standard output when absent.")] = None,
+    store: StoreOption = None,
+) -> None:
+    """The newest run of each cell (a strategy and its faults) as metrics, in OpenMetrics' text form for Prometheus."""
+    from chaos import history as remembered
+    from expectations import history_metrics
+
+    with remembered.opened(store) as opened:
+        text = history_metrics.metrics(opened.runs())
+    if file is None:
+        print(text, end="")
+        return
+    with _written(file):
+        write_atomically(file, text)
 
 
 def compare(
@@ -203,6 +241,14 @@ def compare(
         say("the same experiment: comparable")
     else:
         say(f"NOT comparable, this is {', '.join(found.obstacles)}: what differs above need not come from the job", style="yellow")
+
+
+@contextlib.contextmanager
+def _written(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"{file} cannot be written: {error}") from error
 
 
 def _wanted(store: Store, strategy: str | None, fault: str | None, outcome: str | None, since: str | None) -> Wanted:

@@ -418,3 +418,29 @@ def test_the_page_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     _is_one_line(_streamproof("history", "html", "/proc/nowhere/history.html"), 2, "/proc/nowhere", "cannot be written")
     _is_one_line(_streamproof("history", "html", tmp_path), 2, str(tmp_path), "cannot be written")
+
+
+# --- history junit, metrics -----------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_written_for_a_ci_server(tmp_path: Path) -> None:
+    _remember(*nights("PF"), night(5, "I", strategy="checkpoint"))
+    done = _streamproof("history", "junit", tmp_path / "junit.xml", "--strategy", "two_phase_commit")
+    assert (done.returncode, done.stdout.strip()) == (0, f"2 runs: {tmp_path / 'junit.xml'}")
+    text = (tmp_path / "junit.xml").read_text()
+    assert 'tests="2" failures="1" errors="0"' in text
+    assert "checkpoint" not in text
+
+
+def test_metrics_go_to_standard_output_or_as_a_whole_to_a_file(tmp_path: Path) -> None:
+    _remember(*nights("PF"))
+    told = _streamproof("metrics").stdout
+    assert "# TYPE streamproof_run_outcome gauge" in told
+    assert told.endswith("# EOF\n")
+    assert _streamproof("metrics", tmp_path / "streamproof.prom").stdout == ""
+    assert (tmp_path / "streamproof.prom").read_text() == told
+
+
+def test_an_export_that_cannot_be_written_is_one_line() -> None:
+    _is_one_line(_streamproof("metrics", "/proc/nowhere/x.prom"), 2, "/proc/nowhere", "cannot be written")
+    _is_one_line(_streamproof("history", "junit", "/proc/nowhere/x.xml"), 2, "/proc/nowhere", "cannot be written")
