@@ -15,7 +15,7 @@ from chaos import heal, lock
 from chaos.experiment import BadInput
 from delivery.folder import EvidenceError, RunFolder
 from expectations import history
-from expectations.history import Run
+from expectations.history import HistoryError, Run
 from expectations.history_store import Store
 from testbed import settings
 
@@ -95,14 +95,26 @@ def old(runs: Sequence[Run], older_than: timedelta | None, keep: int | None, now
 
 
 def remove(store: Store, runs: Iterable[Run], *, dry: bool = False) -> Iterator[Removal]:
-    """Remove runs one by one, first the folder, then the row: what is stopped half-way can be repeated. ``dry`` only says what would be."""
+    """Remove runs one by one, with their folders where these are ours to remove. ``dry`` only says what would be.
+
+    A folder is first put aside as a whole: of one whose removal was stopped half-way the next call removes the rest. Raises HistoryError
+    when a folder cannot be removed.
+    """
+    aside = settings.home() / "pruned"
     left = {folder.path for folder in heal.unrestored()}
     for run in runs:
         removal = _removal(run, left)
-        if not dry and removal.folder:
-            shutil.rmtree(run.folder)
+        if not dry:
+            try:
+                if removal.folder:
+                    aside.mkdir(exist_ok=True)
+                    Path(run.folder).rename(aside / run.run)
+                if aside.exists():
+                    shutil.rmtree(aside)
+            except OSError as error:
+                raise HistoryError(f"{run.folder} cannot be removed: {error}") from error
         if not dry and removal.row:
-            store.forget([run.run])
+            store.forget(run)
         yield removal
 
 
@@ -112,6 +124,12 @@ def _removal(run: Run, left: set[Path]) -> Removal:
         return Removal(run, row=True, folder=False)
     if path.is_symlink() or path.resolve().parent != settings.runs() or not (path / "experiment.yaml").is_file():
         return Removal(run, row=True, folder=False, kept=f"{path} is not a run's folder in {settings.runs()}: it is left")
+    try:
+        another = history.began(RunFolder(path)) != run.began_at
+    except EvidenceError:
+        another = True
+    if another:
+        return Removal(run, row=True, folder=False, kept=f"{path} holds another run by now: it is left")
     holder = lock.holder()
     if holder is not None and Path(holder.folder) == path.resolve():
         return Removal(run, row=False, folder=False, kept="it holds the testbed")

@@ -42,6 +42,7 @@ StrategyOption = Annotated[str | None, typer.Option(help="Only runs with this st
 FaultOption = Annotated[str | None, typer.Option(help="Only runs that this fault struck, among others perhaps.")]
 OutcomeOption = Annotated[str | None, typer.Option(help="Only runs with this outcome.")]
 SinceOption = Annotated[str | None, typer.Option(help="Only runs that began since: a date as 2026-11-21, or a time ago as 7d, 12h.")]
+LatelyOption = Annotated[str | None, typer.Option("--since", help="Only cells that were run since: a date, or a time ago as 7d, 12h.")]
 FileArgument = Annotated[Path, typer.Argument(help="The file to write.")]
 StoreOption = Annotated[
     str | None,
@@ -122,7 +123,7 @@ def prune(
 def changes(
     strategy: StrategyOption = None,
     fault: FaultOption = None,
-    since: SinceOption = None,
+    since: LatelyOption = None,
     every: Annotated[bool, typer.Option("--all", help="Stable cells too.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -135,7 +136,7 @@ def changes(
     from expectations import history_changes as changing
 
     with remembered.opened(store) as opened:
-        runs = opened.runs(_wanted(opened, strategy, fault, None, since))
+        runs = _lately(opened, strategy, fault, since)
     found = changing.changes(runs)
     if as_json:
         print(json.dumps([asdict(each) for each in found], indent=1, default=_json))
@@ -157,7 +158,7 @@ def html(
     file: FileArgument,
     strategy: StrategyOption = None,
     fault: FaultOption = None,
-    since: SinceOption = None,
+    since: LatelyOption = None,
     store: StoreOption = None,
 ) -> None:
     """Write a page with strategies by faults: how each stands, since when, and how long recovery takes."""
@@ -165,7 +166,7 @@ def html(
     from expectations import history_page
 
     with remembered.opened(store) as opened:
-        runs = opened.runs(_wanted(opened, strategy, fault, None, since))
+        runs = _lately(opened, strategy, fault, since)
     with _written(file):
         say(f"{history_page.write(runs, file)}")
 
@@ -192,6 +193,7 @@ def junit(
 
 def metrics(
     file: Annotated[Path | None, typer.Argument(help="Written there, as a whole; on standard output when absent.")] = None,
+    since: LatelyOption = None,
     store: StoreOption = None,
 ) -> None:
     """The newest run of each cell (a strategy and its faults) as metrics, in OpenMetrics' text form for Prometheus."""
@@ -199,7 +201,7 @@ def metrics(
     from expectations import history_metrics
 
     with remembered.opened(store) as opened:
-        text = history_metrics.metrics(opened.runs())
+        text = history_metrics.metrics(_lately(opened, None, None, since))
     if file is None:
         print(text, end="")
         return
@@ -241,6 +243,14 @@ def compare(
         say("the same experiment: comparable")
     else:
         say(f"NOT comparable, this is {', '.join(found.obstacles)}: what differs above need not come from the job", style="yellow")
+
+
+def _lately(store: Store, strategy: str | None, fault: str | None, since: str | None) -> list[Run]:
+    """The runs of cells that were run since: what is older is what the newest are held against."""
+    from expectations.history import lately
+
+    runs = store.runs(_wanted(store, strategy, fault, None, None))
+    return lately(runs, _since(since) if since is not None else None)
 
 
 @contextlib.contextmanager

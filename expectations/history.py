@@ -83,8 +83,8 @@ def read(folder: RunFolder) -> Run:
     """The row of a run that has a verdict. Raises EvidenceError when one of the files that it rests on is missing or damaged."""
     verdict, experiment, schedule = folder.read_json(folder.verdict), _experiment(folder), folder.read_json(folder.schedule)
     events = folder.journal.events()
+    begun, ended = _moments(folder, events)
     try:
-        began, ended = _moments(folder, events)
         planned = schedule["injections"]
         drawn = experiment.get("random")
         phases = verdict["phases"]
@@ -92,8 +92,8 @@ def read(folder: RunFolder) -> Run:
             run=folder.name,
             folder=str(folder.path),
             experiment=verdict["experiment"],
-            began_at=began,
-            duration_s=round((ended - began).total_seconds(), 3),
+            began_at=begun,
+            duration_s=round((ended - begun).total_seconds(), 3),
             pipeline=verdict["pipeline"],
             strategy=verdict["strategy"],
             guarantee=verdict["guarantee"],
@@ -116,6 +116,17 @@ def read(folder: RunFolder) -> Run:
         )
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise EvidenceError(f"{folder.path} cannot be taken into the history: {type(error).__name__}: {error}") from error
+
+
+def began(folder: RunFolder) -> datetime:
+    """When the run of this folder began. Raises EvidenceError when its journal does not say."""
+    return _moments(folder, folder.journal.events())[0]
+
+
+def lately(runs: Sequence[Run], since: datetime | None) -> list[Run]:
+    """All runs of those cells that were run since."""
+    cells = {run.cell for run in runs if since is None or run.began_at >= since}
+    return [run for run in runs if run.cell in cells]
 
 
 def describe(injections: Iterable[dict[str, Any]]) -> str:
@@ -162,5 +173,8 @@ def _moments(folder: RunFolder, events: Sequence[dict[str, Any]]) -> tuple[datet
     """When the run began, and when it gave the testbed back, or was last heard of."""
     if not events:
         raise EvidenceError(f"{folder.journal.path} is missing or empty: when the run began is not known")
-    restored = next((event for event in events if event["event"] == "restored"), events[-1])
-    return datetime.fromisoformat(events[0]["at"]), datetime.fromisoformat(restored["at"])
+    restored = next((event for event in events if event.get("event") == "restored"), events[-1])
+    try:
+        return datetime.fromisoformat(events[0]["at"]), datetime.fromisoformat(restored["at"])
+    except (LookupError, TypeError, ValueError) as error:
+        raise EvidenceError(f"{folder.journal.path} is damaged: {type(error).__name__}: {error}") from error

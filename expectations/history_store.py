@@ -2,13 +2,13 @@
 
 The schema has a version, and alembic migrations in ``history_migrations`` lead from one to the next: whoever opens a store of an older
 version brings it up to date. Its tables are named ``streamproof_...``, the one of alembic too, so that the store may share a database.
-A run is one row, by its name: to record it again replaces the row.
+A run is one row, by its name and when it began: to record it again replaces the row, and machines that share a store may give a name twice.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from expectations.history import Cell, HistoryError, Run
 
 MIGRATIONS = Path(__file__).parent / "history_migrations"
 VERSION_TABLE = "streamproof_schema"
+ADVISORY = 0x73747265616D  # "stream"
 BUSY_S = 20
 METADATA = sa.MetaData()
 
@@ -48,7 +49,7 @@ RUNS = sa.Table(
     sa.Column("run", sa.String(255), primary_key=True),
     sa.Column("folder", sa.Text, nullable=False),
     sa.Column("experiment", sa.String(60), nullable=False),
-    sa.Column("began_at", Moment, nullable=False, index=True),
+    sa.Column("began_at", Moment, primary_key=True, index=True),
     sa.Column("duration_s", sa.Float, nullable=False),
     sa.Column("pipeline", sa.String(255), nullable=False),
     sa.Column("strategy", sa.String(255), nullable=False),
@@ -105,12 +106,10 @@ class Store:
 
     def record(self, *runs: Run) -> None:
         """Remember runs; one that is known already is replaced."""
-        rows = list(map(_row, runs))
-        if not rows:
-            return
-        with self._told("written"), self._engine.begin() as connection:
-            connection.execute(RUNS.delete().where(RUNS.c.run == sa.bindparam("known")), [{"known": row["run"]} for row in rows])
-            connection.execute(RUNS.insert(), rows)
+        with self._told("written"), self._writing() as connection:
+            for run in runs:
+                connection.execute(_delete(run))
+                connection.execute(RUNS.insert(), _row(run))
 
     def runs(self, wanted: Wanted = Wanted()) -> list[Run]:
         """The runs that fit, the newest first."""
@@ -130,8 +129,10 @@ class Store:
         return [run for run in found if wanted.fault is None or wanted.fault in run.fault_names][: wanted.limit]
 
     def run(self, name: str) -> Run | None:
+        """The newest run of that name."""
+        query = sa.select(RUNS).where(RUNS.c.run == name).order_by(RUNS.c.began_at.desc())
         with self._told("read"), self._engine.connect() as connection:
-            row = connection.execute(sa.select(RUNS).where(RUNS.c.run == name)).mappings().first()
+            row = connection.execute(query).mappings().first()
         return None if row is None else _run(row)
 
     def names(self) -> tuple[set[str], set[str]]:
@@ -140,16 +141,16 @@ class Store:
             rows = connection.execute(sa.select(RUNS.c.strategy, RUNS.c.fault_names)).all()
         return {strategy for strategy, _ in rows}, {name for _, names in rows for name in names}
 
-    def forget(self, names: Iterable[str]) -> None:
-        with self._told("written"), self._engine.begin() as connection:
-            for name in names:
-                connection.execute(RUNS.delete().where(RUNS.c.run == name))
+    def forget(self, *runs: Run) -> None:
+        with self._told("written"), self._writing() as connection:
+            for run in runs:
+                connection.execute(_delete(run))
 
     def _migrate(self) -> None:
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
         scripts = ScriptDirectory.from_config(config)
-        with self._engine.begin() as connection:
+        with self._writing() as connection:
             current = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
             if current == scripts.get_current_head():
                 return
@@ -160,6 +161,14 @@ class Store:
                 )
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        """A transaction that nobody else's writing or migrating crosses; SQLite has no other."""
+        with self._engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY)))
+            yield connection
 
     @contextlib.contextmanager
     def _told(self, what: str) -> Iterator[None]:
@@ -182,6 +191,10 @@ def _engine(url: sa.URL) -> sa.Engine:
     sa.event.listen(engine, "connect", lambda connection, record: setattr(connection, "isolation_level", None))
     sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return engine
+
+
+def _delete(run: Run) -> sa.Delete:
+    return RUNS.delete().where(RUNS.c.run == run.run, RUNS.c.began_at == run.began_at)
 
 
 def _row(run: Run) -> dict[str, Any]:

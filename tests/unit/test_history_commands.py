@@ -271,6 +271,38 @@ def test_a_run_that_did_not_give_the_testbed_back_is_kept_for_heal(runs: Path) -
     assert not folder.path.exists()
 
 
+def test_what_a_removal_left_that_was_stopped_half_way_goes_with_the_next(runs: Path) -> None:
+    for number in range(2):
+        write(runs, f"run-{number}", began=number)
+    _streamproof("history", "import")
+    rest = runs.parent / "pruned" / "earlier" / "sent"
+    rest.mkdir(parents=True)
+    _streamproof("history", "prune", "--keep", "1", "--dry-run")
+    assert rest.exists()
+    _streamproof("history", "prune", "--keep", "1")
+    assert not rest.exists()
+    assert [path.name for path in runs.iterdir()] == ["run-1"]
+
+
+def test_a_folder_that_cannot_be_removed_is_one_line_and_keeps_its_row(runs: Path) -> None:
+    for number in range(2):
+        write(runs, f"run-{number}", began=number)
+    _streamproof("history", "import")
+    (runs.parent / "pruned").write_text("in the way")
+    _is_one_line(_streamproof("history", "prune", "--keep", "1"), 3, "run-0 cannot be removed")
+    assert sorted(_names()) == ["run-0", "run-1"]
+
+
+def test_a_folder_that_holds_another_run_by_now_is_left(runs: Path) -> None:
+    write(runs, "one", began=0)
+    _streamproof("history", "import")
+    again = write(runs, "one", began=60)
+    removal = _prune_all()["one"]
+    assert (removal.row, removal.folder) == (True, False)
+    assert "another run" in (removal.kept or "")
+    assert again.verdict.exists()
+
+
 def _elsewhere(runs: Path, tmp_path: Path) -> RunFolder:
     return write(tmp_path / "elsewhere", "one")
 
@@ -283,10 +315,6 @@ def _behind_a_link(runs: Path, tmp_path: Path) -> RunFolder:
 
 def _deeper(runs: Path, tmp_path: Path) -> RunFolder:
     return write(runs / "deeper", "one")
-
-
-def _no_run_any_more(runs: Path, tmp_path: Path) -> RunFolder:
-    return write(runs, "one")
 
 
 @pytest.mark.parametrize("make", [_elsewhere, _behind_a_link, _deeper])
@@ -386,6 +414,15 @@ def test_what_a_night_broke_is_told_and_is_the_exit_code() -> None:
     assert "1 newly broken, 1 stable" in done.stdout
     told = json.loads(_streamproof("history", "changes", "--json").stdout)
     assert [(each["kind"], each["newest"]["run"]) for each in told] == [("newly broken", "night-2"), ("stable", "night-10")]
+
+
+def test_of_the_cells_that_were_run_lately_older_runs_still_count() -> None:
+    now = datetime.now(UTC)
+    _remember(night(0, began_at=now - timedelta(days=3)), night(1, "F", began_at=now), night(0, "F", run="old", strategy="checkpoint"))
+    told = json.loads(_streamproof("history", "changes", "--json", "--since", "1d").stdout)
+    assert [(each["kind"], each["newest"]["run"], each["before"]["run"]) for each in told] == [("newly broken", "night-1", "night-0")]
+    assert "checkpoint" not in _streamproof("metrics", "--since", "1d").stdout
+    assert "checkpoint" in _streamproof("metrics").stdout
 
 
 def test_the_store_is_closed_to_nobody_while_it_is_open() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families as older_form
 
 from delivery.verdict import RunOutcome
 from expectations.history import Run
@@ -147,6 +148,12 @@ def test_every_sample_has_just_the_labels_that_are_promised() -> None:
     for name, (_, labels) in METRICS.items():
         assert len(found[name]) >= 2
         assert {frozenset(each) for each, _ in found[name]} == {frozenset([*CELL, *labels])}
+
+
+def test_who_reads_the_older_text_form_reads_the_same() -> None:
+    """node_exporter's textfile collector does."""
+    found = {family.name: family.samples for family in older_form(metrics(nights("PF")))}
+    assert {name: [(sample.labels, sample.value) for sample in samples] for name, samples in found.items()} == _samples(nights("PF"))
 
 
 def test_what_was_not_measured_has_no_sample() -> None:

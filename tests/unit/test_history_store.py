@@ -47,6 +47,15 @@ def test_a_run_that_is_recorded_again_is_one_row_with_what_was_said_last(store: 
     assert [(run.run, run.outcome) for run in store.runs()] == [("night-1", "ABORTED"), ("night-0", "PASSED")]
 
 
+def test_two_runs_of_one_name_are_two_rows_and_the_newest_answers_to_it(store: Store) -> None:
+    elsewhere = night(0, began_at=BEGUN + timedelta(milliseconds=1), folder="/elsewhere/night-0")
+    store.record(elsewhere, night(0))
+    assert store.runs() == [elsewhere, night(0)]
+    assert store.run("night-0") == elsewhere
+    store.forget(elsewhere)
+    assert store.runs() == [night(0)]
+
+
 def test_a_store_outlives_the_process_that_wrote_it(tmp_path: Path) -> None:
     for number in range(2):
         with Store(_url(tmp_path)) as store:
@@ -82,7 +91,7 @@ def test_a_question_is_answered_with_the_runs_that_fit_the_newest_first(store: S
 
 def test_what_is_forgotten_is_gone_and_nothing_else(store: Store) -> None:
     store.record(night(0), night(1), night(2))
-    store.forget(["night-1", "nobody"])
+    store.forget(night(1), night(9))
     assert [run.run for run in store.runs()] == ["night-2", "night-0"]
 
 

@@ -15,7 +15,7 @@ def upgrade() -> None:
         sa.Column("run", sa.String(255), primary_key=True),
         sa.Column("folder", sa.Text, nullable=False),
         sa.Column("experiment", sa.String(60), nullable=False),
-        sa.Column("began_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("began_at", sa.DateTime(timezone=True), primary_key=True),
         sa.Column("duration_s", sa.Float, nullable=False),
         sa.Column("pipeline", sa.String(255), nullable=False),
         sa.Column("strategy", sa.String(255), nullable=False),
