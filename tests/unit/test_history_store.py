@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from delivery.folder import EvidenceError
 from delivery.verdict import RunOutcome, without_evidence
+from expectations import history_migrations
 from expectations.history import HistoryError, describe, read
-from expectations.history_store import METADATA, VERSION_TABLE, Store, Wanted
+from expectations.history_store import HEAD, METADATA, VERSION_TABLE, Store, Wanted
 from tests.histories import TERMS, Story
 from tests.remembered import BEGUN, RUN, night, write
 
@@ -111,6 +112,19 @@ def test_the_migrations_lead_to_the_tables_that_the_code_uses(store: Store, tmp_
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
         assert compare_metadata(context, METADATA) == []
         assert sa.inspect(connection).get_table_names() == ["streamproof_runs", VERSION_TABLE]
+
+
+def test_the_version_that_the_code_takes_as_current_is_the_newest_migration() -> None:
+    assert history_migrations.versions()[0] == HEAD
+
+
+def test_a_store_whose_version_is_not_told_yet_is_brought_up_to_date(store: Store, tmp_path: Path) -> None:
+    with sa.create_engine(_url(tmp_path)).begin() as connection:
+        connection.execute(sa.text(f"DELETE FROM {VERSION_TABLE}"))
+        connection.execute(sa.text("DROP TABLE streamproof_runs"))
+    with Store(_url(tmp_path)) as again:
+        again.record(RUN)
+        assert again.runs() == [RUN]
 
 
 def test_a_store_that_a_newer_streamproof_wrote_is_refused_and_left_as_it_is(store: Store, tmp_path: Path) -> None:
