@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from expectations.history import Run
     from expectations.history_store import Store, Wanted
 
+SHOWN_RUNS = 20
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LONGEST = timedelta(weeks=5000)
 KIND_COLOURS = {
@@ -57,12 +58,16 @@ def history(
     fault: FaultOption = None,
     outcome: OutcomeOption = None,
     since: SinceOption = None,
-    limit: Annotated[int, typer.Option(help="How many runs.", min=1)] = 20,
+    limit: Annotated[int, typer.Option(help="How many runs.", min=1)] = SHOWN_RUNS,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the last runs."""
     if context.invoked_subcommand is not None:
+        if (strategy, fault, outcome, since, limit, store, as_json) != (None, None, None, None, SHOWN_RUNS, None, False):
+            raise BadInput(
+                f"history: write the options behind the command, as in `streamproof history {context.invoked_subcommand} --help`"
+            )
         return
     from chaos import history as remembered
 
@@ -277,17 +282,17 @@ def _wanted(store: Store, strategy: str | None, fault: str | None, outcome: str 
 
 def _since(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
+        return datetime.fromisoformat(text).astimezone()  # without a zone it is the reader's
+    except (ValueError, OverflowError):
         return datetime.now(UTC) - _ago("--since", text, "a date as 2026-11-21 or ")
-    return found.astimezone()  # without a zone it is the reader's
 
 
 def _ago(option: str, text: str, other: str = "") -> timedelta:
-    found = re.fullmatch(r"(\d{1,5})([mhdw])", text)
-    if found is None or timedelta(**{UNITS[found[2]]: int(found[1])}) > LONGEST:
+    told = re.fullmatch(r"(\d{1,5})([mhdw])", text)
+    found = timedelta(**{UNITS[told[2]]: int(told[1])}) if told is not None else None
+    if found is None or found > LONGEST:
         raise BadInput(f"{option}: expected {other}a time as 30d, 12h, 45m or 2w, came {shown(text)}")
-    return timedelta(**{UNITS[found[2]]: int(found[1])})
+    return found
 
 
 def _listed(runs: Sequence[Run]) -> Table:
