@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +345,15 @@ def test_no_folder_is_removed_that_is_not_a_run_whatever_a_row_says(runs: Path, 
     assert sorted(each.name for each in runs.iterdir()) == ["link", "notes", "one"]
 
 
+def test_a_link_beside_a_run_is_not_that_run(runs: Path) -> None:
+    folder = write(runs, "one")
+    (runs / "link").symlink_to(folder.path)
+    with history.opened() as store:
+        store.record(night(0, folder=str(runs / "link"), began_at=datetime.fromisoformat(at(0))))
+    assert not _prune_all()["night-0"].folder
+    assert sorted(each.name for each in runs.iterdir()) == ["link", "one"]
+
+
 def test_a_folder_that_is_gone_leaves_a_row_to_remove(runs: Path) -> None:
     with history.opened() as store:
         store.record(night(0))
@@ -437,10 +446,10 @@ def test_the_store_is_closed_to_nobody_while_it_is_open() -> None:
 
 
 def test_the_time_in_a_row_is_the_moment_whatever_its_zone() -> None:
-    folder_time = datetime.fromisoformat(at(0)).astimezone()
-    _remember(night(0, began_at=folder_time))
+    began = datetime.fromisoformat(at(0)).astimezone(timezone(timedelta(hours=5)))
+    _remember(night(0, began_at=began))
     with history.opened() as store:
-        assert store.runs()[0].began_at == folder_time
+        assert store.runs()[0].began_at == began
 
 
 # --- history html -------------------------------------------------------------------------------------------------------------------
