@@ -6,7 +6,6 @@ Exit codes: 0 PASSED (or done), 1 FAILED, 2 bad input, 3 INCONCLUSIVE or ERROR, 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import logging
 import sys
@@ -18,17 +17,19 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from chaos import catalogue, experiment
 from chaos.experiment import PIPELINES, BadInput, Experiment
 from chaos.faults import FAULTS
+from chaos.history_cli import compare, history_app, metrics
 from chaos.schedule import Injection, Schedule
 from chaos.schedule import plan as make_plan
+from chaos.terminal import COLOURS, WIDE, JsonOption, out, say
 from delivery.folder import EvidenceError, RunFolder
 from delivery.verdict import RunOutcome
+from expectations.history import HistoryError
 from pipelines.strategies import STRATEGIES
 from testbed import embedded, settings
 from testbed.install import SetupError
@@ -43,8 +44,6 @@ EXIT_CODES = {
 }
 BAD_INPUT = 2
 SHOWN_RECORDS = 10
-WIDE = 180
-COLOURS = {"PASSED": "green", "FAILED": "red", "INCONCLUSIVE": "yellow", "ERROR": "magenta", "ABORTED": "blue"}
 
 app = typer.Typer(
     help="Break a streaming pipeline on purpose, and prove record by record what it delivered.",
@@ -54,13 +53,12 @@ app = typer.Typer(
 )
 testbed_app = typer.Typer(help="The embedded testbed: Kafka, Toxiproxy and Spark on this machine.", no_args_is_help=True)
 app.add_typer(testbed_app, name="testbed")
-out = Console(highlight=False)
-# A line stays a line, however narrow the terminal or the pipe, and what it says is no markup: styles come as ``Text``.
-say = functools.partial(out.print, soft_wrap=True, markup=False, emoji=False)
+app.add_typer(history_app, name="history")
+app.command()(compare)
+app.command()(metrics)
 
 FileArgument = Annotated[Path, typer.Argument(help="An experiment as YAML; the repository's are in experiments/.")]
 SeedOption = Annotated[int | None, typer.Option(help="Instead of the file's seed.", min=0, max=experiment.MAX_SEED)]
-JsonOption = Annotated[bool, typer.Option("--json", help="For machines.")]
 RunArgument = Annotated[str, typer.Argument(help="A run: its folder, or its name in the runs' folder.")]
 
 
@@ -318,41 +316,6 @@ def heal(force: Annotated[bool, typer.Option("--force", help="Also end a run tha
 
 
 @app.command()
-def history(limit: Annotated[int, typer.Option(help="How many runs.", min=1)] = 20) -> None:
-    """List the last runs."""
-    if not out.is_terminal:
-        out.width = WIDE
-    table = Table(Column("run", overflow="fold"), "outcome", "strategy", "faults", "lost", "duplicated", "recovery")
-    paths = sorted(settings.runs().glob("*/verdict.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in paths[:limit]:
-        table.add_row(*_history_row(RunFolder(path.parent)))
-    if paths:
-        out.print(table)
-    else:
-        say(f"no run in {settings.runs()} yet")
-
-
-def _history_row(folder: RunFolder) -> list[Text]:
-    """A run as a line of the history; one whose verdict is damaged keeps its place."""
-    from chaos import steps
-
-    try:
-        verdict = steps.read_verdict(folder)
-        recovery = verdict["recovery_s"]
-        cells = [
-            verdict["strategy"],
-            ", ".join(injection["injection"] for injection in verdict["injections"]) or "-",
-            str(verdict["anomalies"].get("LOST", "-")),
-            str(verdict["anomalies"].get("DUPLICATED", "-")),
-            f"{recovery:.1f} s" if recovery is not None else "-",
-        ]
-        outcome = Text(verdict["outcome"], COLOURS[verdict["outcome"]])
-    except (EvidenceError, LookupError, TypeError, ValueError, AttributeError):
-        return [Text(folder.name), Text("unreadable", "yellow"), *([Text("-")] * 5)]
-    return [Text(folder.name), outcome, *map(Text, cells)]
-
-
-@app.command()
 def down() -> None:
     """Stop everything that was started here: testbed, Airflow, runs."""
     say(f"ended {embedded.down()} processes")
@@ -521,7 +484,7 @@ def main() -> None:
     except (BadInput, EvidenceError, TestbedBusy) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
-    except (TestbedError, SetupError) as error:
+    except (TestbedError, SetupError, HistoryError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(3)
     except BrokenPipeError:

@@ -31,6 +31,7 @@ from delivery.folder import EvidenceError, RunFolder, write_atomically
 from delivery.verdict import RunOutcome, Terms, judge, notes, without_evidence, write_reconciliation
 from expectations.evaluate import Evaluation, agree
 from expectations.evaluate import evaluate as evaluate_here
+from expectations.history import HistoryError
 from expectations.report import render
 from pipelines.job import Job
 from testbed import embedded, java, postgres, settings, spark
@@ -245,7 +246,8 @@ def expect(folder: RunFolder, evaluate: Callable[[RunFolder], Evaluation] = eval
 
 
 def report(folder: RunFolder) -> None:
-    """Write ``report.html``."""
+    """Record the run in the history, write ``report.html``."""
+    _remember(folder)
     log.info("report: %s", render(folder))
 
 
@@ -263,11 +265,28 @@ def restore(folder: RunFolder) -> None:
     if folder.journal.last("testbed_taken") is not None and embedded.known() is not None:
         heal.give_back(folder)
     _note(folder)
+    _remember(folder)  # `report` may have come before, or may never come: the history has what the run ends with
+
+
+def _remember(folder: RunFolder) -> None:
+    """Record the run in the history. When that fails the run keeps its verdict, and says so among its notes."""
+    from chaos import history  # SQLAlchemy takes a moment to import, which most steps need not wait for
+
+    if not folder.verdict.exists():
+        return
+    try:
+        history.record(folder)
+    except (HistoryError, EvidenceError, BadInput) as error:
+        folder.journal.append("history_failed", error=str(error))
+        log.error("the run is not in the history: %s", error)
+        _note(folder)
 
 
 def _note(folder: RunFolder) -> None:
     """Add to the verdict what the journal has told since it was written."""
-    told = notes(folder.journal.events())
+    told, unwritten = notes(folder.journal.events()), folder.journal.last("history_failed")
+    if unwritten is not None:
+        told.append(f"it could not be written to the history ({unwritten['error']}): `streamproof history import` takes it in later")
     if told and folder.verdict.exists():
         write_verdict(folder, {**folder.read_json(folder.verdict), "notes": told})
 

@@ -25,6 +25,8 @@ from delivery import baseline, history, recovery, verdict
 from delivery.anomaly import Anomaly
 from delivery.guarantee import Guarantee
 from delivery.outcome import Outcome
+from expectations import history as remembered
+from expectations import history_changes, history_compare, history_junit, history_matrix, history_metrics
 from pipelines.strategies import STRATEGIES, Strategy
 
 DOCS = Path(__file__).resolve().parent
@@ -163,6 +165,14 @@ def columns(schema: pa.Schema) -> str:
     return table(("column", "type"), ((f"`{field.name}`", str(field.type)) for field in schema)) + f"\nSchema version {version}.\n"
 
 
+# --- history ----------------------------------------------------------------------------------------------------------------------
+
+
+def metrics() -> str:
+    rows = ((f"`{name}`", code(labels), about) for name, (about, labels) in history_metrics.METRICS.items())
+    return table(("metric", "labels beside the cell's", "meaning"), rows)
+
+
 # --- house ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -195,6 +205,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "sent": lambda: columns(history.SENT),
     "delivered": lambda: columns(history.DELIVERED),
     "reconciliation": lambda: columns(verdict.RECONCILIATION),
+    "history": lambda: told(remembered),
+    "changes": lambda: told(history_changes),
+    "compare": lambda: told(history_compare),
+    "matrix": lambda: told(history_matrix),
+    "junit": lambda: told(history_junit),
+    "metrics_told": lambda: told(history_metrics),
+    "metrics": metrics,
     "requirements": requirements,
     "example": example,
 }

@@ -6,4 +6,8 @@ run's report are made to be opened from a disk, years later, without a network.
 
 ``evidence`` -> ``suite`` -> ``evaluate`` (with ``data_docs``) -> ``report`` (with ``chart``). Great Expectations takes seconds to import:
 only ``suite`` does it, and ``worker`` does it ahead of time in a process of its own.
+
+What is known of all runs is the history: ``history`` is a run as a row, ``history_store`` keeps rows; ``history_changes``,
+``history_compare`` and ``history_matrix`` are pure functions over rows; ``history_page``, ``history_junit`` and ``history_metrics`` show
+them.
 """

@@ -1,7 +1,8 @@
-"""Where streamproof keeps what it makes: two folders, both outside version control.
+"""Where streamproof keeps what it makes: two folders, both outside version control, and the history of runs.
 
 ``STREAMPROOF_HOME`` (default: ``.streamproof`` in the checkout) holds the testbed's state, the runs and Airflow's home.
 ``STREAMPROOF_CACHE`` (default: ``cache`` in the home) holds what was downloaded or built and can be shared by several homes.
+``STREAMPROOF_HISTORY`` (default: ``history.sqlite`` in the home) is the URL of the database that remembers all runs, as SQLAlchemy has it.
 """
 
 from __future__ import annotations
@@ -22,3 +23,7 @@ def cache() -> Path:
 
 def runs() -> Path:
     return home() / "runs"
+
+
+def history() -> str:
+    return os.environ.get("STREAMPROOF_HISTORY") or f"sqlite:///{home() / 'history.sqlite'}"

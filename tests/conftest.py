@@ -17,6 +17,7 @@ from testbed.embedded import Testbed
 from testbed.process import marked
 
 HOME_PREFIX = "streamproof-test-"
+os.environ.pop("STREAMPROOF_HISTORY", None)  # the runs of tests are no part of anybody's history
 # Two busy cores say nothing about an example's time; examples are not kept, tests leave no file.
 hypothesis.settings.register_profile("streamproof", deadline=None, database=None, max_examples=50)
 hypothesis.settings.load_profile("streamproof")

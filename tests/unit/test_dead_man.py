@@ -18,6 +18,7 @@ import pytest
 from chaos import dead_man, lock, steps
 from chaos.experiment import Experiment
 from delivery.folder import RunFolder
+from delivery.verdict import RunOutcome, without_evidence
 from testbed.process import marked
 
 RUN = "some-run"
@@ -120,7 +121,7 @@ def test_the_process_journals_that_the_runner_vanished_aborts_the_run_and_frees_
 
 def test_a_run_that_was_judged_keeps_its_verdict(home: Path) -> None:
     folder = steps.create(Experiment(name="left", strategy="checkpoint", seed=1), RUN)
-    folder.verdict.write_text(json.dumps({"outcome": "PASSED", "reason": "all is well"}))
+    folder.verdict.write_text(json.dumps(without_evidence(steps.terms(folder), RunOutcome.PASSED, "all is well")))
     folder.journal.append("step_finished", step="expect", seconds=0.1)
     dead_man.give_back(folder)
     verdict = steps.read_verdict(folder)
