@@ -33,7 +33,7 @@ from testbed.kafka import Cluster
 from testbed.process import same_process
 
 STEP_S = 60.0
-BATCHES = 3
+BATCHES = 2
 
 
 class ElectUncleanLeader(Unconditional):
@@ -44,7 +44,7 @@ class ElectUncleanLeader(Unconditional):
     parameters_model = Parameters
 
     def batches(self, parameters: Parameters) -> int:
-        return BATCHES + 4
+        return BATCHES + 2
 
     def check(self, strategy: str, parameters: dict[str, Any]) -> None:
         known = strategies.STRATEGIES[strategy]
