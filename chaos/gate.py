@@ -41,7 +41,8 @@ HOT_KEY = "hot"
 class Orders:
     """What the source of the workload does wrong, in ``orders.json``: ordered by a fault, obeyed by the generator from its next chunk on.
 
-    ``hot_share``: so many of the records have the key ``HOT_KEY``. ``twice``: every chunk is sent twice.
+    ``hot_share``: so many of the records have the key ``HOT_KEY``. ``late_share``: so many are sent some chunks later than those beside
+    them. ``twice``: every chunk is sent twice.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -58,8 +59,13 @@ class Orders:
 
 
 def hot(key: str, sequence: int, share: float) -> str:
-    """The key that a record is sent with. Which records get the hot one depends on their sequence alone."""
-    return HOT_KEY if zlib.crc32(sequence.to_bytes(8, "big")) < share * 0x1_0000_0000 else key
+    """The key that a record is sent with."""
+    return HOT_KEY if chosen(sequence, share) else key
+
+
+def chosen(sequence: int, share: float) -> bool:
+    """Whether a record is one of that share. It depends on its sequence alone."""
+    return zlib.crc32(sequence.to_bytes(8, "big")) < share * 0x1_0000_0000
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from typing import Any
 
 from chaos import conductor, dead_man, experiment, heal, lock, outputs, supervisor, testbeds, workload
 from chaos.experiment import BadInput, Experiment
+from chaos.faults import FAULTS
 from chaos.faults.fault import RunEnded, Scene
 from chaos.gate import Gate
 from chaos.progress import Progress
@@ -92,6 +93,9 @@ def prepare(folder: RunFolder) -> None:
     A testbed whose Kafka has another number of brokers than the experiment asks for is rebuilt, once no other run holds it.
     """
     found = load(folder)
+    for injection in Schedule.read(folder).injections:
+        if (reason := FAULTS[injection.fault].prevented()) is not None:
+            raise TestbedError(f"{injection.fault} cannot be done on this machine: {reason}")
     owner = folder.read_json(folder.path / "owner.json")["pid"]
     held = lock.holder()
     if held is not None and held.run != folder.name and lock.is_stale(held):
@@ -210,6 +214,7 @@ def generate_load(folder: RunFolder) -> None:
             )
             sender.send(sent, chunk, sender.partitions())
             sent = due
+        sender.send_late(sender.partitions())
     finally:
         sender.save()
     counts = {str(outcome).lower(): count + before[outcome] for outcome, count in sender.counts.items()}

@@ -18,7 +18,7 @@ import random
 import time
 import zipfile
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from chaos.experiment import BadInput, Source, Workload
-from chaos.gate import Orders, hot
+from chaos.gate import Orders, chosen, hot
 from delivery import history, identity
 from delivery.folder import RunFolder, append_json_line, read_json_lines
 from delivery.outcome import Outcome
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
 MAX_CHUNK = 500
+LATE_CHUNKS = 2
 FILE_RECORDS = 50_000
 FLUSH_S = 30.0
 METADATA_S = 10.0
@@ -44,6 +45,7 @@ DELIVERY_TIMEOUT_MS = 30_000
 log = logging.getLogger("chaos.workload")
 
 Event = tuple[str, bytes]
+Numbered = list[tuple[int, Event]]
 
 
 def events(workload: Workload, seed: int) -> Iterator[Event]:
@@ -117,6 +119,7 @@ class Sender:
         self._file = len(history.files(folder.sent))
         self._partitions: int | None = None
         self._orders = Orders(folder)
+        self._held: deque[Numbered] = deque()
 
     def partitions(self) -> int:
         """How many partitions the topic has; as many as before while Kafka does not answer."""
@@ -135,20 +138,32 @@ class Sender:
 
     def send(self, first: int, chunk: list[Event], partitions: int) -> None:
         """Send a chunk, as a fault may have ordered, and wait for its outcomes. Partitions are chosen by the key's crc32."""
-        orders = self._orders.given()
+        orders, numbered = self._orders.given(), list(enumerate(chunk, first))
         if share := orders.get("hot_share"):
-            chunk = [(hot(key, sequence, share), payload) for sequence, (key, payload) in enumerate(chunk, first)]
-        self._send(self.number, first, chunk, partitions)
+            numbered = [(sequence, (hot(key, sequence, share), payload)) for sequence, (key, payload) in numbered]
+        late_share = orders.get("late_share", 0)
+        self._intend(self.number, first, len(chunk))
+        self._send(self.number, [event for event in numbered if not chosen(event[0], late_share)], partitions)
+        self._held.append([event for event in numbered if chosen(event[0], late_share)])
+        self.send_late(partitions, LATE_CHUNKS if late_share else 0)
         if orders.get("twice"):
-            self._send(self.number + 1, first, chunk, partitions)
+            self._intend(self.number + 1, first, len(chunk))
+            self._send(self.number + 1, numbered, partitions)
         if len(self._rows) >= FILE_RECORDS:
             self.save()
 
-    def _send(self, producer: int, first: int, chunk: list[Event], partitions: int) -> None:
+    def send_late(self, partitions: int, keep: int = 0) -> None:
+        """Send what was held back, but of the last ``keep`` chunks."""
+        while len(self._held) > keep:
+            self._send(self.number, self._held.popleft(), partitions)
+
+    def _intend(self, producer: int, first: int, count: int) -> None:
+        append_json_line(self._folder.intents, {"producer": producer, "first": first, "count": count})
+
+    def _send(self, producer: int, numbered: Numbered, partitions: int) -> None:
         from confluent_kafka import KafkaException
 
-        append_json_line(self._folder.intents, {"producer": producer, "first": first, "count": len(chunk)})
-        for sequence, (key, payload) in enumerate(chunk, first):
+        for sequence, (key, payload) in numbered:
             row = history.SentRow(
                 producer, sequence, zlib.crc32(key.encode()) % partitions, None, key, zlib.crc32(payload), datetime.now(UTC)
             )
@@ -159,7 +174,8 @@ class Sender:
             except KafkaException as error:  # it was not even queued: that it is not in the log is certain
                 row.outcome = Outcome.REJECTED
                 log.warning("record %d/%d was refused: %s", producer, sequence, error)
-        self._producer.flush(FLUSH_S)
+        if numbered:
+            self._producer.flush(FLUSH_S)
 
     def _settle(self, row: history.SentRow) -> Any:
         def settle(error: Any, message: Any) -> None:

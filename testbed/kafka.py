@@ -245,6 +245,34 @@ class Cluster:
         """The broker that leads each partition, -1 where none does."""
         return {number: int(partition.leader) for number, partition in self._topic(topic).partitions.items()}
 
+    def in_sync(self, topic: str, partition: int) -> list[int]:
+        """The brokers that have all of a partition."""
+        return sorted(self._topic(topic).partitions[partition].isrs)
+
+    def keep_on(self, topic: str, partition: int, brokers: Sequence[int]) -> None:
+        """Have ``brokers`` hold a partition, the first of them as its preferred leader."""
+        from kafka import TopicPartition
+
+        with _asking(self.bootstrap) as admin:
+            refused = admin.alter_partition_reassignments({TopicPartition(topic, partition): list(brokers)})
+            if any(refused.values()):
+                raise TestbedError(f"kafka at {self.bootstrap}: {topic}-{partition} could not be moved to {list(brokers)}: {refused}")
+
+    def configure(self, topic: str, **options: str) -> None:
+        """Set options of a topic, those with a dot in their name written with an underscore."""
+        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+        set_to = AlterConfigOpType.SET
+        entries = [ConfigEntry(name.replace("_", "."), value, incremental_operation=set_to) for name, value in options.items()]
+        asked = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        for future in self._admin.incremental_alter_configs([asked], request_timeout=REQUEST_S).values():
+            self._settle(future, f"topic {topic} could not be configured")
+
+    def elect_unclean(self, topic: str, partition: int) -> None:
+        """Have a broker lead a partition that has not all of it, because none that has all is there."""
+        with _asking(self.bootstrap) as admin:
+            admin.elect_leaders(1, {topic: [partition]}, raise_errors=False)
+
     def out_of_sync(self) -> list[str]:
         """Every partition that some broker should hold and does not hold up to date, or that nobody leads."""
         from confluent_kafka import KafkaException

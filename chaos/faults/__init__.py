@@ -14,9 +14,12 @@ from chaos.faults.crash_at_step import CrashAtStep
 from chaos.faults.cut_kafka import CutKafka
 from chaos.faults.cut_postgres import CutPostgres
 from chaos.faults.duplicate_at_source import DuplicateAtSource
+from chaos.faults.elect_unclean_leader import ElectUncleanLeader
+from chaos.faults.exhaust_memory import ExhaustMemory
 from chaos.faults.expire_records import ExpireRecords
 from chaos.faults.fault import Claim, Fault, Scene
 from chaos.faults.fence_transaction import FenceTransaction
+from chaos.faults.full_disk import FullDisk
 from chaos.faults.kill_driver import KillDriver
 from chaos.faults.kill_executor import KillExecutor
 from chaos.faults.kill_group_coordinator import KillGroupCoordinator
@@ -27,6 +30,7 @@ from chaos.faults.kill_postgres import KillPostgres
 from chaos.faults.kill_python_worker import KillPythonWorker
 from chaos.faults.kill_transaction_coordinator import KillTransactionCoordinator
 from chaos.faults.kill_worker import KillWorker
+from chaos.faults.late_records import LateRecords
 from chaos.faults.limit_data import LimitData
 from chaos.faults.lose_last_commit import LoseLastCommit
 from chaos.faults.move_leaders import MoveLeaders
@@ -46,12 +50,14 @@ _ALL: tuple[Fault, ...] = (
     KillExecutor(),
     PauseExecutor(),
     KillPythonWorker(),
+    ExhaustMemory(),
     KillWorker(),
     PauseWorker(),
     KillMaster(),
     KillDriver(),
     CrashAtStep(),
     LoseLastCommit(),
+    FullDisk(),
     NetworkLatency(),
     Bandwidth(),
     Slicer(),
@@ -67,6 +73,7 @@ _ALL: tuple[Fault, ...] = (
     KillTransactionCoordinator(),
     KillGroupCoordinator(),
     MoveLeaders(),
+    ElectUncleanLeader(),
     FenceTransaction(),
     AddPartitions(),
     ExpireRecords(),
@@ -78,6 +85,7 @@ _ALL: tuple[Fault, ...] = (
     Burst(),
     SkewedKey(),
     DuplicateAtSource(),
+    LateRecords(),
 )
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
 

@@ -156,6 +156,9 @@ class Fault(Protocol):
     def check(self, strategy: str, parameters: dict[str, Any]) -> None:
         """Raises ValueError when this fault cannot strike a job with that strategy."""
 
+    def prevented(self) -> str | None:
+        """Why this machine does not allow it, and what to do; None when it does."""
+
     def outside(self, parameters: Any) -> frozenset[Role] | None:
         """Where Kafka was not started here: whose way to it this fault strikes. Empty when it touches nothing of Kafka but the run's own
         topics, None when it strikes more than may ever be allowed there."""
@@ -187,6 +190,9 @@ class Ordinary:
 
     def needs(self, parameters: Any) -> frozenset[str] | None:
         return self.occupies
+
+    def prevented(self) -> str | None:
+        return None
 
     def outside(self, parameters: Any) -> frozenset[Role] | None:
         """Unless a fault says otherwise it is only for what was started here."""

@@ -82,10 +82,14 @@ class KilledBroker(Unconditional):
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
-        """Start it again, and wait until it has caught up."""
-        cluster = Cluster(embedded.up().direct_kafka)
-        try:
-            wait_until("every partition to be in sync", lambda: not cluster.out_of_sync(), EVIDENCE_S)
-        except TestbedError:
-            return [Claim("every broker has all that it is to hold", False, f"out of sync: {', '.join(cluster.out_of_sync())}")]
-        return [Claim("every broker has all that it is to hold", True, "no partition is out of sync")]
+        return [caught_up()]
+
+
+def caught_up() -> Claim:
+    """Start whoever is gone, and wait until every broker has all that it is to hold."""
+    cluster = Cluster(embedded.up().direct_kafka)
+    try:
+        wait_until("every partition to be in sync", lambda: not cluster.out_of_sync(), EVIDENCE_S)
+    except TestbedError:
+        return Claim("every broker has all that it is to hold", False, f"out of sync: {', '.join(cluster.out_of_sync())}")
+    return Claim("every broker has all that it is to hold", True, "no partition is out of sync")

@@ -12,6 +12,7 @@ import pytest
 from chaos import runner
 from chaos.experiment import Experiment, FaultSpec, Source, Workload
 from chaos.faults import FAULTS
+from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from testbed import embedded
 from testbed.embedded import Testbed
@@ -55,6 +56,28 @@ def test_the_job_goes_on_with_the_brokers_that_are_left(three: Testbed, fault: s
     now = embedded.current()
     assert now.brokers == ["kafka-1", "kafka-2", "kafka-3"]
     assert Cluster(now.direct_kafka).out_of_sync() == []
+
+
+@pytest.mark.slow
+def test_what_kafka_forgets_after_an_unclean_election_is_seen_as_lost(three: Testbed) -> None:
+    """They were acknowledged, and the job did all that it could: what it promises does not hold on such a topic."""
+    folder = runner.run(
+        Experiment(
+            name="unclean",
+            brokers=3,
+            strategy="checkpoint",
+            workload=Workload(source=Source.SYNTHETIC, records=2 * RECORDS),
+            batch_records=RECORDS // 20,
+            faults=[FaultSpec(fault="elect_unclean_leader", at=0.2)],
+            seed=9,
+        )
+    )
+    verdict = folder.read_json(folder.verdict)
+    assert verdict["outcome"] == "FAILED", verdict["reason"]
+    assert verdict["anomalies"][Anomaly.LOST] > 0
+    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert verdict["anomalies"][Anomaly.PHANTOM] == verdict["anomalies"][Anomaly.CORRUPTED] == 0
+    assert Cluster(embedded.current().direct_kafka).out_of_sync() == []
 
 
 @pytest.mark.slow
