@@ -30,7 +30,7 @@ from pipelines import strategies
 from pipelines.sink import Sink
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
-from testbed.process import same_process
+from testbed.process import TestbedError, same_process
 
 STEP_S = 60.0
 BATCHES = 2
@@ -69,8 +69,8 @@ class ElectUncleanLeader(Unconditional):
         cluster.keep_on(topic, partition, [leader, follower])
         scene.wait_for("two replicas", lambda: cluster.in_sync(topic, partition) == sorted([leader, follower]), STEP_S)
         signalled(target["follower"], signal.SIGSTOP)
-        scene.wait_for("the follower to be out of sync", lambda: cluster.in_sync(topic, partition) == [leader], STEP_S)
-        before = scene.progress.batches()
+        scene.wait_for("the follower to be out of sync", lambda: _in_sync(scene.testbed, target) == [leader], STEP_S)
+        cluster, before = _without(scene.testbed, follower), scene.progress.batches()
         scene.wait_for("micro-batches without the follower", lambda: scene.progress.batches() >= before + BATCHES, EVIDENCE_S)
         target["end"] = cluster.end_offsets(topic)[partition]
         if cluster.leaders(topic)[partition] != leader:
@@ -79,8 +79,9 @@ class ElectUncleanLeader(Unconditional):
         tell([process] if (process := same_process(target["follower"])) else [], signal.SIGCONT)
 
     def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
-        cluster, topic, partition = Cluster(scene.testbed.direct_kafka), target["topic"], target["partition"]
+        topic, partition = target["topic"], target["partition"]
         leader, follower = target["brokers"]
+        cluster = _without(scene.testbed, leader)
 
         def elected() -> bool:
             if cluster.leaders(topic)[partition] == follower:
@@ -103,3 +104,16 @@ class ElectUncleanLeader(Unconditional):
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
         tell([process] if (process := same_process(target["follower"])) else [], signal.SIGCONT)
         return [caught_up()]
+
+
+def _without(testbed: Testbed, broker: int) -> Cluster:
+    """Kafka, found by way of the other brokers."""
+    return Cluster(",".join(f"127.0.0.1:{ports.direct}" for number, ports in enumerate(testbed.kafka, 1) if number != broker))
+
+
+def _in_sync(testbed: Testbed, target: dict[str, Any]) -> list[int]:
+    """Who is in sync; nobody while a client that is new still asks the broker that does not answer."""
+    try:
+        return _without(testbed, target["brokers"][1]).in_sync(target["topic"], target["partition"])
+    except TestbedError:
+        return []

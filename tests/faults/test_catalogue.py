@@ -38,7 +38,7 @@ RUNS: dict[str, tuple[str, int, Specs]] = {
     "offsets": ("offset_in_transaction", 12_000, {"fence_transaction": {}, "lose_last_commit": {}, "expire_records": {}}),
     "memory": ("two_phase_commit", 12_000, {"exhaust_memory": {}}),
     "disk": ("two_phase_commit", 12_000, {"full_disk": {}}),
-    "source": ("two_phase_commit", 20_000, {"burst": {"size": 4}, "skewed_key": {}, "duplicate_at_source": {}, "late_records": {}}),
+    "source": ("two_phase_commit", 20_000, {"late_records": {}, "burst": {"size": 4}, "skewed_key": {}, "duplicate_at_source": {}}),
     "postgres": ("postgres_two_phase_commit", 12_000, {"stop_postgres": {}, "lose_last_commit": {}}),
 }
 
