@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from delivery.anomaly import Anomaly
-from delivery.checker import Finding
 from delivery.history import Delivered, Sent
+from delivery.matching import Finding
 
 # What blame can name, the most telling first: a failpoint says more than the exit that it causes.
 _STRIKES = ("failpoint_fired", "target_found", "injection_injected", "driver_exited")
@@ -70,16 +70,32 @@ def explain(finding: Finding, sent: Sent, delivered: Delivered, stamps: Sequence
         return f"{name} was delivered {finding.copies} times: {', then '.join(copies)}{more}" + (
             f"; shortly before, {strike}" if strike else ""
         )
+    if finding.anomaly is Anomaly.REORDERED:
+        return (
+            f"{name} came behind one of its key that was read after it{_at(copies)}"
+            if copies
+            else f"{name} is away from its key's partition"
+        )
+    if finding.anomaly is Anomaly.TORN:
+        first = f"the first that is missing is {name}"
+        return f"batch {finding.batch} of start {finding.start} is torn: {finding.copies} of its records are visible, others not; {first}"
+    if finding.anomaly is Anomaly.AHEAD:
+        return f"{name} was delivered only after its offset had been committed; {_held(finding, sent, timeline)}{_at(copies)}"
     if finding.anomaly is Anomaly.PHANTOM:
         why = "its send was refused" if finding.sent is not None else "nobody sent it"
         return f"{name} was delivered although {why}: {', '.join(copies)}{more}"
     return f"{name} was delivered damaged: {', '.join(copies)}{more}"
 
 
+def _at(copies: Sequence[str]) -> str:
+    return f" ({', '.join(copies)})" if copies else ""
+
+
 def _name(finding: Finding, sent: Sent) -> str:
-    if finding.producer is None:
+    if finding.sent is None and finding.producer is None:
         return "a record without a readable identity"
-    name = f"record {finding.producer}/{finding.sequence}"
+    at = finding.sent
+    name = f"record {finding.producer}/{finding.sequence}" if at is None else f"record {sent.producer[at]}/{sent.sequence[at]}"
     if finding.sent is None or sent.partition[finding.sent] < 0:
         return name
     offset = sent.offset[finding.sent]

@@ -194,6 +194,12 @@ def read_delivered_at(folder: RunFolder) -> np.ndarray:
     return _milliseconds(column)
 
 
+def read_keys(folder: RunFolder) -> np.ndarray:
+    """A number for the key of each record of ``sent/``, in the order of :func:`read_sent`; -1 where it has none."""
+    column = _read(folder.sent, _only(SENT, "key"))["key"].combine_chunks().dictionary_encode()
+    return _ints(pa.chunked_array([column.indices]))
+
+
 def _only(schema: pa.Schema, column: str) -> pa.Schema:
     return pa.schema([schema.field(column)])
 

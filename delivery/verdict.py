@@ -2,7 +2,8 @@
 
 The rules, in order:
 
-    FAILED        an anomaly that the guarantee forbids was found. (LOST only counts once the drain reached the end of the output.)
+    FAILED        an anomaly that the guarantee, or a promise of the strategy, forbids was found. (LOST and TORN only count once the drain
+                  reached the end of the output.)
     INCONCLUSIVE  something was not shown: an injection without evidence or not healed, a drain that did not reach the end, a phase
                   without a micro-batch, nothing acknowledged, or an expected anomaly that was not seen (the control did not bite).
     PASSED        otherwise.
@@ -24,14 +25,20 @@ import pyarrow.parquet as pq
 
 from delivery import baseline
 from delivery.anomaly import Anomaly
+from delivery.atomicity import torn
 from delivery.blame import Timeline, explain
-from delivery.checker import Reconciliation, check
+from delivery.checker import KINDS, Reconciliation, count, reconcile
+from delivery.commits import ahead
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
-from delivery.guarantee import Guarantee
-from delivery.history import Delivered, Sent, files, read_delivered, read_delivered_at, read_sent, read_sent_at, write_table
+from delivery.guarantee import Guarantee, Promise, forbidden
+from delivery.history import files, read_delivered, read_delivered_at, read_keys, read_sent, read_sent_at, write_table
+from delivery.matching import Finding, Matching, match
+from delivery.order import reordered
 from delivery.recovery import Flow, ends, flow, longest_gap, milliseconds, recovery, stamps, throughput
 
 PHASES = ("steady", "impact", "recovery")
+NEEDS_THE_END = frozenset({Anomaly.LOST, Anomaly.TORN})
+"""What is not known before the drain has read the output to its end: what is missing may still be there."""
 
 
 class RunOutcome(StrEnum):
@@ -57,15 +64,26 @@ class Terms:
     planned: tuple[str, ...]
     seed: int
     versions: dict[str, str] = field(default_factory=dict)
+    promises: frozenset[Promise] = frozenset()
+
+    @property
+    def forbidden(self) -> frozenset[Anomaly]:
+        return forbidden(self.guarantee, self.promises)
+
+    @property
+    def asked(self) -> tuple[Anomaly, ...]:
+        """The anomalies that are looked for: the kinds of every delivery, what was promised not to be, and what is to be seen."""
+        return tuple(anomaly for anomaly in Anomaly if anomaly in {*KINDS, *self.forbidden, *self.expected})
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """``verdict`` is what ``verdict.json`` holds; ``table`` what ``reconciliation.parquet`` holds."""
+    """``verdict`` is what ``verdict.json`` holds; ``table`` what ``reconciliation.parquet`` holds; ``findings`` every anomalous record."""
 
     verdict: dict[str, Any]
     table: pa.Table
     reconciliation: Reconciliation
+    findings: tuple[Finding, ...]
 
 
 RECONCILIATION = pa.schema(
@@ -84,6 +102,8 @@ RECONCILIATION = pa.schema(
         ("lost", pa.int64()),
         ("duplicated", pa.int64()),
         ("blame", pa.string()),
+        ("start", pa.int32()),
+        ("batch", pa.int64()),
     ],
     metadata={b"schema_version": str(SCHEMA_VERSION).encode()},
 )
@@ -91,16 +111,23 @@ RECONCILIATION = pa.schema(
 
 def judge(folder: RunFolder, terms: Terms) -> Judgement:
     """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged."""
-    sent, delivered = read_sent(folder), read_delivered(folder)
-    found = check(sent, delivered)
+    matched = match(read_sent(folder), read_delivered(folder))
+    found, sent_at, delivered_at = reconcile(matched), read_sent_at(folder), read_delivered_at(folder)
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
     events = [_with(folder.journal.path, event, "at", "event") for event in folder.journal.events()]
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
-    seen = flow(sent, read_sent_at(folder), delivered, read_delivered_at(folder), ends(events, progress), stamps(drain))
+    seen = flow(matched.sent, sent_at, matched.delivered, delivered_at, ends(events, progress), stamps(drain))
     injections = [_injection(name, events, seen) for name in terms.planned]
     phases = _phases(events, progress, seen)
-    counts = found.counts()
+    findings = list(found.findings)
+    if Anomaly.REORDERED in terms.asked:
+        findings += reordered(matched, read_keys(folder))
+    if Anomaly.TORN in terms.asked:
+        findings += torn(matched, progress)
+    if Anomaly.AHEAD in terms.asked:
+        findings += ahead(matched, delivered_at, progress)
+    counts = count(findings, terms.asked)
     outcome, reason = _decide(terms, counts, found, drain, injections, phases)
     verdict = {
         "schema": SCHEMA_VERSION,
@@ -112,7 +139,8 @@ def judge(folder: RunFolder, terms: Terms) -> Judgement:
         "pipeline": terms.pipeline,
         "strategy": terms.strategy,
         "guarantee": terms.guarantee,
-        "forbidden": sorted(terms.guarantee.forbidden),
+        "promises": sorted(terms.promises),
+        "forbidden": sorted(terms.forbidden),
         "expected_anomalies": sorted(terms.expected),
         "anomalies": {str(anomaly): count for anomaly, count in counts.items()},
         "sent": {"acked": found.acked, "rejected": found.rejected, "indeterminate": found.indeterminate},
@@ -132,7 +160,7 @@ def judge(folder: RunFolder, terms: Terms) -> Judgement:
         "notes": notes(events),
     }
     verdict["baseline"] = baseline.compared(folder, verdict)
-    return Judgement(verdict, _table(folder, found, sent, delivered, Timeline(progress, events)), found)
+    return Judgement(verdict, _table(folder, found, findings, matched, Timeline(progress, events)), found, tuple(findings))
 
 
 def notes(events: Sequence[dict[str, Any]]) -> list[str]:
@@ -164,7 +192,8 @@ def without_evidence(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str
         "pipeline": terms.pipeline,
         "strategy": terms.strategy,
         "guarantee": terms.guarantee,
-        "forbidden": sorted(terms.guarantee.forbidden),
+        "promises": sorted(terms.promises),
+        "forbidden": sorted(terms.forbidden),
         "expected_anomalies": sorted(terms.expected),
         "anomalies": {},
         "sent": {},
@@ -194,14 +223,14 @@ def _decide(
     injections: list[dict[str, Any]],
     phases: dict[str, dict[str, Any]],
 ) -> tuple[RunOutcome, str]:
-    countable = [anomaly for anomaly in Anomaly if anomaly is not Anomaly.LOST or drain["complete"]]
-    broken = [f"{counts[anomaly]} {anomaly}" for anomaly in countable if anomaly in terms.guarantee.forbidden and counts[anomaly]]
+    undecided = set() if drain["complete"] else NEEDS_THE_END
+    broken = [f"{number} {anomaly}" for anomaly, number in counts.items() if number and anomaly in terms.forbidden - undecided]
     if broken:
         return RunOutcome.FAILED, f"{terms.strategy} broke {terms.guarantee}: {', '.join(broken)}"
     doubts = list(_doubts(terms, counts, found, drain, injections, phases))
     if doubts:
         return RunOutcome.INCONCLUSIVE, "; ".join(doubts)
-    seen = [f"{counts[anomaly]} {anomaly}" for anomaly in Anomaly if counts[anomaly]]
+    seen = [f"{number} {anomaly}" for anomaly, number in counts.items() if number]
     kept = f"{terms.strategy} kept {terms.guarantee} for {found.acked} acknowledged records"
     if terms.expected:
         return RunOutcome.PASSED, f"{kept}; the negative control bit: {', '.join(seen)}, as expected"
@@ -280,10 +309,11 @@ def _phases(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]]
     return phases
 
 
-def _table(folder: RunFolder, found: Reconciliation, sent: Sent, delivered: Delivered, timeline: Timeline) -> pa.Table:
-    stamps = _stamps(folder) if found.findings else []
+def _table(folder: RunFolder, found: Reconciliation, findings: Sequence[Finding], matched: Matching, timeline: Timeline) -> pa.Table:
+    sent, delivered = matched.sent, matched.delivered
+    stamps = _stamps(folder) if findings else []
     rows: list[dict[str, Any]] = []
-    for finding in found.findings:
+    for finding in findings:
         at = finding.sent
         rows.append(
             {
@@ -295,19 +325,21 @@ def _table(folder: RunFolder, found: Reconciliation, sent: Sent, delivered: Deli
                 "offset": int(sent.offset[at]) if at is not None and sent.offset[at] >= 0 else None,
                 "copies": finding.copies,
                 "blame": explain(finding, sent, delivered, stamps, timeline),
+                "start": finding.start,
+                "batch": finding.batch,
             }
         )
-    for count in found.partitions:
+    for account in found.partitions:
         rows.append(
             {
                 "row": "partition",
-                "partition": count.partition,
-                "acked": count.acked,
-                "indeterminate": count.indeterminate,
-                "rejected": count.rejected,
-                "delivered": count.delivered,
-                "lost": count.lost,
-                "duplicated": count.duplicated,
+                "partition": account.partition,
+                "acked": account.acked,
+                "indeterminate": account.indeterminate,
+                "rejected": account.rejected,
+                "delivered": account.delivered,
+                "lost": account.lost,
+                "duplicated": account.duplicated,
             }
         )
     return pa.Table.from_pylist(rows, schema=RECONCILIATION)
