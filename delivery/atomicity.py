@@ -43,10 +43,11 @@ def torn(matched: Matching, progress: Sequence[dict[str, Any]]) -> list[Finding]
     for (start, batch), rows, held in _editions(matched):
         if batch not in known:
             continue
-        missing = np.setdiff1d(source.read(known[batch]), held)
+        due = source.read(known[batch])
+        missing = due[~np.isin(due, held)]
         if len(missing):
             at = tuple(int(row) for row in rows)
-            found.append(Finding(Anomaly.TORN, None, None, len(np.unique(held)), int(missing[0]), at, start, batch))
+            found.append(Finding(Anomaly.TORN, None, None, len(np.unique(held)), int(missing.min()), at, start, batch))
     return found
 
 

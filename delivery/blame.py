@@ -7,8 +7,10 @@ journal. Where the timeline does not say, neither does the sentence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import numpy as np
 
 from delivery.anomaly import Anomaly
 from delivery.history import Delivered, Sent
@@ -58,15 +60,16 @@ def _strike(event: dict[str, Any]) -> str:
     return f"{event['injection']} was injected"
 
 
-def explain(finding: Finding, sent: Sent, delivered: Delivered, stamps: Sequence[datetime | None], timeline: Timeline) -> str:
-    """One sentence about ``finding``. ``stamps`` are the delivered rows' times."""
+def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np.ndarray, timeline: Timeline) -> str:
+    """One sentence about ``finding``. ``delivered_at`` has the delivered rows' times, in ms since the epoch."""
     name = _name(finding, sent)
     copies = [_copy(row, delivered) for row in finding.delivered[:4]]
     more = f" and {len(finding.delivered) - 4} more" if len(finding.delivered) > 4 else ""
     if finding.anomaly is Anomaly.LOST:
         return f"{name} was acknowledged but never delivered; {_held(finding, sent, timeline)}"
     if finding.anomaly is Anomaly.DUPLICATED:
-        strike = timeline.strike_before(max((stamps[row] for row in finding.delivered if stamps[row] is not None), default=None))  # type: ignore[type-var]
+        last = int(delivered_at[list(finding.delivered)].max())
+        strike = timeline.strike_before(datetime.fromtimestamp(last / 1000, UTC))
         return f"{name} was delivered {finding.copies} times: {', then '.join(copies)}{more}" + (
             f"; shortly before, {strike}" if strike else ""
         )

@@ -30,7 +30,7 @@ def ahead(matched: Matching, delivered_at: np.ndarray, progress: Sequence[dict[s
     """The records that were delivered after their commit. ``delivered_at`` has the time of each delivered row, in ms since the epoch."""
     sent, delivered = matched.sent, matched.delivered
     rows, send = matched.rows[matched.known], matched.send[matched.known]
-    order = np.lexsort((delivered_at[rows], send))
+    order = np.lexsort((delivered.start[rows], delivered_at[rows], send))
     rows, send = rows[order], send[order]
     first = np.r_[True, send[1:] != send[:-1]] if len(send) else np.zeros(0, bool)
     rows, send = rows[first], send[first]

@@ -1,7 +1,7 @@
 """The order of records within a key: which of them came too late.
 
 A producer sends a key's records to one partition of the source, and a job that promises order passes them on in the order of their
-offsets there, to one partition of the output: the key's *home*, where most of its copies lie (of equals the one with the lowest number). Of
+offsets there, to one partition of the output: the key's *home*, where most of them are (of equals the one with the lowest number). Of
 the records with one key, read from one partition of the source, whose offsets are known:
 
     REORDERED   a record whose first copy at home lies behind the first copy of one that was read after it
@@ -33,9 +33,11 @@ def reordered(matched: Matching, keys: np.ndarray) -> list[Finding]:
     rows, send = rows[judged], send[judged]
     if not len(rows):
         return []
-    group = _numbered(keys[send], sent.partition[send])
-    at_home = delivered.partition[rows] == _home(group, delivered.partition[rows])[group]
-    astray = np.setdiff1d(send, send[at_home])
+    group = np.unique(keys[send] * (int(sent.partition.max()) + 1) + sent.partition[send], return_inverse=True)[1]
+    at_home = delivered.partition[rows] == _home(group, delivered.partition[rows], send)[group]
+    astray = np.zeros(len(sent), bool)
+    astray[send] = True
+    astray[send[at_home]] = False
     rows, send, group = rows[at_home], send[at_home], group[at_home]
     order = np.lexsort((delivered.offset[rows], send))
     first = order[np.r_[True, send[order][1:] != send[order][:-1]]]
@@ -46,18 +48,16 @@ def reordered(matched: Matching, keys: np.ndarray) -> list[Finding]:
     named = {int(send[at]): int(rows[at]) for at in late}
     return [
         matched.finding(Anomaly.REORDERED, number, 1, (named[number],) if number in named else ())
-        for number in sorted({*named, *(int(number) for number in astray)})
+        for number in sorted({*named, *np.flatnonzero(astray).tolist()})
     ]
 
 
-def _numbered(*columns: np.ndarray) -> np.ndarray:
-    """Numbers from 0 for the different combinations of ``columns``."""
-    return np.asarray(np.unique(np.stack(columns), axis=1, return_inverse=True)[1]).reshape(-1)
-
-
-def _home(group: np.ndarray, partition: np.ndarray) -> np.ndarray:
-    """For each group the partition that holds most of its copies."""
-    (groups, partitions), counts = np.unique(np.stack([group, partition]), axis=1, return_counts=True)
+def _home(group: np.ndarray, partition: np.ndarray, send: np.ndarray) -> np.ndarray:
+    """For each group the partition that holds most of its records."""
+    width = int(partition.max()) + 1
+    first = np.unique(send * width + partition, return_index=True)[1]
+    places, counts = np.unique(group[first] * width + partition[first], return_counts=True)
+    groups, partitions = np.divmod(places, width)
     order = np.lexsort((partitions, -counts, groups))
-    first = order[np.r_[True, groups[order][1:] != groups[order][:-1]]]
-    return np.asarray(partitions[first])
+    best = order[np.r_[True, groups[order][1:] != groups[order][:-1]]]
+    return np.asarray(partitions[best])

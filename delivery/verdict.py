@@ -15,13 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from delivery import baseline
 from delivery.anomaly import Anomaly
@@ -31,8 +29,8 @@ from delivery.checker import KINDS, Reconciliation, count, reconcile
 from delivery.commits import ahead
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
 from delivery.guarantee import Guarantee, Promise, forbidden
-from delivery.history import files, read_delivered, read_delivered_at, read_keys, read_sent, read_sent_at, write_table
-from delivery.matching import Finding, Matching, match
+from delivery.history import Evidence, read_evidence, write_table
+from delivery.matching import Finding, match
 from delivery.order import reordered
 from delivery.recovery import Flow, ends, flow, longest_gap, milliseconds, recovery, stamps, throughput
 
@@ -111,22 +109,23 @@ RECONCILIATION = pa.schema(
 
 def judge(folder: RunFolder, terms: Terms) -> Judgement:
     """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged."""
-    matched = match(read_sent(folder), read_delivered(folder))
-    found, sent_at, delivered_at = reconcile(matched), read_sent_at(folder), read_delivered_at(folder)
+    evidence = read_evidence(folder)
+    matched = match(evidence.sent, evidence.delivered)
+    found = reconcile(matched)
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
     events = [_with(folder.journal.path, event, "at", "event") for event in folder.journal.events()]
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
-    seen = flow(matched.sent, sent_at, matched.delivered, delivered_at, ends(events, progress), stamps(drain))
+    seen = flow(evidence.sent, evidence.sent_at, evidence.delivered, evidence.delivered_at, ends(events, progress), stamps(drain))
     injections = [_injection(name, events, seen) for name in terms.planned]
     phases = _phases(events, progress, seen)
     findings = list(found.findings)
     if Anomaly.REORDERED in terms.asked:
-        findings += reordered(matched, read_keys(folder))
+        findings += reordered(matched, evidence.keys)
     if Anomaly.TORN in terms.asked:
         findings += torn(matched, progress)
     if Anomaly.AHEAD in terms.asked:
-        findings += ahead(matched, delivered_at, progress)
+        findings += ahead(matched, evidence.delivered_at, progress)
     counts = count(findings, terms.asked)
     outcome, reason = _decide(terms, counts, found, drain, injections, phases)
     verdict = {
@@ -160,7 +159,7 @@ def judge(folder: RunFolder, terms: Terms) -> Judgement:
         "notes": notes(events),
     }
     verdict["baseline"] = baseline.compared(folder, verdict)
-    return Judgement(verdict, _table(folder, found, findings, matched, Timeline(progress, events)), found, tuple(findings))
+    return Judgement(verdict, _table(found, findings, evidence, Timeline(progress, events)), found, tuple(findings))
 
 
 def notes(events: Sequence[dict[str, Any]]) -> list[str]:
@@ -309,9 +308,8 @@ def _phases(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]]
     return phases
 
 
-def _table(folder: RunFolder, found: Reconciliation, findings: Sequence[Finding], matched: Matching, timeline: Timeline) -> pa.Table:
-    sent, delivered = matched.sent, matched.delivered
-    stamps = _stamps(folder) if findings else []
+def _table(found: Reconciliation, findings: Sequence[Finding], evidence: Evidence, timeline: Timeline) -> pa.Table:
+    sent, delivered = evidence.sent, evidence.delivered
     rows: list[dict[str, Any]] = []
     for finding in findings:
         at = finding.sent
@@ -324,7 +322,7 @@ def _table(folder: RunFolder, found: Reconciliation, findings: Sequence[Finding]
                 "partition": int(sent.partition[at]) if at is not None else None,
                 "offset": int(sent.offset[at]) if at is not None and sent.offset[at] >= 0 else None,
                 "copies": finding.copies,
-                "blame": explain(finding, sent, delivered, stamps, timeline),
+                "blame": explain(finding, sent, delivered, evidence.delivered_at, timeline),
                 "start": finding.start,
                 "batch": finding.batch,
             }
@@ -343,13 +341,6 @@ def _table(folder: RunFolder, found: Reconciliation, findings: Sequence[Finding]
             }
         )
     return pa.Table.from_pylist(rows, schema=RECONCILIATION)
-
-
-def _stamps(folder: RunFolder) -> list[datetime | None]:
-    stamps: list[datetime | None] = []
-    for path in files(folder.delivered):
-        stamps += pq.read_table(path, columns=["delivered_at"])["delivered_at"].to_pylist()
-    return stamps
 
 
 def write_reconciliation(folder: RunFolder, table: pa.Table) -> None:

@@ -1,0 +1,56 @@
+"""A slice of ``make mutate``: damage is found and named, legal histories raise no alarm, and an oracle that is blunt is seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from delivery import verdict
+from delivery.matching import Finding
+from tests.mutation import clean
+from tests.mutation.damage import DAMAGES
+from tests.mutation.run import FIXTURES, due, judged, run
+
+REAL = FIXTURES / "two-phase-commit-killed-between-commits"
+
+
+def test_every_kind_of_damage_is_found_and_named_and_legal_histories_raise_no_alarm() -> None:
+    result = run(7, 2 * len(DAMAGES), 100, [FIXTURES])
+    assert result.wrong == []
+    assert len(DAMAGES) >= 40
+    assert all(tally.mutants >= 2 for tally in result.by_kind.values())
+    assert result.legal_histories >= 100
+    assert result.real > 0, "none was made from the real run"
+
+
+def test_the_real_run_is_clean(tmp_path: Path) -> None:
+    evidence = clean.read(REAL)
+    assert evidence is not None
+    assert judged(evidence, tmp_path) == ("PASSED", evidence.truth)
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_the_real_run_is_found_damaged(tmp_path: Path, kind: str) -> None:
+    evidence = clean.read(REAL)
+    assert evidence is not None
+    if not DAMAGES[kind](evidence, np.random.default_rng(3)):
+        pytest.skip("this run has nothing that could be damaged so")
+    outcome, named = judged(evidence, tmp_path)
+    if evidence.spoilt is not None:
+        assert evidence.spoilt in outcome
+    else:
+        assert (outcome, named) == (due(evidence), evidence.truth)
+
+
+def test_the_same_seed_makes_the_same_mutants() -> None:
+    one, two = (run(5, 40, 10, []).to_dict() for _ in range(2))
+    assert one == two
+
+
+@pytest.mark.parametrize("checker", ["reordered", "torn", "ahead"])
+def test_an_oracle_without_one_of_its_checkers_is_seen(monkeypatch: pytest.MonkeyPatch, checker: str) -> None:
+    nothing: list[Finding] = []
+    monkeypatch.setattr(verdict, checker, lambda *_: nothing)
+    assert run(7, 2 * len(DAMAGES), 0, []).wrong
