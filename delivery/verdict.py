@@ -2,18 +2,19 @@
 
 The rules, in order:
 
+    ERROR         the checkers and the second opinion (``delivery.second_opinion``) do not name the same records.
     FAILED        an anomaly that the guarantee, or a promise of the strategy, forbids was found. (LOST and TORN only count once the drain
                   reached the end of the output.)
     INCONCLUSIVE  something was not shown: an injection without evidence or not healed, a drain that did not reach the end, a phase
                   without a micro-batch, nothing acknowledged, or an expected anomaly that was not seen (the control did not bite).
     PASSED        otherwise.
 
-ERROR and ABORTED are not found by looking at records: a step failed, or the run was stopped.
+Other ERRORs and ABORTED are not found by looking at records: a step failed, or the run was stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -33,6 +34,7 @@ from delivery.history import Evidence, read_evidence, write_table
 from delivery.matching import Finding, match
 from delivery.order import reordered
 from delivery.recovery import Flow, ends, flow, longest_gap, milliseconds, recovery, stamps, throughput
+from delivery.second_opinion import disagreement
 
 PHASES = ("steady", "impact", "recovery")
 NEEDS_THE_END = frozenset({Anomaly.LOST, Anomaly.TORN})
@@ -107,8 +109,14 @@ RECONCILIATION = pa.schema(
 )
 
 
-def judge(folder: RunFolder, terms: Terms) -> Judgement:
-    """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged."""
+Second = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], Iterable[Finding]], str | None]
+
+
+def judge(folder: RunFolder, terms: Terms, second: Second = disagreement) -> Judgement:
+    """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged.
+
+    ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR.
+    """
     evidence = read_evidence(folder)
     matched = match(evidence.sent, evidence.delivered)
     found = reconcile(matched)
@@ -128,6 +136,8 @@ def judge(folder: RunFolder, terms: Terms) -> Judgement:
         findings += ahead(matched, evidence.delivered_at, progress)
     counts = count(findings, terms.asked)
     outcome, reason = _decide(terms, counts, found, drain, injections, phases)
+    if (conflict := second(folder, terms.asked, progress, findings)) is not None:
+        outcome, reason = RunOutcome.ERROR, conflict
     verdict = {
         "schema": SCHEMA_VERSION,
         "run": terms.run,

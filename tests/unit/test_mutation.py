@@ -53,4 +53,4 @@ def test_the_same_seed_makes_the_same_mutants() -> None:
 def test_an_oracle_without_one_of_its_checkers_is_seen(monkeypatch: pytest.MonkeyPatch, checker: str) -> None:
     nothing: list[Finding] = []
     monkeypatch.setattr(verdict, checker, lambda *_: nothing)
-    assert run(7, 2 * len(DAMAGES), 0, []).wrong
+    assert any(": PASSED, due FAILED" in each for each in run(7, 2 * len(DAMAGES), 0, []).wrong)
