@@ -75,9 +75,17 @@ class Timeline:
         return (f"during {' and '.join(during)}, " if during else "") + _strike(telling)
 
     def strike_on(self, partition: int, offset: int) -> str | None:
-        """What was broken shortly before the first micro-batch ended that held this source record."""
-        held = self._covering(partition, offset)
+        """What was broken shortly before the first micro-batch ended that held this source record, or that went on behind it."""
+        held = self._covering(partition, offset) or self._behind(partition, offset)
         return self.strike_before(datetime.fromisoformat(held[0]["committed_at"])) if held else None
+
+    def passed_over(self, partition: int, offset: int) -> str | None:
+        """The first micro-batch that begins behind this source record, as "batch 18 of start 2"."""
+        behind = self._behind(partition, offset)
+        return f"batch {behind[0]['batch']} of start {behind[0]['start']}" if behind else None
+
+    def _behind(self, partition: int, offset: int) -> list[dict[str, Any]]:
+        return [line for line in self._progress if (line["from"] or {}).get(str(partition), 0) > offset]
 
     def expired(self, partition: int, offset: int) -> str | None:
         """The injection by which the source deleted this record before any micro-batch that held it had ended, if one did."""
@@ -152,7 +160,10 @@ def _held(finding: Finding, sent: Sent, timeline: Timeline) -> str:
     if finding.sent is None or sent.offset[finding.sent] < 0:
         return "its source offset is unknown"
     batches = timeline.batches(int(sent.partition[finding.sent]), int(sent.offset[finding.sent]))
-    return f"it was read by {' and '.join(batches)}" if batches else "no committed batch covers its offset"
+    if batches:
+        return f"it was read by {' and '.join(batches)}"
+    behind = timeline.passed_over(int(sent.partition[finding.sent]), int(sent.offset[finding.sent]))
+    return "no committed batch covers its offset" + (f", and {behind} went on behind it" if behind else "")
 
 
 def _lost_by(finding: Finding, sent: Sent, timeline: Timeline) -> str:

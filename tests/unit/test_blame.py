@@ -231,3 +231,13 @@ def test_a_record_out_of_order_a_torn_batch_and_an_early_commit_are_told(tmp_pat
         "record 0/22 (source partition 1, offset 7)"
     )
     assert told["AHEAD"].startswith("record 0/59 (source partition 2, offset 19) was delivered only after its offset had been committed")
+
+
+def test_a_lost_record_whose_batch_was_never_reported_is_told_by_the_batch_that_went_on_behind_it(tmp_path: Path) -> None:
+    story = Story()
+    story.histories.drop([(0, 36)])
+    del story.progress[2]
+    assert blames(story, tmp_path)[0].endswith(
+        "no committed batch covers its offset, and batch 3 of start 1 went on behind it; "
+        "shortly before that ended, kill_executor-1 was injected"
+    )
