@@ -106,6 +106,12 @@ _QUERIES: dict[Anomaly, str] = {
         WHERE first.at_ms > passed.at_ms""",
 }
 
+# One thread: a run is small. No extension is fetched from the network: all that is used is in the wheel.
+_ALONE: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
 _INTENTS = pa.schema([("producer", pa.int32()), ("first", pa.int64()), ("count", pa.int64())])
 _REPORTS = pa.schema([(name, pa.int64()) for name in ("line", "batch", "start", "at_ms", "partition", "since", "until")])
 
@@ -114,7 +120,7 @@ def find(folder: RunFolder, asked: Collection[Anomaly], progress: Sequence[dict[
     """The anomalies that were ``asked`` for, each as (anomaly, producer, sequence), or (TORN, start, batch). Raises EvidenceError."""
     import duckdb
 
-    with duckdb.connect(config={"threads": 1}) as connection:
+    with duckdb.connect(config=_ALONE) as connection:
         try:
             _load(connection, folder, progress)
             found: Counter[Named] = Counter()
