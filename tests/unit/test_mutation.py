@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from delivery import verdict
+from delivery.anomaly import Anomaly
+from delivery.folder import RunFolder
+from delivery.guarantee import Guarantee, Promise
 from delivery.matching import Finding
+from delivery.verdict import Terms, judge
 from tests.mutation import clean
 from tests.mutation.damage import DAMAGES
 from tests.mutation.run import FIXTURES, due, judged, run
@@ -42,6 +47,17 @@ def test_the_real_run_is_found_damaged(tmp_path: Path, kind: str) -> None:
         assert evidence.spoilt in outcome
     else:
         assert (outcome, named) == (due(evidence), evidence.truth)
+
+
+def test_a_real_run_of_a_strategy_whose_batches_are_not_atomic_is_seen_to_have_torn_one() -> None:
+    """Its driver was killed when some tasks' transactions were committed; the next start committed the others. It promises no more."""
+    folder = RunFolder(FIXTURES / "offset-in-transaction-killed-after-produce")
+    terms = Terms("run", "experiment", "kafka_to_kafka", "offset_in_transaction", Guarantee.EXACTLY_ONCE, (Anomaly.TORN,), (), 1)
+    judgement = judge(folder, terms)
+    assert {anomaly: count for anomaly, count in judgement.verdict["anomalies"].items() if count} == {"TORN": 2}
+    assert [(finding.start, finding.batch, finding.copies) for finding in judgement.findings] == [(1, 6, 162), (2, 6, 38)]
+    held = judge(folder, replace(terms, expected=(), promises=frozenset({Promise.ATOMIC}))).verdict
+    assert (held["outcome"], held["reason"]) == ("FAILED", "offset_in_transaction broke exactly-once: 2 TORN")
 
 
 def test_the_same_seed_makes_the_same_mutants() -> None:
