@@ -303,7 +303,7 @@ def a_file_that_is_there_twice(evidence: Evidence, rng: np.random.Generator) -> 
 
 
 def _stranger(evidence: Evidence, producer: int, sequence: int, times: int = 1) -> bool:
-    if not len(evidence.ids) or (producer << 48 | sequence) in evidence.sent_ids:
+    if not len(evidence.ids) or evidence.was_sent(producer, sequence):
         return False
     for _ in range(times):
         evidence.deliver(producer, sequence)
@@ -412,7 +412,7 @@ def _flip_identity(evidence: Evidence, rng: np.random.Generator, column: str, bi
         return False
     flipped = dict(zip(("producer", "sequence"), evidence.id_of(record), strict=True))
     flipped[column] ^= 1 << int(rng.integers(0, bits))
-    if (flipped["producer"] << 48 | flipped["sequence"]) in evidence.sent_ids:
+    if evidence.was_sent(**flipped):
         return False
     row = _row(evidence, record)
     evidence.must_be_torn(np.array([row]))

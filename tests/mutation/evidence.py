@@ -73,6 +73,9 @@ class Evidence:
     def id_of(self, record: int) -> tuple[int, int]:
         return int(self.sent["producer"][record]), int(self.sent["sequence"][record])
 
+    def was_sent(self, producer: int, sequence: int) -> bool:
+        return bool(((self.sent["producer"] == producer) & (self.sent["sequence"] == sequence)).any())
+
     def once(self) -> np.ndarray:
         """The rows of ``sent`` that were ACKED, and delivered just once."""
         ids, counts = np.unique(self.ids, return_counts=True)

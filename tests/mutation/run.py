@@ -70,8 +70,8 @@ class Result:
     wrong: list[str] = field(default_factory=list)
 
     def opinion(self) -> Second:
-        """SQL is asked about every twentieth: it takes longer than all the rest."""
-        asked = (self.total("mutants") + self.legal_histories) % 20 == 0
+        """SQL is asked about every fortieth: it takes longer than all the rest."""
+        asked = (self.total("mutants") + self.legal_histories) % 40 == 0
         self.asked_twice += asked
         return disagreement if asked else unasked
 
