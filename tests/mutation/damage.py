@@ -397,6 +397,18 @@ def flip_a_bit_of_the_value(evidence: Evidence, rng: np.random.Generator) -> boo
 
 
 @damage
+def flip_a_bit_of_an_unsettled_one(evidence: Evidence, rng: np.random.Generator) -> bool:
+    """What was sent is not known, so any checksum fits it; but this copy contradicts its own."""
+    record = _any(evidence, rng)
+    if record is None:
+        return False
+    evidence.set(evidence.delivered, "crc", _row(evidence, record), -1)
+    evidence.must("CORRUPTED", record)
+    evidence.unsettle(np.array([record]))
+    return True
+
+
+@damage
 def empty_a_payload(evidence: Evidence, rng: np.random.Generator) -> bool:
     record = _any(evidence, rng)
     if record is None or evidence.sent["crc"][record] == 0:

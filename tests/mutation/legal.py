@@ -47,8 +47,10 @@ def answers_that_were_lost(evidence: Evidence, rng: np.random.Generator) -> None
 
 
 def a_generator_that_was_killed(evidence: Evidence, rng: np.random.Generator) -> None:
-    """The intent was written down, the outcome was not; the record is there once, or not at all."""
+    """The intent was written down, the outcome was not; the record is there once, or not at all, and no checksum is known of it."""
     records = _undecided(evidence, rng)
+    rows = evidence.rows_of(int(record) for record in records)
+    evidence.set(evidence.delivered, "crc", rows, rng.integers(0, 1 << 32, len(rows)))
     _absent(evidence, records[rng.random(len(records)) < 0.5])
     evidence.unsettle(records)
 
