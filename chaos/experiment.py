@@ -19,7 +19,7 @@ from chaos import overlap
 from chaos.faults import FAULTS
 from chaos.shown import named, shown
 from delivery.anomaly import Anomaly
-from delivery.guarantee import Guarantee
+from delivery.guarantee import Guarantee, Promise, forbidden
 from pipelines.failpoints import Site
 from pipelines.strategies import STRATEGIES
 from testbed.external import External
@@ -185,10 +185,10 @@ class Experiment(_Model):
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
-        forbidden = [anomaly for anomaly in self.expect if anomaly in self.promised.forbidden]
-        if forbidden:
+        contradicted = [anomaly for anomaly in self.expect if anomaly in self.forbidden]
+        if contradicted:
             raise ValueError(
-                f"expect: {', '.join(forbidden)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
+                f"expect: {', '.join(contradicted)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
             )
         self._check_testbed()
         if self.random is not None and self.faults:
@@ -256,6 +256,15 @@ class Experiment(_Model):
     @property
     def promised(self) -> Guarantee:
         return self.guarantee or STRATEGIES[self.strategy].guarantee
+
+    @property
+    def promises(self) -> frozenset[Promise]:
+        """What the strategy promises beside its guarantee; the run is held to it."""
+        return STRATEGIES[self.strategy].promises
+
+    @property
+    def forbidden(self) -> frozenset[Anomaly]:
+        return forbidden(self.promised, self.promises)
 
     @property
     def micro_batch(self) -> int:

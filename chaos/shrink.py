@@ -69,7 +69,7 @@ def subject(folder: RunFolder) -> Subject:
 def _forbidden(found: Experiment, verdict: dict[str, Any]) -> frozenset[Anomaly]:
     """The anomalies of a run that it was not to show."""
     shown = {Anomaly(name) for name, count in verdict["anomalies"].items() if count}
-    return frozenset(shown & found.promised.forbidden)
+    return frozenset(shown & found.forbidden)
 
 
 def reduced(found: Experiment, injections: Sequence[Injection], kept: Sequence[Injection], name: str = "smaller") -> Experiment:

@@ -380,6 +380,7 @@ def terms(folder: RunFolder) -> Terms:
         planned=tuple(injection.injection for injection in Schedule.read(folder).injections),
         seed=found.seed,
         versions=versions(),
+        promises=found.promises,
     )
 
 

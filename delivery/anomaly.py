@@ -11,9 +11,16 @@ class Anomaly(StrEnum):
     DUPLICATED: a record that was sent (ACKED or INDETERMINATE) and delivered more than once.
     PHANTOM: a delivered record that nobody sent, or whose send was REJECTED.
     CORRUPTED: a delivered record whose payload's checksum differs from the one sent, or whose identity cannot be read.
+    REORDERED: a record whose first copy came behind one with the same key that was read after it, or of which copies are only in another
+        partition of the output than those of its key.
+    TORN: a micro-batch of which one start of the job made some records visible, and others that it had read not.
+    AHEAD: an ACKED record that was delivered, but only after the job had committed an offset above the record's own.
     """
 
     LOST = "LOST"
     DUPLICATED = "DUPLICATED"
     PHANTOM = "PHANTOM"
     CORRUPTED = "CORRUPTED"
+    REORDERED = "REORDERED"
+    TORN = "TORN"
+    AHEAD = "AHEAD"

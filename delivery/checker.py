@@ -8,36 +8,31 @@ Each record is named by (producer, sequence). Let ``copies`` be how often it was
     never sent                           1 or more: PHANTOM
 
 A delivered copy whose checksum is not that of the record that was sent, or not the one that it carries itself, is CORRUPTED; it still
-counts as a copy. A delivered record
-without a readable identity is CORRUPTED and counts as nobody's copy. Offsets of the output are never evidence: a transactional topic
-has gaps.
+counts as a copy. A delivered record without a readable identity is CORRUPTED and counts as nobody's copy. Gaps between offsets of the
+output are never evidence: a transactional topic has them.
 
-A pure function of its two arguments.
+A pure function of the two histories.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from delivery.anomaly import Anomaly
-from delivery.folder import EvidenceError
 from delivery.history import Delivered, Sent
+from delivery.matching import Finding, Matching, match
 
-_SHIFT = 48  # a sequence has 48 bits
+KINDS = (Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.PHANTOM, Anomaly.CORRUPTED)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One anomalous record. ``sent`` and ``delivered`` are row numbers in the histories: the send (None: nobody sent it), its copies."""
-
-    anomaly: Anomaly
-    producer: int | None
-    sequence: int | None
-    copies: int
-    sent: int | None
-    delivered: tuple[int, ...]
+def count(findings: Iterable[Finding], kinds: Iterable[Anomaly]) -> dict[Anomaly, int]:
+    """How many of ``findings`` show each of these anomalies."""
+    counted = Counter(finding.anomaly for finding in findings)
+    return {anomaly: counted[anomaly] for anomaly in kinds}
 
 
 @dataclass(frozen=True)
@@ -66,31 +61,17 @@ class Reconciliation:
 
     def counts(self) -> dict[Anomaly, int]:
         """How many records show each anomaly."""
-        counted = dict.fromkeys(Anomaly, 0)
-        for finding in self.findings:
-            counted[finding.anomaly] += 1
-        return counted
+        return count(self.findings, KINDS)
 
 
 def check(sent: Sent, delivered: Delivered) -> Reconciliation:
     """Compare the histories. Raises EvidenceError naming an identity that was sent twice: the workload must not do that."""
-    sent_key = sent.producer << _SHIFT | sent.sequence
-    order = np.argsort(sent_key, kind="stable")
-    ordered = sent_key[order]
-    again = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(again):
-        first = order[again[0]]
-        record = f"{sent.producer[first]}/{sent.sequence[first]}"
-        raise EvidenceError(f"the workload sent one identity twice (record {record}, and {len(again) - 1} more): sent/ is damaged")
-    rows = np.flatnonzero(delivered.identified)
-    key = delivered.producer[rows] << _SHIFT | delivered.sequence[rows]
-    position = np.searchsorted(ordered, key)
-    known = np.zeros(len(rows), bool)
-    inside = position < len(ordered)
-    known[inside] = ordered[position[inside]] == key[inside]
-    send = np.full(len(rows), -1, np.int64)
-    send[known] = order[position[known]]
+    return reconcile(match(sent, delivered))
 
+
+def reconcile(matched: Matching) -> Reconciliation:
+    """Compare histories that were matched."""
+    sent, delivered, rows, send, known = matched.sent, matched.delivered, matched.rows, matched.send, matched.known
     copies = np.bincount(send[known], minlength=len(sent))
     lost = sent.acked & (copies == 0)
     duplicated = ~sent.rejected & (copies > 1)
@@ -103,10 +84,10 @@ def check(sent: Sent, delivered: Delivered) -> Reconciliation:
     copies_of = _Copies(send, rows)
     for anomaly, mask in ((Anomaly.LOST, lost), (Anomaly.DUPLICATED, duplicated), (Anomaly.PHANTOM, undead)):
         for number in np.flatnonzero(mask):
-            found.append(_finding(anomaly, sent, int(number), int(copies[number]), copies_of(int(number))))
+            found.append(matched.finding(anomaly, int(number), int(copies[number]), copies_of(int(number))))
     damaged_of = _Copies(np.where(wrong, send, -1), rows)
     for number in np.unique(send[wrong]):
-        found.append(_finding(Anomaly.CORRUPTED, sent, int(number), int(copies[number]), damaged_of(int(number))))
+        found.append(matched.finding(Anomaly.CORRUPTED, int(number), int(copies[number]), damaged_of(int(number))))
     strangers: dict[tuple[int, int], list[int]] = {}
     for row in rows[~known]:
         strangers.setdefault((int(delivered.producer[row]), int(delivered.sequence[row])), []).append(int(row))
@@ -138,10 +119,6 @@ class _Copies:
         send, rows = self._sorted
         low, high = np.searchsorted(send, [number, number + 1])
         return tuple(int(row) for row in rows[low:high])
-
-
-def _finding(anomaly: Anomaly, sent: Sent, number: int, copies: int, delivered: tuple[int, ...]) -> Finding:
-    return Finding(anomaly, int(sent.producer[number]), int(sent.sequence[number]), copies, number, delivered)
 
 
 def _by_partition(sent: Sent, copies: np.ndarray, lost: np.ndarray, duplicated: np.ndarray) -> tuple[PartitionCount, ...]:

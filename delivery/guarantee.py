@@ -1,7 +1,8 @@
-"""A delivery guarantee is the set of anomalies that it forbids."""
+"""A delivery guarantee is the set of anomalies that it forbids; what a strategy promises beside it forbids more."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from delivery.anomaly import Anomaly
@@ -10,7 +11,10 @@ _ALWAYS = frozenset({Anomaly.PHANTOM, Anomaly.CORRUPTED})
 
 
 class Guarantee(StrEnum):
-    """At-most-once forbids DUPLICATED, at-least-once forbids LOST, exactly-once both. Each forbids PHANTOM and CORRUPTED."""
+    """At-most-once forbids DUPLICATED, at-least-once forbids LOST, exactly-once both. Each forbids PHANTOM and CORRUPTED.
+
+    A job that may not lose may not commit an offset before the output either: at-least-once and exactly-once forbid AHEAD.
+    """
 
     AT_MOST_ONCE = "at-most-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -21,8 +25,29 @@ class Guarantee(StrEnum):
         return _ALWAYS | _FORBIDDEN[self]
 
 
+class Promise(StrEnum):
+    """What a strategy may promise beside its guarantee. None holds a strategy to what it does not promise.
+
+    ORDERED: the records of a key leave in the order in which they were read; forbids REORDERED.
+    ATOMIC: a micro-batch becomes visible as a whole; forbids TORN.
+    """
+
+    ORDERED = "ordered"
+    ATOMIC = "atomic"
+
+    @property
+    def forbidden(self) -> Anomaly:
+        return _BROKEN_BY[self]
+
+
+def forbidden(guarantee: Guarantee, promises: Iterable[Promise]) -> frozenset[Anomaly]:
+    """What a run may not show that is held to ``guarantee`` and ``promises``."""
+    return guarantee.forbidden | {promise.forbidden for promise in promises}
+
+
 _FORBIDDEN: dict[Guarantee, frozenset[Anomaly]] = {
     Guarantee.AT_MOST_ONCE: frozenset({Anomaly.DUPLICATED}),
-    Guarantee.AT_LEAST_ONCE: frozenset({Anomaly.LOST}),
-    Guarantee.EXACTLY_ONCE: frozenset({Anomaly.LOST, Anomaly.DUPLICATED}),
+    Guarantee.AT_LEAST_ONCE: frozenset({Anomaly.LOST, Anomaly.AHEAD}),
+    Guarantee.EXACTLY_ONCE: frozenset({Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.AHEAD}),
 }
+_BROKEN_BY = {Promise.ORDERED: Anomaly.REORDERED, Promise.ATOMIC: Anomaly.TORN}

@@ -135,7 +135,10 @@ def read_sent(folder: RunFolder) -> Sent:
 
     Raises EvidenceError when a file cannot be read, or holds a record without an identity.
     """
-    table = _read(folder.sent, SENT)
+    return _sent(folder, _read(folder.sent, SENT))
+
+
+def _sent(folder: RunFolder, table: pa.Table) -> Sent:
     if table["producer"].null_count or table["sequence"].null_count:
         raise EvidenceError(f"{folder.sent} holds a record without producer or sequence: the workload sends none")
     outcome = table["outcome"].to_numpy(zero_copy_only=False)
@@ -174,7 +177,10 @@ def _with_unsettled(sent: Sent, intents: Path) -> Sent:
 
 def read_delivered(folder: RunFolder) -> Delivered:
     """Read ``delivered/``. Raises EvidenceError when a file cannot be read."""
-    table = _read(folder.delivered, DELIVERED)
+    return _delivered(_read(folder.delivered, DELIVERED))
+
+
+def _delivered(table: pa.Table) -> Delivered:
     # A producer that is not known is -1 here, which in a key of 64 bits cannot be told from producer 65535.
     identified = pc.and_(table["producer"].is_valid(), table["sequence"].is_valid()).to_numpy(zero_copy_only=False).astype(bool)
     columns = {name: _ints(table[name]) for name in ("producer", "sequence", "crc", "partition", "offset", "batch", "attempt", "start")}
@@ -186,9 +192,33 @@ def read_sent_at(folder: RunFolder) -> np.ndarray:
     return _milliseconds(_read(folder.sent, _only(SENT, "sent_at"))["sent_at"])
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """Both histories with their times, in ms since the epoch. ``sent_at`` and ``keys`` belong to the rows that are in ``sent/``, with which
+    ``sent`` begins. A key is a number here, -1 where there is none."""
+
+    sent: Sent
+    sent_at: np.ndarray
+    keys: np.ndarray
+    delivered: Delivered
+    delivered_at: np.ndarray
+
+
+def read_evidence(folder: RunFolder) -> Evidence:
+    """Read ``sent/`` and ``delivered/``, each file once. Raises EvidenceError when one cannot be read, or holds what no run writes."""
+    sent, delivered = _read(folder.sent, SENT), _read(folder.delivered, DELIVERED)
+    keys = pa.chunked_array([sent["key"].combine_chunks().dictionary_encode().indices])
+    return Evidence(
+        _sent(folder, sent), _milliseconds(sent["sent_at"]), _ints(keys), _delivered(delivered), _times(folder, delivered["delivered_at"])
+    )
+
+
 def read_delivered_at(folder: RunFolder) -> np.ndarray:
     """``delivered_at`` of each row of :func:`read_delivered`, in ms since the epoch. Raises EvidenceError when one has none."""
-    column = _read(folder.delivered, _only(DELIVERED, "delivered_at"))["delivered_at"]
+    return _times(folder, _read(folder.delivered, _only(DELIVERED, "delivered_at"))["delivered_at"])
+
+
+def _times(folder: RunFolder, column: pa.ChunkedArray) -> np.ndarray:
     if column.null_count:
         raise EvidenceError(f"{folder.delivered} holds a record without delivered_at: every drain gives one")
     return _milliseconds(column)

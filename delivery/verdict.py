@@ -2,36 +2,43 @@
 
 The rules, in order:
 
-    FAILED        an anomaly that the guarantee forbids was found. (LOST only counts once the drain reached the end of the output.)
+    ERROR         the checkers and the second opinion (``delivery.second_opinion``) do not name the same records.
+    FAILED        an anomaly that the guarantee, or a promise of the strategy, forbids was found. (LOST and TORN only count once the drain
+                  reached the end of the output.)
     INCONCLUSIVE  something was not shown: an injection without evidence or not healed, a drain that did not reach the end, a phase
                   without a micro-batch, nothing acknowledged, or an expected anomaly that was not seen (the control did not bite).
     PASSED        otherwise.
 
-ERROR and ABORTED are not found by looking at records: a step failed, or the run was stopped.
+Other ERRORs and ABORTED are not found by looking at records: a step failed, or the run was stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from delivery import baseline
 from delivery.anomaly import Anomaly
+from delivery.atomicity import torn
 from delivery.blame import Timeline, explain
-from delivery.checker import Reconciliation, check
+from delivery.checker import KINDS, Reconciliation, count, reconcile
+from delivery.commits import ahead
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
-from delivery.guarantee import Guarantee
-from delivery.history import Delivered, Sent, files, read_delivered, read_delivered_at, read_sent, read_sent_at, write_table
+from delivery.guarantee import Guarantee, Promise, forbidden
+from delivery.history import Evidence, read_evidence, write_table
+from delivery.matching import Finding, match
+from delivery.order import reordered
 from delivery.recovery import Flow, ends, flow, longest_gap, milliseconds, recovery, stamps, throughput
+from delivery.second_opinion import disagreement
 
 PHASES = ("steady", "impact", "recovery")
+NEEDS_THE_END = frozenset({Anomaly.LOST, Anomaly.TORN})
+"""What is not known before the drain has read the output to its end: what is missing may still be there."""
 
 
 class RunOutcome(StrEnum):
@@ -57,15 +64,26 @@ class Terms:
     planned: tuple[str, ...]
     seed: int
     versions: dict[str, str] = field(default_factory=dict)
+    promises: frozenset[Promise] = frozenset()
+
+    @property
+    def forbidden(self) -> frozenset[Anomaly]:
+        return forbidden(self.guarantee, self.promises)
+
+    @property
+    def asked(self) -> tuple[Anomaly, ...]:
+        """The anomalies that are looked for: the kinds of every delivery, what was promised not to be, and what is to be seen."""
+        return tuple(anomaly for anomaly in Anomaly if anomaly in {*KINDS, *self.forbidden, *self.expected})
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """``verdict`` is what ``verdict.json`` holds; ``table`` what ``reconciliation.parquet`` holds."""
+    """``verdict`` is what ``verdict.json`` holds; ``table`` what ``reconciliation.parquet`` holds; ``findings`` every anomalous record."""
 
     verdict: dict[str, Any]
     table: pa.Table
     reconciliation: Reconciliation
+    findings: tuple[Finding, ...]
 
 
 RECONCILIATION = pa.schema(
@@ -84,24 +102,42 @@ RECONCILIATION = pa.schema(
         ("lost", pa.int64()),
         ("duplicated", pa.int64()),
         ("blame", pa.string()),
+        ("start", pa.int32()),
+        ("batch", pa.int64()),
     ],
     metadata={b"schema_version": str(SCHEMA_VERSION).encode()},
 )
 
 
-def judge(folder: RunFolder, terms: Terms) -> Judgement:
-    """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged."""
-    sent, delivered = read_sent(folder), read_delivered(folder)
-    found = check(sent, delivered)
+Second = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], Iterable[Finding]], str | None]
+
+
+def judge(folder: RunFolder, terms: Terms, second: Second = disagreement) -> Judgement:
+    """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged.
+
+    ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR.
+    """
+    evidence = read_evidence(folder)
+    matched = match(evidence.sent, evidence.delivered)
+    found = reconcile(matched)
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
     events = [_with(folder.journal.path, event, "at", "event") for event in folder.journal.events()]
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
-    seen = flow(sent, read_sent_at(folder), delivered, read_delivered_at(folder), ends(events, progress), stamps(drain))
+    seen = flow(evidence.sent, evidence.sent_at, evidence.delivered, evidence.delivered_at, ends(events, progress), stamps(drain))
     injections = [_injection(name, events, seen) for name in terms.planned]
     phases = _phases(events, progress, seen)
-    counts = found.counts()
+    findings = list(found.findings)
+    if Anomaly.REORDERED in terms.asked:
+        findings += reordered(matched, evidence.keys)
+    if Anomaly.TORN in terms.asked:
+        findings += torn(matched, progress)
+    if Anomaly.AHEAD in terms.asked:
+        findings += ahead(matched, evidence.delivered_at, progress)
+    counts = count(findings, terms.asked)
     outcome, reason = _decide(terms, counts, found, drain, injections, phases)
+    if (conflict := second(folder, terms.asked, progress, findings)) is not None:
+        outcome, reason = RunOutcome.ERROR, conflict
     verdict = {
         "schema": SCHEMA_VERSION,
         "run": terms.run,
@@ -112,7 +148,8 @@ def judge(folder: RunFolder, terms: Terms) -> Judgement:
         "pipeline": terms.pipeline,
         "strategy": terms.strategy,
         "guarantee": terms.guarantee,
-        "forbidden": sorted(terms.guarantee.forbidden),
+        "promises": sorted(terms.promises),
+        "forbidden": sorted(terms.forbidden),
         "expected_anomalies": sorted(terms.expected),
         "anomalies": {str(anomaly): count for anomaly, count in counts.items()},
         "sent": {"acked": found.acked, "rejected": found.rejected, "indeterminate": found.indeterminate},
@@ -132,7 +169,7 @@ def judge(folder: RunFolder, terms: Terms) -> Judgement:
         "notes": notes(events),
     }
     verdict["baseline"] = baseline.compared(folder, verdict)
-    return Judgement(verdict, _table(folder, found, sent, delivered, Timeline(progress, events)), found)
+    return Judgement(verdict, _table(found, findings, evidence, Timeline(progress, events)), found, tuple(findings))
 
 
 def notes(events: Sequence[dict[str, Any]]) -> list[str]:
@@ -164,7 +201,8 @@ def without_evidence(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str
         "pipeline": terms.pipeline,
         "strategy": terms.strategy,
         "guarantee": terms.guarantee,
-        "forbidden": sorted(terms.guarantee.forbidden),
+        "promises": sorted(terms.promises),
+        "forbidden": sorted(terms.forbidden),
         "expected_anomalies": sorted(terms.expected),
         "anomalies": {},
         "sent": {},
@@ -194,14 +232,14 @@ def _decide(
     injections: list[dict[str, Any]],
     phases: dict[str, dict[str, Any]],
 ) -> tuple[RunOutcome, str]:
-    countable = [anomaly for anomaly in Anomaly if anomaly is not Anomaly.LOST or drain["complete"]]
-    broken = [f"{counts[anomaly]} {anomaly}" for anomaly in countable if anomaly in terms.guarantee.forbidden and counts[anomaly]]
+    undecided = set() if drain["complete"] else NEEDS_THE_END
+    broken = [f"{number} {anomaly}" for anomaly, number in counts.items() if number and anomaly in terms.forbidden - undecided]
     if broken:
         return RunOutcome.FAILED, f"{terms.strategy} broke {terms.guarantee}: {', '.join(broken)}"
     doubts = list(_doubts(terms, counts, found, drain, injections, phases))
     if doubts:
         return RunOutcome.INCONCLUSIVE, "; ".join(doubts)
-    seen = [f"{counts[anomaly]} {anomaly}" for anomaly in Anomaly if counts[anomaly]]
+    seen = [f"{number} {anomaly}" for anomaly, number in counts.items() if number]
     kept = f"{terms.strategy} kept {terms.guarantee} for {found.acked} acknowledged records"
     if terms.expected:
         return RunOutcome.PASSED, f"{kept}; the negative control bit: {', '.join(seen)}, as expected"
@@ -280,10 +318,10 @@ def _phases(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]]
     return phases
 
 
-def _table(folder: RunFolder, found: Reconciliation, sent: Sent, delivered: Delivered, timeline: Timeline) -> pa.Table:
-    stamps = _stamps(folder) if found.findings else []
+def _table(found: Reconciliation, findings: Sequence[Finding], evidence: Evidence, timeline: Timeline) -> pa.Table:
+    sent, delivered = evidence.sent, evidence.delivered
     rows: list[dict[str, Any]] = []
-    for finding in found.findings:
+    for finding in findings:
         at = finding.sent
         rows.append(
             {
@@ -294,30 +332,25 @@ def _table(folder: RunFolder, found: Reconciliation, sent: Sent, delivered: Deli
                 "partition": int(sent.partition[at]) if at is not None else None,
                 "offset": int(sent.offset[at]) if at is not None and sent.offset[at] >= 0 else None,
                 "copies": finding.copies,
-                "blame": explain(finding, sent, delivered, stamps, timeline),
+                "blame": explain(finding, sent, delivered, evidence.delivered_at, timeline),
+                "start": finding.start,
+                "batch": finding.batch,
             }
         )
-    for count in found.partitions:
+    for account in found.partitions:
         rows.append(
             {
                 "row": "partition",
-                "partition": count.partition,
-                "acked": count.acked,
-                "indeterminate": count.indeterminate,
-                "rejected": count.rejected,
-                "delivered": count.delivered,
-                "lost": count.lost,
-                "duplicated": count.duplicated,
+                "partition": account.partition,
+                "acked": account.acked,
+                "indeterminate": account.indeterminate,
+                "rejected": account.rejected,
+                "delivered": account.delivered,
+                "lost": account.lost,
+                "duplicated": account.duplicated,
             }
         )
     return pa.Table.from_pylist(rows, schema=RECONCILIATION)
-
-
-def _stamps(folder: RunFolder) -> list[datetime | None]:
-    stamps: list[datetime | None] = []
-    for path in files(folder.delivered):
-        stamps += pq.read_table(path, columns=["delivered_at"])["delivered_at"].to_pylist()
-    return stamps
 
 
 def write_reconciliation(folder: RunFolder, table: pa.Table) -> None:

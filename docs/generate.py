@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from chaos.cli import EXIT_CODES
 from chaos.faults import FAULTS, Fault
-from delivery import baseline, history, recovery, verdict
+from delivery import atomicity, baseline, commits, history, order, recovery, verdict
 from delivery.anomaly import Anomaly
-from delivery.guarantee import Guarantee
+from delivery.guarantee import Guarantee, Promise, forbidden
 from delivery.outcome import Outcome
 from expectations import history as remembered
 from expectations import history_changes, history_compare, history_junit, history_matrix, history_metrics
@@ -55,7 +55,12 @@ def paragraphs(about: object) -> list[str]:
 
 def strategies() -> str:
     rows = (
-        (f"[`{name}`](#{name})", str(strategy.guarantee), code(sorted(strategy.guarantee.forbidden)), strategy.summary)
+        (
+            f"[`{name}`](#{name})",
+            ", ".join([str(strategy.guarantee), *sorted(strategy.promises)]),
+            code(sorted(forbidden(strategy.guarantee, strategy.promises))),
+            strategy.summary,
+        )
         for name, strategy in STRATEGIES.items()
     )
     return table(("strategy", "promises", "which forbids", "in short"), rows)
@@ -131,8 +136,8 @@ def _strikes(found: Fault) -> str:
 def _terms(kind: type[StrEnum]) -> dict[str, str]:
     """What a docstring of the form ``NAME: meaning.`` says about each name."""
     text = " ".join((kind.__doc__ or "").split())
-    found = re.findall(rf"({'|'.join(kind)}): (.*?)(?=\s(?:{'|'.join(kind)}): |$)", text)
-    missing = set(kind) - {name for name, _ in found}
+    found = re.findall(rf"({'|'.join(kind.__members__)}): (.*?)(?=\s(?:{'|'.join(kind.__members__)}): |$)", text)
+    missing = set(kind.__members__) - {name for name, _ in found}
     if missing:
         raise ValueError(f"the docstring of {kind.__name__} does not explain {sorted(missing)}")
     return dict(found)
@@ -147,8 +152,16 @@ def anomalies() -> str:
 
 
 def guarantees() -> str:
-    rows = ((str(kind), *("forbidden" if anomaly in kind.forbidden else "allowed" for anomaly in Anomaly)) for kind in Guarantee)
+    extra = {promise.forbidden: f"forbidden if *{promise}*" for promise in Promise}
+    rows = (
+        (str(kind), *("forbidden" if anomaly in kind.forbidden else extra.get(anomaly, "allowed") for anomaly in Anomaly))
+        for kind in Guarantee
+    )
     return table(("guarantee", *(f"`{anomaly}`" for anomaly in Anomaly)), rows)
+
+
+def promises() -> str:
+    return table(("promise", "meaning"), ((f"*{name.lower()}*", what) for name, what in _terms(Promise).items()))
 
 
 def exit_codes() -> str:
@@ -198,7 +211,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "outcomes": outcomes,
     "anomalies": anomalies,
     "guarantees": guarantees,
+    "promises": promises,
     "exit_codes": exit_codes,
+    "order": lambda: told(order),
+    "atomicity": lambda: told(atomicity),
+    "commits": lambda: told(commits),
     "rules": lambda: told(verdict),
     "recovery": lambda: told(recovery),
     "baseline": lambda: told(baseline),

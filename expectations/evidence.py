@@ -26,9 +26,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from delivery import guarantee
 from delivery.anomaly import Anomaly
 from delivery.folder import EvidenceError, RunFolder
-from delivery.guarantee import Guarantee
+from delivery.guarantee import Guarantee, Promise
 
 PHASES = ("steady", "impact", "recovery")
 RECORD_COLUMNS = ("anomaly", "producer", "sequence", "partition", "offset", "copies", "blame")
@@ -38,7 +39,7 @@ _TABLES = {
     "summary": """run TEXT, strategy TEXT, guarantee TEXT, acked INTEGER, indeterminate INTEGER, rejected INTEGER, delivered INTEGER,
         lost INTEGER, duplicated INTEGER, phantom INTEGER, corrupted INTEGER, drain_complete INTEGER, drain_reason TEXT,
         driver_starts INTEGER, batches INTEGER, steady_batches INTEGER, impact_batches INTEGER, recovery_batches INTEGER,
-        recovery_s REAL, caught_up_s REAL, longest_gap_s REAL""",
+        recovery_s REAL, caught_up_s REAL, longest_gap_s REAL, reordered INTEGER, torn INTEGER, ahead INTEGER""",
     "phases": "phase TEXT, batches INTEGER, records INTEGER, records_per_s REAL",
     "records": """anomaly TEXT, forbidden INTEGER, producer INTEGER, sequence INTEGER, partition INTEGER, "offset" INTEGER,
         copies INTEGER, blame TEXT""",
@@ -57,9 +58,9 @@ def database(folder: RunFolder) -> Path:
 
 
 def forbidden(verdict: dict[str, Any]) -> frozenset[Anomaly]:
-    """What the run's guarantee forbids. Raises EvidenceError when the verdict names no known guarantee."""
+    """What the run's guarantee forbids, and its strategy's promises. Raises EvidenceError when the verdict names one that is not known."""
     try:
-        return Guarantee(verdict["guarantee"]).forbidden
+        return guarantee.forbidden(Guarantee(verdict["guarantee"]), map(Promise, verdict.get("promises") or []))
     except (KeyError, ValueError) as error:
         known = ", ".join(Guarantee)
         raise EvidenceError(f"verdict.json names no known guarantee (found {verdict.get('guarantee')!r}, known: {known})") from error
@@ -127,6 +128,7 @@ def _summary(verdict: dict[str, Any]) -> tuple[Any, ...]:
         verdict.get("recovery_s"),
         verdict.get("caught_up_s"),
         verdict.get("longest_gap_s"),
+        *(counts.get(anomaly) for anomaly in ("REORDERED", "TORN", "AHEAD")),
     )
 
 

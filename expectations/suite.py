@@ -131,6 +131,24 @@ class ExpectNoCorruptedRecord(_ExpectNoAnomaly):
     description: str = "No record is corrupted: each one that was delivered has the checksum it was sent with."
 
 
+class ExpectNoRecordReordered(_ExpectNoAnomaly):
+    unexpected_rows_query: str = _without(Anomaly.REORDERED)[0]
+    observed_query: ClassVar[str] = _without(Anomaly.REORDERED)[1]
+    description: str = "No record is reordered: those of each key left in the order in which they were read."
+
+
+class ExpectNoBatchTorn(_ExpectNoAnomaly):
+    unexpected_rows_query: str = _without(Anomaly.TORN)[0]
+    observed_query: ClassVar[str] = _without(Anomaly.TORN)[1]
+    description: str = "No micro-batch is torn: each became visible as a whole."
+
+
+class ExpectNoCommitAheadOfOutput(_ExpectNoAnomaly):
+    unexpected_rows_query: str = _without(Anomaly.AHEAD)[0]
+    observed_query: ClassVar[str] = _without(Anomaly.AHEAD)[1]
+    description: str = "No offset was committed ahead of its output: a crash between the two would have lost the records."
+
+
 class ExpectNegativeControlToBite(RunExpectation):
     unexpected_rows_query: str = "SELECT expected.* FROM {batch} AS run JOIN expected ON expected.observed = 0"
     description: str = "The negative control bites: the anomalies that this experiment provokes were found, so the check can fail."
@@ -143,13 +161,15 @@ class ExpectVerdictToMatchItsRecords(RunExpectation):
         FROM {batch} AS run JOIN (SELECT COUNT(*) FILTER (WHERE anomaly = 'LOST') AS lost_records,
             COUNT(*) FILTER (WHERE anomaly = 'DUPLICATED') AS duplicated_records,
             COUNT(*) FILTER (WHERE anomaly = 'PHANTOM') AS phantom_records,
-            COUNT(*) FILTER (WHERE anomaly = 'CORRUPTED') AS corrupted_records FROM records) AS found
+            COUNT(*) FILTER (WHERE anomaly = 'CORRUPTED') AS corrupted_records,
+            COUNT(*) FILTER (WHERE anomaly IN ('REORDERED', 'TORN', 'AHEAD')) AS other_records FROM records) AS found
         WHERE run.lost IS NOT found.lost_records OR run.duplicated IS NOT found.duplicated_records
-           OR run.phantom IS NOT found.phantom_records OR run.corrupted IS NOT found.corrupted_records"""
+           OR run.phantom IS NOT found.phantom_records OR run.corrupted IS NOT found.corrupted_records
+           OR COALESCE(run.reordered, 0) + COALESCE(run.torn, 0) + COALESCE(run.ahead, 0) <> found.other_records"""
     description: str = "The verdict's counts are those of the records that the reconciliation names, one by one."
     observed_query: ClassVar[str] = """
-        SELECT (SELECT COUNT(*) FROM records) || ' records named, '
-               || COALESCE(lost + duplicated + phantom + corrupted, 'none') || ' counted' FROM summary"""
+        SELECT (SELECT COUNT(*) FROM records) || ' records named, ' || COALESCE(lost + duplicated + phantom + corrupted
+               + COALESCE(reordered, 0) + COALESCE(torn, 0) + COALESCE(ahead, 0), 'none') || ' counted' FROM summary"""
 
 
 _OF_ANOMALY: dict[Anomaly, type[RunExpectation]] = {
@@ -157,6 +177,9 @@ _OF_ANOMALY: dict[Anomaly, type[RunExpectation]] = {
     Anomaly.DUPLICATED: ExpectNoRecordDuplicated,
     Anomaly.PHANTOM: ExpectNoPhantomRecord,
     Anomaly.CORRUPTED: ExpectNoCorruptedRecord,
+    Anomaly.REORDERED: ExpectNoRecordReordered,
+    Anomaly.TORN: ExpectNoBatchTorn,
+    Anomaly.AHEAD: ExpectNoCommitAheadOfOutput,
 }
 
 
@@ -169,7 +192,7 @@ def build(verdict: dict[str, Any]) -> ExpectationSuite:
     if verdict.get("expected_anomalies"):
         chosen.append(ExpectNegativeControlToBite)
     chosen.append(ExpectVerdictToMatchItsRecords)
-    allowed = [str(anomaly) for anomaly in Anomaly if anomaly not in banned]
+    allowed = [str(anomaly) for anomaly in verdict.get("anomalies") or () if anomaly not in banned]
     name = str(verdict["guarantee"])
     what = f"{', '.join(allowed)}: not expected to be absent" if allowed else "no anomaly"
     note = f"{name.capitalize()} allows {what}."

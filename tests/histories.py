@@ -15,9 +15,10 @@ import numpy as np
 
 from delivery import history
 from delivery.anomaly import Anomaly
-from delivery.checker import Finding, Reconciliation, check
+from delivery.checker import Reconciliation, check
 from delivery.folder import RunFolder, write_atomically
 from delivery.guarantee import Guarantee
+from delivery.matching import Finding
 from delivery.outcome import Outcome
 from delivery.verdict import Terms
 
@@ -174,7 +175,7 @@ def at(seconds: float) -> str:
 class Story:
     """A run that went well, told second by second; a test changes one thing of it and writes it down."""
 
-    histories: Histories = field(default_factory=lambda: clean(60))
+    histories: Histories = field(default_factory=lambda: _batched(clean(60)))
     events: list[dict[str, Any]] = field(default_factory=lambda: [dict(event) for event in _EVENTS])
     progress: list[dict[str, Any]] = field(default_factory=lambda: [dict(line) for line in _PROGRESS])
     drain: dict[str, Any] = field(default_factory=lambda: {"complete": True, "reason": None, "records": 60})
@@ -214,6 +215,12 @@ def _batch(number: int, seconds: float) -> dict[str, Any]:
 
 _ENDS = (2.0, 4.5, 8.0, 10.0)
 _PROGRESS = tuple(_batch(number, seconds) for number, seconds in enumerate(_ENDS))
+
+
+def _batched(histories: Histories) -> Histories:
+    """Its copies say which of the batches of ``_PROGRESS`` wrote them."""
+    histories.delivered = [replace(copy, batch=copy.offset // 5) for copy in histories.delivered]
+    return histories
 
 
 def _just_before_its_batch_ended(number: int) -> datetime:

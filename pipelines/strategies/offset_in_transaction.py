@@ -61,6 +61,7 @@ class OffsetInTransaction(Strategy):
     summary = "one Kafka transaction per source partition holds the output and the consumed offset"
     sink = Sink.KAFKA
     guarantee = Guarantee.EXACTLY_ONCE
+    ordered = True
     failpoints = (AFTER_FENCE, AFTER_PRODUCE, AFTER_OFFSETS, AFTER_COMMIT, AFTER_TASKS, AFTER_ABORT)
     doubles = (
         ("after_produce", "after_abort"),

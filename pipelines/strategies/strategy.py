@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from delivery.guarantee import Guarantee
+from delivery.guarantee import Guarantee, Promise
 from pipelines.failpoints import Failpoint, Watch
 from pipelines.job import Job
 from pipelines.sink import Sink
@@ -24,8 +24,17 @@ class Strategy(Protocol):
     failpoints: tuple[Failpoint, ...]
     atomic: bool = False
     """Whether a batch becomes visible as a whole. A reader may still see part of it while the commits are carried out."""
+    ordered: bool = False
+    """Whether a key's records leave in the order in which they were read. Only if a failed attempt's output is taken back: see
+    ``delivery.order``."""
     doubles: tuple[tuple[str, str], ...] = ()
     """Pairs of steps for a sweep: a crash at the second while the job recovers from a crash at the first."""
+
+    @property
+    def promises(self) -> frozenset[Promise]:
+        """What a run is held to beside the guarantee."""
+        kept = {Promise.ATOMIC: self.atomic, Promise.ORDERED: self.ordered}
+        return frozenset(promise for promise, given in kept.items() if given)
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
         """Start the query that delivers ``frame`` to the job's output. Its columns are those of

@@ -71,6 +71,7 @@ class TwoPhaseCommit(Strategy):
     sink = Sink.KAFKA
     guarantee = Guarantee.EXACTLY_ONCE
     atomic = True
+    ordered = True
     failpoints = (
         AFTER_PREPARE,
         BEFORE_DECISION,

@@ -8,7 +8,6 @@ import pytest
 
 from chaos import runner
 from chaos.experiment import Experiment, FaultSpec, Source, Workload
-from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from pipelines import postgres as output
 from pipelines import strategies
@@ -31,7 +30,7 @@ def _run(strategy: str, *faults: FaultSpec, records: int = RECORDS) -> RunFolder
 def _assert_exactly_once(folder: RunFolder, testbed: Testbed, records: int = RECORDS) -> dict[str, Any]:
     verdict: dict[str, Any] = folder.read_json(folder.verdict)
     assert verdict["outcome"] == "PASSED", verdict["reason"]
-    assert verdict["anomalies"] == dict.fromkeys(Anomaly, 0)
+    assert not any(verdict["anomalies"].values()), verdict["anomalies"]
     assert verdict["delivered"] == verdict["sent"]["acked"] == records
     assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
     assert not marked(STREAMPROOF_RUN=folder.name), "a driver outlived its run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from delivery.blame import NEARBY, Timeline
+from delivery.guarantee import Promise
 from delivery.outcome import Outcome
 from delivery.verdict import judge
 from tests.histories import BEGUN, TERMS, Copy, Story, at
@@ -159,3 +161,83 @@ def test_the_last_of_several_strikes_is_blamed() -> None:
 def test_a_stamp_of_another_zone_is_the_same_moment() -> None:
     stamp = datetime(2026, 1, 1, 0, 0, 5, tzinfo=UTC).astimezone()
     assert Timeline([], [FIRED]).strike_before(stamp) is not None
+
+
+# --- by whom -------------------------------------------------------------------------------------------------------------------------
+
+STARTED = _event("injection_started", 0.5, injection="crash_at_step-1", fault="crash_at_step")
+HEALED = _event("injection_healed", 3, injection="crash_at_step-1")
+
+
+def test_the_injection_during_which_it_happened_is_named() -> None:
+    told = Timeline([], [STARTED, FIRED, HEALED]).strike_before(_after(5))
+    assert told == "during crash_at_step-1, the driver was killed at after_output of batch 4"
+
+
+def test_what_happened_after_an_injection_was_healed_is_not_laid_to_it() -> None:
+    later = _event("driver_exited", 4, start=1, reason="killed by SIGKILL")
+    assert Timeline([], [STARTED, HEALED, later]).strike_before(_after(5)) == "driver start 1 ended (killed by SIGKILL)"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"action": "kill_driver"}, "the driver was killed at during_output of batch 6"),
+        (
+            {"action": "kill_worker", "partition": 2, "attempt": 0},
+            "a Python worker was killed at during_output of batch 6 (task 2, attempt 0)",
+        ),
+        ({"action": "raise"}, "an error was raised at during_output of batch 6"),
+    ],
+)
+def test_a_failpoint_is_told_by_what_it_did(fields: dict[str, Any], said: str) -> None:
+    event = _event("failpoint_fired", 1, failpoint="during_output", batch=6, **fields)
+    assert Timeline([], [event]).strike_before(_after(2)) == said
+
+
+def test_a_lost_record_is_told_with_what_was_broken_while_its_batch_went_on(tmp_path: Path) -> None:
+    story = Story()
+    story.histories.drop([(0, 36)])
+    assert blames(story, tmp_path)[0].endswith("it was read by batch 2 of start 1; shortly before that ended, kill_executor-1 was injected")
+
+
+def test_a_duplicate_whose_copies_do_not_say_who_wrote_them_is_told_by_who_read_it(tmp_path: Path) -> None:
+    story = Story()
+    story.histories.change((0, 22), batch=None, attempt=None, start=None)
+    story.histories.double([(0, 22)])
+    assert "then output 1/20; it was read by batch 1 of start 1" in blames(story, tmp_path)[0]
+
+
+def test_a_record_that_the_source_had_deleted_before_it_was_read_is_lost_by_that(tmp_path: Path) -> None:
+    story = Story()
+    story.histories.drop([(0, 59), (0, 3)])
+    story.progress = story.progress[:3]
+    deleted = {"at": at(8), "event": "injection_injected", "injection": "expire_records-1", "target": {"below": {"2": 20, "0": 20}}}
+    story.events.insert(-2, deleted)
+    read, unread = blames(story, tmp_path)
+    assert read.endswith("it was read by batch 0 of start 1"), "it was delivered or lost before"
+    assert unread.endswith("no committed batch covers its offset; the source had deleted it before it was delivered (expire_records-1)")
+
+
+def test_a_record_out_of_order_a_torn_batch_and_an_early_commit_are_told(tmp_path: Path) -> None:
+    terms = replace(TERMS, promises=frozenset(Promise))
+    story = Story()
+    story.histories.drop([(0, 22)])
+    story.progress[3]["committed_at"] = at(5)
+    rows = judge(story.write(tmp_path / "run"), terms, lambda *_: None).table.to_pylist()
+    told = {row["anomaly"]: row["blame"] for row in rows if row["row"] == "record"}
+    assert told["TORN"] == (
+        "batch 1 of start 1 is torn: 14 of its records are visible, others not; the first that is missing is "
+        "record 0/22 (source partition 1, offset 7)"
+    )
+    assert told["AHEAD"].startswith("record 0/59 (source partition 2, offset 19) was delivered only after its offset had been committed")
+
+
+def test_a_lost_record_whose_batch_was_never_reported_is_told_by_the_batch_that_went_on_behind_it(tmp_path: Path) -> None:
+    story = Story()
+    story.histories.drop([(0, 36)])
+    del story.progress[2]
+    assert blames(story, tmp_path)[0].endswith(
+        "no committed batch covers its offset, and batch 3 of start 1 went on behind it; "
+        "shortly before that ended, kill_executor-1 was injected"
+    )

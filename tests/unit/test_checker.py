@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from delivery.anomaly import Anomaly
 from delivery.checker import check
 from delivery.folder import EvidenceError
-from delivery.guarantee import Guarantee
+from delivery.guarantee import Guarantee, Promise, forbidden
 from delivery.identity import MAX_PRODUCER, MAX_SEQUENCE
 from delivery.outcome import Outcome
 from tests.histories import Copy, Histories, Id, Record, clean, crc_of
@@ -266,5 +266,12 @@ def test_checking_changes_neither_history() -> None:
 
 def test_each_guarantee_forbids_what_its_name_says() -> None:
     assert Guarantee.AT_MOST_ONCE.forbidden == {DUPLICATED, PHANTOM, CORRUPTED}
-    assert Guarantee.AT_LEAST_ONCE.forbidden == {LOST, PHANTOM, CORRUPTED}
-    assert Guarantee.EXACTLY_ONCE.forbidden == {LOST, DUPLICATED, PHANTOM, CORRUPTED}
+    assert Guarantee.AT_LEAST_ONCE.forbidden == {LOST, PHANTOM, CORRUPTED, Anomaly.AHEAD}
+    assert Guarantee.EXACTLY_ONCE.forbidden == {LOST, DUPLICATED, PHANTOM, CORRUPTED, Anomaly.AHEAD}
+    assert forbidden(Guarantee.AT_MOST_ONCE, [Promise.ATOMIC, Promise.ORDERED]) == {
+        DUPLICATED,
+        PHANTOM,
+        CORRUPTED,
+        Anomaly.TORN,
+        Anomaly.REORDERED,
+    }

@@ -199,7 +199,7 @@ def test_the_verdict_for_machines_is_json_with_the_records(home: Path) -> None:
     assert done.returncode == 1
     found = json.loads(done.stdout)
     assert found["anomalies"]["LOST"] == 1
-    assert [row["sequence"] for row in found["records"]] == [22]
+    assert [(row["anomaly"], row["sequence"], row["batch"]) for row in found["records"]] == [("LOST", 22, None), ("TORN", None, 1)]
 
 
 def test_checking_writes_nothing(home: Path) -> None:
@@ -213,7 +213,7 @@ def test_many_lost_records_are_cut_short(home: Path) -> None:
     story = Story()
     story.histories.drop([(0, sequence) for sequence in range(25)])
     _run(home, story)
-    assert "... and 15 more; all with `--json`" in _streamproof(home, "check", "run").stdout
+    assert "... and 16 more; all with `--json`" in _streamproof(home, "check", "run").stdout
 
 
 def test_a_run_that_is_not_there_is_one_line(home: Path, tmp_path: Path) -> None:

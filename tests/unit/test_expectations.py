@@ -268,6 +268,7 @@ def test_an_expectation_that_cannot_be_evaluated_is_an_error_and_no_failure_of_t
         "ExpectNoRecordDuplicated",
         "ExpectNoPhantomRecord",
         "ExpectNoCorruptedRecord",
+        "ExpectNoCommitAheadOfOutput",
         "ExpectSourceToBeComplete",
         "ExpectVerdictToMatchItsRecords",
     }

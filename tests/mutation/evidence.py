@@ -1,0 +1,205 @@
+"""A run's evidence as columns, to be changed and written down as a folder; and the truth about it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delivery import history
+from delivery.folder import RunFolder
+
+ACKED, REJECTED, INDETERMINATE = "ACKED", "REJECTED", "INDETERMINATE"
+BEGUN_MS = 1_767_225_600_000
+BATCH_MS = 100
+Named = tuple[str, int | None, int | None]
+Columns = dict[str, np.ndarray]
+
+
+@dataclass
+class Evidence:
+    """``sent`` and ``delivered`` have the columns of the files, -1 for null (keys are numbers, outcomes words). ``truth`` is what a checker
+    must find: (anomaly, producer, sequence), or (TORN, start, batch)."""
+
+    guarantee: str
+    promises: frozenset[str]
+    sent: Columns
+    delivered: Columns
+    progress: list[dict[str, Any]]
+    intents: list[tuple[int, int, int]] = field(default_factory=list)
+    truth: Counter[Named] = field(default_factory=Counter)
+    complete: bool = True
+    cuts: int = 1
+    """In how many files each history lies."""
+    spoilt: str | None = None
+    """What is wrong with the files themselves: a run with such evidence must not be judged at all."""
+
+    def copy(self) -> Evidence:
+        return Evidence(
+            self.guarantee,
+            self.promises,
+            dict(self.sent),
+            dict(self.delivered),
+            [{**line, "from": dict(line["from"]), "until": dict(line["until"])} for line in self.progress],
+            list(self.intents),
+            Counter(self.truth),
+            self.complete,
+            self.cuts,
+            self.spoilt,
+        )
+
+    # --- rows ---
+
+    @property
+    def ids(self) -> np.ndarray:
+        return _ids(self.delivered)
+
+    @property
+    def sent_ids(self) -> np.ndarray:
+        return _ids(self.sent)
+
+    def rows_of(self, records: Iterable[int]) -> np.ndarray:
+        """The delivered rows of these rows of ``sent``."""
+        return np.flatnonzero(np.isin(self.ids, self.sent_ids[list(records)]))
+
+    def id_of(self, record: int) -> tuple[int, int]:
+        return int(self.sent["producer"][record]), int(self.sent["sequence"][record])
+
+    def was_sent(self, producer: int, sequence: int) -> bool:
+        return bool(((self.sent["producer"] == producer) & (self.sent["sequence"] == sequence)).any())
+
+    def once(self) -> np.ndarray:
+        """The rows of ``sent`` that were ACKED, and delivered just once."""
+        ids, counts = np.unique(self.ids, return_counts=True)
+        return np.flatnonzero((self.sent["outcome"] == ACKED) & np.isin(self.sent_ids, ids[counts == 1]))
+
+    def keep(self, mask: np.ndarray) -> None:
+        self.delivered = {name: column[mask] for name, column in self.delivered.items()}
+
+    def add(self, rows: np.ndarray, **changed: Any) -> None:
+        """Deliver these rows again, at the end of their partitions, with some columns changed."""
+        more = {name: column[rows].copy() for name, column in self.delivered.items()}
+        for name, value in changed.items():
+            more[name][:] = value
+        self._place(more)
+
+    def deliver(self, producer: int, sequence: int, crc: int = 1) -> None:
+        """Deliver one record that is no copy of another, behind all others."""
+        last = {name: column[-1:].copy() for name, column in self.delivered.items()}
+        last["producer"][:], last["sequence"][:], last["crc"][:] = producer, sequence, crc
+        self._place(last)
+
+    def _place(self, more: Columns) -> None:
+        more["delivered_at"] = more["delivered_at"] + 5000
+        for number in np.unique(more["partition"]):
+            here = np.flatnonzero(more["partition"] == number)
+            end = self.delivered["offset"][self.delivered["partition"] == number].max(initial=-1)
+            more["offset"][here] = end + 1 + np.arange(len(here))
+        self.delivered = {name: np.concatenate([column, more[name]]) for name, column in self.delivered.items()}
+
+    def set(self, side: Columns, name: str, rows: Any, value: Any) -> None:
+        """Change some rows of a column; what other pieces of evidence share of it stays."""
+        column = side[name].copy()
+        column[rows] = value
+        side[name] = column
+
+    def unsettle(self, records: np.ndarray) -> None:
+        """The generator was killed: that these were to be sent was written down, what became of them was not."""
+        self.intents = [(*self.id_of(record), 1) for record in range(len(self.sent_ids))]
+        mask = np.ones(len(self.sent_ids), bool)
+        mask[records] = False
+        self.sent = {name: column[mask] for name, column in self.sent.items()}
+
+    # --- truth ---
+
+    def must(self, anomaly: str, *records: int) -> None:
+        for record in records:
+            self.truth[anomaly, *self.id_of(record)] += 1
+
+    def must_be_torn(self, rows: np.ndarray) -> None:
+        """These rows of whole editions are about to go: what remains of such an edition is torn."""
+        if "atomic" not in self.promises:
+            return
+        acked = np.isin(self.ids, self.sent_ids[self.sent["outcome"] == ACKED])
+        gone = np.zeros(len(self.ids), bool)
+        gone[rows] = True
+        edition = self.delivered["start"] << 32 | self.delivered["batch"]
+        for each in np.unique(edition[gone & acked]):
+            if (~gone & (edition == each)).any():
+                self.truth["TORN", int(each >> 32), int(each & 0xFFFF_FFFF)] = 1
+
+    def lose(self, records: Iterable[int]) -> None:
+        """Take every copy of these ACKED records away."""
+        chosen = list(records)
+        rows = self.rows_of(chosen)
+        self.must_be_torn(rows)
+        for record in chosen:
+            self.truth.pop(("DUPLICATED", *self.id_of(record)), None)
+        self.must("LOST", *chosen)
+        mask = np.ones(len(self.ids), bool)
+        mask[rows] = False
+        self.keep(mask)
+
+    # --- the folder ---
+
+    def write(self, path: Path) -> RunFolder:
+        folder = RunFolder(path)
+        _write(folder.sent, _sent_table(self.sent), self.cuts)
+        _write(folder.delivered, _delivered_table(self.delivered), self.cuts)
+        folder.intents.write_text("".join(json.dumps({"producer": p, "first": f, "count": c}) + "\n" for p, f, c in self.intents))
+        folder.progress.write_text("".join(json.dumps(line) + "\n" for line in self.progress))
+        folder.drain.write_text(json.dumps({"complete": self.complete, "reason": None if self.complete else "cut", "stamps": "written"}))
+        commits = sorted(line["committed_at"] for line in self.progress)
+        marks = [stamp(0), *((commits[1], commits[-1]) if len(commits) > 2 else ()), stamp(4_000_000_000_000)]
+        phases = zip(("steady", "impact", "recovery", "done"), marks, strict=False)
+        folder.journal.path.write_text("".join(json.dumps({"at": at, "event": "phase", "phase": name}) + "\n" for name, at in phases))
+        return folder
+
+
+def milliseconds(at: str) -> int:
+    return round(datetime.fromisoformat(at).timestamp() * 1000)
+
+
+def stamp(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _ids(columns: Columns) -> np.ndarray:
+    known = (columns["producer"] >= 0) & (columns["sequence"] >= 0)
+    return np.where(known, columns["producer"] << 48 | columns["sequence"], np.int64(-(1 << 62)))
+
+
+def _sent_table(columns: Columns) -> pa.Table:
+    names = {name: np.maximum(column, 0) if column.dtype.kind == "i" else column for name, column in columns.items()}
+    arrays = []
+    for column in history.SENT:
+        if column.name == "key":
+            arrays.append(pa.array([None if key < 0 else f"k{key}" if key else "" for key in columns["key"].tolist()], pa.string()))
+        elif column.name == "outcome":
+            arrays.append(pa.array(columns["outcome"].tolist(), pa.string()))
+        else:
+            arrays.append(pa.array(names[column.name], mask=columns[column.name] < 0).cast(column.type))
+    return pa.Table.from_arrays(arrays, schema=history.SENT)
+
+
+def _delivered_table(columns: Columns) -> pa.Table:
+    arrays = [pa.array(np.maximum(columns[each.name], 0), mask=columns[each.name] < 0).cast(each.type) for each in history.DELIVERED]
+    return pa.Table.from_arrays(arrays, schema=history.DELIVERED)
+
+
+def _write(directory: Path, table: pa.Table, cuts: int) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for old in directory.glob("*.parquet"):
+        old.unlink()
+    size = -(-max(len(table), 1) // cuts)
+    for number in range(cuts):
+        path = directory / f"{number:05d}.parquet"
+        pq.write_table(table.slice(number * size, size), path, compression="none", write_statistics=False, use_dictionary=False)

@@ -1,0 +1,73 @@
+"""A slice of ``make mutate``: damage is found and named, legal histories raise no alarm, and an oracle that is blunt is seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from delivery import verdict
+from delivery.anomaly import Anomaly
+from delivery.folder import RunFolder
+from delivery.guarantee import Guarantee, Promise
+from delivery.matching import Finding
+from delivery.verdict import Terms, judge
+from tests.mutation import clean
+from tests.mutation.damage import DAMAGES
+from tests.mutation.run import FIXTURES, due, judged, run
+
+REAL = FIXTURES / "two-phase-commit-killed-between-commits"
+
+
+def test_every_kind_of_damage_is_found_and_named_and_legal_histories_raise_no_alarm() -> None:
+    result = run(7, 2 * len(DAMAGES), 100, [FIXTURES])
+    assert result.wrong == []
+    assert len(DAMAGES) >= 40
+    assert all(tally.mutants >= 2 for tally in result.by_kind.values())
+    assert result.legal_histories >= 100
+    assert result.real > 0, "none was made from the real run"
+
+
+def test_the_real_run_is_clean(tmp_path: Path) -> None:
+    evidence = clean.read(REAL)
+    assert evidence is not None
+    assert judged(evidence, tmp_path) == ("PASSED", evidence.truth)
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_the_real_run_is_found_damaged(tmp_path: Path, kind: str) -> None:
+    evidence = clean.read(REAL)
+    assert evidence is not None
+    if not DAMAGES[kind](evidence, np.random.default_rng(3)):
+        pytest.skip("this run has nothing that could be damaged so")
+    outcome, named = judged(evidence, tmp_path)
+    if evidence.spoilt is not None:
+        assert evidence.spoilt in outcome
+    else:
+        assert (outcome, named) == (due(evidence), evidence.truth)
+
+
+def test_a_real_run_of_a_strategy_whose_batches_are_not_atomic_is_seen_to_have_torn_one() -> None:
+    """Its driver was killed when some tasks' transactions were committed; the next start committed the others. It promises no more."""
+    folder = RunFolder(FIXTURES / "offset-in-transaction-killed-after-produce")
+    terms = Terms("run", "experiment", "kafka_to_kafka", "offset_in_transaction", Guarantee.EXACTLY_ONCE, (Anomaly.TORN,), (), 1)
+    judgement = judge(folder, terms)
+    assert {anomaly: count for anomaly, count in judgement.verdict["anomalies"].items() if count} == {"TORN": 2}
+    assert [(finding.start, finding.batch, finding.copies) for finding in judgement.findings] == [(1, 6, 162), (2, 6, 38)]
+    held = judge(folder, replace(terms, expected=(), promises=frozenset({Promise.ATOMIC}))).verdict
+    assert (held["outcome"], held["reason"]) == ("FAILED", "offset_in_transaction broke exactly-once: 2 TORN")
+
+
+def test_the_same_seed_makes_the_same_mutants() -> None:
+    one, two = (run(5, 40, 10, []).to_dict() for _ in range(2))
+    assert one == two
+
+
+@pytest.mark.parametrize("checker", ["reordered", "torn", "ahead"])
+def test_an_oracle_without_one_of_its_checkers_is_seen(monkeypatch: pytest.MonkeyPatch, checker: str) -> None:
+    nothing: list[Finding] = []
+    monkeypatch.setattr(verdict, checker, lambda *_: nothing)
+    missed = {"reordered": "REORDERED", "torn": "TORN", "ahead": "AHEAD"}[checker]
+    assert any(f"missing [('{missed}'" in each for each in run(7, 2 * len(DAMAGES), 0, []).wrong)
