@@ -39,8 +39,8 @@ class LateRecords(Unconditional):
     parameters_model = LateRecordsParameters
 
     def batches(self, parameters: LateRecordsParameters) -> int:
-        """Two lie ahead, sent before; one is what those that are held back wait for; a half is measured, the rest is to spare."""
-        return 6
+        """Two lie ahead, sent before; one is what those that are held back wait for; a half is measured, a half to spare."""
+        return 4
 
     def aim(self, scene: Scene, parameters: LateRecordsParameters) -> dict[str, Any]:
         ends = Cluster(scene.testbed.direct_kafka).end_offsets(scene.job.input_topic)
