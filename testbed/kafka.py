@@ -270,8 +270,13 @@ class Cluster:
 
     def elect_unclean(self, topic: str, partition: int) -> None:
         """Have a broker lead a partition that has not all of it, because none that has all is there."""
-        with _asking(self.bootstrap) as admin:
-            admin.elect_leaders(1, {topic: [partition]}, raise_errors=False)
+        from kafka.errors import KafkaError
+
+        try:
+            with _asking(self.bootstrap) as admin:
+                admin.elect_leaders(1, {topic: [partition]}, raise_errors=False)
+        except KafkaError as error:
+            raise TestbedError(f"kafka at {self.bootstrap}: no leader could be elected for {topic}-{partition}: {error}") from error
 
     def out_of_sync(self) -> list[str]:
         """Every partition that some broker should hold and does not hold up to date, or that nobody leads."""
