@@ -85,11 +85,11 @@ def sent_twice_by_the_source(evidence: Evidence, rng: np.random.Generator) -> No
     if not len(records) or producer > 0xFFFF or evidence.progress == []:
         return
     more = {name: column[records].copy() for name, column in evidence.sent.items()}
-    more["producer"][:] = producer
+    more["producer"][:], more["sequence"][:] = producer, np.arange(len(records))
     line = evidence.progress[-1]
     rows = np.array([evidence.rows_of([int(record)])[0] for record in records])
     copies = {name: column[rows].copy() for name, column in evidence.delivered.items()}
-    copies["producer"][:] = producer
+    copies["producer"][:], copies["sequence"][:] = producer, np.arange(len(records))
     for number in np.unique(more["partition"]):
         here = np.flatnonzero(more["partition"] == number)
         end = max(int(evidence.sent["offset"][evidence.sent["partition"] == number].max()) + 1, line["until"].get(str(number), 0))
