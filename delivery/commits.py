@@ -9,6 +9,9 @@ lose: whatever crashes between the commit and the output is LOST. A run in which
 A record of which there is no copy is LOST, not AHEAD. A batch that was reported by one start and is written by a later one again (the
 checkpoint was put back) is compared with the later's own report: rows that are upserted carry the time of the last write.
 
+The two times come from the clock of whoever wrote the output and from that of the driver. In the embedded testbed they are one; elsewhere
+they must agree better than the commit of a batch takes.
+
 A pure function of the matched histories, their times and the micro-batches.
 """
 
