@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import psutil
 
-from chaos.faults.fault import Scene
+from chaos.faults.fault import FaultError, Scene
 from pipelines import strategies
 from pipelines.failpoints import Site
 from testbed import spark
@@ -14,15 +15,36 @@ from testbed.embedded import Testbed
 from testbed.process import TestbedError, told
 
 AIM_S = 60.0
+LOOK_S = 2.0
+WANTED = "an executor with a running task"
 
 
 def at_work(scene: Scene) -> tuple[dict[str, Any], psutil.Process]:
     """An executor that holds a running task of the query, drawn from the seed, and its process. Waits for one.
 
-    What is returned first is for the journal: with it the executor is found again.
+    What is returned first is for the journal: with it the executor is found again. Tasks may be too short to be seen between two looks:
+    then an executor is held still until the driver has given it one, and let go at once.
     """
-    found: tuple[dict[str, Any], psutil.Process] = scene.wait_for("an executor with a running task", lambda: _busy(scene), AIM_S)
-    return found
+    with suppress(FaultError):
+        return scene.wait_for(WANTED, lambda: _busy(scene), LOOK_S)  # type: ignore[no-any-return]
+    held = _held(scene)
+    try:
+        return scene.wait_for(WANTED, lambda: _busy(scene), AIM_S)  # type: ignore[no-any-return]
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            held.resume()
+
+
+def _held(scene: Scene) -> psutil.Process:
+    """An executor of the job, drawn from the seed, that stands still from now on."""
+
+    def drawn() -> psutil.Process | None:
+        processes = spark.executor_processes(scene.driver()["application"])
+        return processes[scene.rng.choice(sorted(processes, key=int))] if processes else None
+
+    process: psutil.Process = scene.wait_for("an executor of the job", drawn, AIM_S)
+    process.suspend()
+    return process
 
 
 def _busy(scene: Scene) -> tuple[dict[str, Any], psutil.Process] | None:

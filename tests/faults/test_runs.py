@@ -13,6 +13,7 @@ import pytest
 
 from chaos import runner, steps
 from chaos.experiment import Experiment, FaultSpec, Source, Workload
+from chaos.faults import executors
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from delivery.verdict import judge
@@ -102,7 +103,8 @@ def test_a_delivered_row_that_is_doubled_is_one_duplicated_record(killed_executo
     assert found["anomalies"]["DUPLICATED"] == 1
 
 
-def test_checkpoint_is_at_least_once_when_an_executor_is_killed(testbed: Testbed) -> None:
+def test_checkpoint_is_at_least_once_when_an_executor_is_killed(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "LOOK_S", 0.0)  # its tasks are short: an executor is held until it has one
     verdict = _assert_passed(_run("checkpoint", FaultSpec(fault="kill_executor")))
     assert verdict["anomalies"]["LOST"] == 0
 
