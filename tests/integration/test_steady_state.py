@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
@@ -49,7 +49,8 @@ def _paused(role: str) -> Iterator[None]:
         yield
     finally:
         for process in family:
-            os.kill(process.pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # PostgreSQL's for one connection is gone with it
+                os.kill(process.pid, signal.SIGCONT)
 
 
 def test_a_testbed_that_is_up_is_in_its_steady_state(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
