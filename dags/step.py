@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
+
+from dags.assets import VERDICT, told
+from dags.links import LINKS
+
+WAIT_S = 900.0
+NEEDS_THE_TESTBED = ("run_pipeline", "generate_load", "inject_faults", "drain")
+log = logging.getLogger("chaos.airflow")
+logging.getLogger("kafka").setLevel(logging.WARNING)  # what a run does is told in a task's log, not every connection of its client
 
 
 class StepOperator(BaseOperator):
@@ -17,6 +26,7 @@ class StepOperator(BaseOperator):
     """
 
     template_fields = ("folder",)
+    operator_extra_links = LINKS
 
     def __init__(self, *, step: str, folder: str, **options: Any) -> None:
         super().__init__(task_id=step, **options)
@@ -27,20 +37,25 @@ class StepOperator(BaseOperator):
         from chaos import steps
         from delivery.folder import RunFolder
 
-        steps.perform(self.step, RunFolder.open(self.folder))
+        folder = RunFolder.open(self.folder)
+        if self.step in NEEDS_THE_TESTBED and folder.journal.last("restored") is not None:
+            raise AirflowFailException(
+                f"run {folder.name} has given the testbed back: it cannot do {self.step} again. Clear `prepare` too, which makes a new run."
+            )
+        steps.perform(self.step, folder)
 
     def on_kill(self) -> None:
         from chaos import steps
         from delivery.folder import RunFolder
 
-        if Path(self.folder).is_dir():
+        if self.folder and Path(self.folder).is_dir():
             steps.abort(RunFolder.open(self.folder), f"its task {self.step} was stopped in Airflow")
 
 
 class PrepareOperator(StepOperator):
-    """Validates the form, makes the run's folder (keyed on the DAG run, so that a repeated task finds it again), prepares the run.
+    """Validates the form, makes the run's folder, waits for the testbed, prepares the run. Returns the folder.
 
-    Returns the folder.
+    The folder has the DAG run's name, so that a repeated task finds it again; a run that has ended is not taken up, another is made.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -49,13 +64,11 @@ class PrepareOperator(StepOperator):
     def execute(self, context: Context) -> str:
         from pydantic import ValidationError
 
-        from chaos import steps
+        from chaos import lock, steps
         from chaos.experiment import BadInput, explain
         from dags.form import validate
-        from testbed import settings
 
         dag_run = context["dag_run"]
-        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", dag_run.run_id)
         try:
             form = validate({**context["params"], **(dag_run.conf or {})})
             experiment = form.experiment()
@@ -63,10 +76,26 @@ class PrepareOperator(StepOperator):
             raise AirflowFailException(str(error)) from None
         except ValidationError as error:
             raise AirflowFailException(explain(error, "the form")) from None
-        self.folder = str(settings.runs() / name)
+        name = _free(plain(dag_run.run_id))
+        lock.wait(name, WAIT_S, log.info)
         folder = steps.create(experiment, name)
+        self.folder = str(folder.path)
         steps.perform("prepare", folder)
         return str(folder.path)
+
+
+class ReportOperator(StepOperator):
+    """Writes the report, and tells who is scheduled on verdicts of this one."""
+
+    def __init__(self, *, folder: str, **options: Any) -> None:
+        super().__init__(step="report", folder=folder, outlets=[VERDICT], **options)
+
+    def execute(self, context: Context) -> None:
+        from delivery.folder import RunFolder
+
+        super().execute(context)
+        folder = RunFolder.open(self.folder)
+        context["outlet_events"][VERDICT].extra.update(told(folder.read_json(folder.verdict)))
 
 
 class RestoreOperator(StepOperator):
@@ -83,3 +112,29 @@ class RestoreOperator(StepOperator):
         verdict = folder.read_json(folder.verdict)
         if not verdict["as_expected"]:
             raise AirflowFailException(f"{verdict['outcome']}: {verdict['reason']}")
+
+
+def plain(run_id: str) -> str:
+    """A DAG run's id as the name of a folder."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", run_id)
+
+
+def newest(name: str) -> Path:
+    """The folder of a DAG run's newest run: it has several when `prepare` was cleared. Where the first would be when there is none."""
+    from testbed import settings
+
+    found, number = settings.runs() / name, 2
+    while (following := settings.runs() / f"{name}-{number}").exists():
+        found, number = following, number + 1
+    return found
+
+
+def _free(name: str) -> str:
+    """The name of a DAG run's run: the newest one's, or the next when that has ended."""
+    from delivery.folder import RunFolder
+
+    found = newest(name)
+    if RunFolder(found).journal.last("restored", "aborted") is None:
+        return found.name
+    number = 2 if found.name == name else int(found.name.removeprefix(f"{name}-")) + 1
+    return f"{name}-{number}"
