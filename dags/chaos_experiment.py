@@ -9,7 +9,7 @@ from airflow.sdk import dag
 from dags.airflow_service import POOL
 from dags.form import params
 from dags.notifier import ChangeNotifier
-from dags.step import PrepareOperator, ReportOperator, RestoreOperator, StepOperator
+from dags.step import TOGETHER, PrepareOperator, ReportOperator, RestoreOperator, StepOperator
 
 LONGEST = timedelta(hours=24)
 
@@ -28,7 +28,7 @@ def chaos_experiment() -> None:
     # Not behind the cells of a night that wait in the pool: somebody sits before the form.
     prepare = PrepareOperator(pool=POOL, priority_weight=1000).as_setup()  # type: ignore[no-untyped-call]
     folder = "{{ ti.xcom_pull(task_ids='prepare') }}"
-    together = [StepOperator(step=step, folder=folder) for step in ("run_pipeline", "generate_load", "inject_faults")]
+    together = [StepOperator(step=step, folder=folder) for step in TOGETHER]
     drain, verify, expect = (StepOperator(step=step, folder=folder) for step in ("drain", "verify", "expect"))
     report = ReportOperator(folder=folder)
     restore = RestoreOperator(folder=folder).as_teardown(setups=prepare, on_failure_fail_dagrun=True)

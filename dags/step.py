@@ -12,9 +12,12 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dags.assets import VERDICT, told
 from dags.links import LINKS
+from delivery.folder import RunFolder
 
 WAIT_S = 900.0
-NEEDS_THE_TESTBED = ("run_pipeline", "generate_load", "inject_faults", "drain")
+TRY = "-try"
+TOGETHER = ("run_pipeline", "generate_load", "inject_faults")
+NEEDS_THE_TESTBED = (*TOGETHER, "drain")
 log = logging.getLogger("chaos.airflow")
 logging.getLogger("kafka").setLevel(logging.WARNING)  # what a run does is told in a task's log, not every connection of its client
 
@@ -35,18 +38,17 @@ class StepOperator(BaseOperator):
 
     def execute(self, context: Context) -> Any:
         from chaos import steps
-        from delivery.folder import RunFolder
 
         folder = RunFolder.open(self.folder)
         if self.step in NEEDS_THE_TESTBED and folder.journal.last("restored") is not None:
             raise AirflowFailException(
-                f"run {folder.name} has given the testbed back: it cannot do {self.step} again. Clear `prepare` too, which makes a new run."
+                f"run {folder.name} has given the testbed back: it cannot do {self.step} again. "
+                "Clear `prepare` and all that comes after it, which makes a new run."
             )
         steps.perform(self.step, folder)
 
     def on_kill(self) -> None:
         from chaos import steps
-        from delivery.folder import RunFolder
 
         if self.folder and Path(self.folder).is_dir():
             steps.abort(RunFolder.open(self.folder), f"its task {self.step} was stopped in Airflow")
@@ -55,7 +57,8 @@ class StepOperator(BaseOperator):
 class PrepareOperator(StepOperator):
     """Validates the form, makes the run's folder, waits for the testbed, prepares the run. Returns the folder.
 
-    The folder has the DAG run's name, so that a repeated task finds it again; a run that has ended is not taken up, another is made.
+    The folder has the DAG run's name, so that a repeated task finds it again. Of a run that has begun only the judgement can be repeated;
+    when its three steps that go side by side are to be done again, another run is made.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -76,12 +79,27 @@ class PrepareOperator(StepOperator):
             raise AirflowFailException(str(error)) from None
         except ValidationError as error:
             raise AirflowFailException(explain(error, "the form")) from None
-        name = _free(plain(dag_run.run_id))
+        name, last = plain(dag_run.run_id), RunFolder(newest(plain(dag_run.run_id)))
+        if not _begun(last):
+            name = last.name
+        elif self._all_again(context):
+            steps.abort(last, "it was cleared in Airflow")  # unless it has ended
+            name = f"{name}{TRY}{1 + int(last.name.removeprefix(name).removeprefix(TRY) or 1)}"
+        else:
+            log.info("run %s has begun: it is not prepared again", last.name)
+            self.folder = str(last.path)
+            return self.folder
         lock.wait(name, WAIT_S, log.info)
         folder = steps.create(experiment, name)
         self.folder = str(folder.path)
         steps.perform("prepare", folder)
         return str(folder.path)
+
+    def _all_again(self, context: Context) -> bool:
+        """Whether all steps of the run itself were cleared with this one; one that was at work then may not have been stopped yet."""
+        run_id = context["dag_run"].run_id
+        states = context["ti"].get_task_states(dag_id=self.dag_id, task_ids=list(TOGETHER), run_ids=[run_id])
+        return all(state in (None, "restarting") for state in states.get(run_id, {}).values())
 
 
 class ReportOperator(StepOperator):
@@ -91,8 +109,6 @@ class ReportOperator(StepOperator):
         super().__init__(step="report", folder=folder, outlets=[VERDICT], **options)
 
     def execute(self, context: Context) -> None:
-        from delivery.folder import RunFolder
-
         super().execute(context)
         folder = RunFolder.open(self.folder)
         context["outlet_events"][VERDICT].extra.update(told(folder.read_json(folder.verdict)))
@@ -105,8 +121,6 @@ class RestoreOperator(StepOperator):
         super().__init__(step="restore", folder=folder, **options)
 
     def execute(self, context: Context) -> None:
-        from delivery.folder import RunFolder
-
         super().execute(context)
         folder = RunFolder.open(self.folder)
         verdict = folder.read_json(folder.verdict)
@@ -119,22 +133,17 @@ def plain(run_id: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", run_id)
 
 
+def _begun(folder: RunFolder) -> bool:
+    """Whether more than its preparation was begun."""
+    events = folder.journal.events("step_started", "restored", "aborted")
+    return any(event["event"] != "step_started" or event["step"] in TOGETHER for event in events)
+
+
 def newest(name: str) -> Path:
     """The folder of a DAG run's newest run: it has several when `prepare` was cleared. Where the first would be when there is none."""
     from testbed import settings
 
     found, number = settings.runs() / name, 2
-    while (following := settings.runs() / f"{name}-{number}").exists():
+    while (following := settings.runs() / f"{name}{TRY}{number}").exists():
         found, number = following, number + 1
     return found
-
-
-def _free(name: str) -> str:
-    """The name of a DAG run's run: the newest one's, or the next when that has ended."""
-    from delivery.folder import RunFolder
-
-    found = newest(name)
-    if RunFolder(found).journal.last("restored", "aborted") is None:
-        return found.name
-    number = 2 if found.name == name else int(found.name.removeprefix(f"{name}-")) + 1
-    return f"{name}-{number}"

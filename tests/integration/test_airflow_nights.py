@@ -349,7 +349,7 @@ def test_an_experiment_that_is_cleared_while_it_runs_is_aborted_and_another_run_
     airflow.trigger("cleared-step", {**FORM, "records": 20_000})
     folder = _struck("cleared-step")
     airflow.clear("cleared-step", ["prepare"])
-    again = RunFolder(settings.runs() / "cleared-step-2")
+    again = RunFolder(settings.runs() / "cleared-step-try2")
     _until(lambda: again.verdict.exists() and again.journal.last("restored"))
     assert _ended(airflow, "cleared-step", DAG) == "success"
     assert (_outcome(folder), _outcome(again)) == ("ABORTED", "PASSED")
@@ -358,6 +358,7 @@ def test_an_experiment_that_is_cleared_while_it_runs_is_aborted_and_another_run_
     _until(lambda: len([event for event in again.journal.events("step_finished") if event["step"] == "restore"]) == 2)
     assert _ended(airflow, "cleared-step", DAG) == "success"
     assert again.read_json(again.verdict)["anomalies"] == before["anomalies"]
+    assert not (settings.runs() / "cleared-step-try3").exists()
 
 
 @pytest.mark.slow
