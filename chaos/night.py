@@ -144,6 +144,15 @@ class Night:
         """The cell is not run."""
         self._tell(cell, reason=reason)
 
+    def verdict(self, number: int) -> dict[str, Any] | None:
+        """The verdict on a cell; None when there is none, or it was stopped, which says nothing of the job."""
+        run = self._told(self.cell(number)).get("run")
+        folder = RunFolder(settings.runs() / run) if run is not None else None
+        if folder is None or not folder.verdict.exists():
+            return None
+        found = steps.read_verdict(folder)
+        return None if found["outcome"] == RunOutcome.ABORTED else found
+
     def _tell(self, cell: MatrixCell, **told: str) -> None:
         write_atomically(self.path / "cells" / f"{cell.number}.json", json.dumps(told))
 

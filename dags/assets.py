@@ -1,7 +1,7 @@
 """What other DAGs can be scheduled on.
 
 ``streamproof_verdict`` has an event for each run that was judged, with its name, outcome and figures as ``extra``: from
-``chaos_experiment`` one, from ``chaos_nightly`` one a cell, at the end of the night. ``streamproof_night`` has one event a night.
+``chaos_experiment`` one, from ``chaos_nightly`` one a cell. ``streamproof_night`` has one event a night.
 
 A run that was stopped, or broke before it was judged, says nothing of the job under test and has no event.
 """
@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk import Asset, AssetAlias
+from airflow.sdk import Asset
 
 VERDICT = Asset(name="streamproof_verdict", uri="streamproof://verdict")
 NIGHT = Asset(name="streamproof_night", uri="streamproof://night")
-NIGHTS_VERDICTS = AssetAlias("streamproof_nights_verdicts")
 TOLD = (
     "run", "experiment", "outcome", "as_expected", "reason", "pipeline", "strategy", "guarantee", "expected_anomalies", "anomalies",
     "seed", "recovery_s", "caught_up_s",

@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from dags.assets import NIGHT, NIGHTS_VERDICTS, VERDICT, told
+from dags.assets import NIGHT, VERDICT, told
 from dags.links import LINKS
 from dags.step import WAIT_S, plain
 
@@ -46,6 +46,7 @@ class CellOperator(BaseOperator):
     restores the testbed; so does a timeout. A SIGKILL leaves both to the dead man's timer.
     """
 
+    template_fields = ("cell",)
     operator_extra_links = LINKS
 
     def __init__(self, *, cell: dict[str, Any], **options: Any) -> None:
@@ -85,24 +86,36 @@ class CellOperator(BaseOperator):
             steps.abort(RunFolder(self.folder), "its task was stopped in Airflow")
 
 
-class CompareOperator(BaseOperator):
-    """Compares with the nights before, writes JUnit XML and the morning's page, tells who is scheduled on verdicts. Never red by itself."""
+class TellOperator(BaseOperator):
+    """Tells who is scheduled on verdicts of a cell's. A task of its own: Airflow passes on no event of one that fails."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(outlets=[NIGHT, NIGHTS_VERDICTS], **options)
+    template_fields = ("cell",)
+
+    def __init__(self, *, cell: dict[str, Any], **options: Any) -> None:
+        super().__init__(outlets=[VERDICT], **options)
+        self.cell = cell
 
     def execute(self, context: Context) -> None:
         from chaos.night import Night
-        from delivery.folder import RunFolder
-        from delivery.verdict import RunOutcome
-        from testbed import settings
+
+        verdict = Night.named(plain(context["dag_run"].run_id)).verdict(self.cell["number"])
+        if verdict is None:
+            raise AirflowSkipException(f"{self.cell['name']} has no verdict on the job")
+        context["outlet_events"][VERDICT].extra.update(told(verdict))
+
+
+class CompareOperator(BaseOperator):
+    """Compares with the nights before, writes JUnit XML and the morning's page. Not red when a cell is: that is for the summary to say."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(outlets=[NIGHT], **options)
+
+    def execute(self, context: Context) -> None:
+        from chaos.night import Night
 
         summary = Night.named(plain(context["dag_run"].run_id)).summarise()
         for cell in summary.cells:
             log.info("%s", cell.line)
-            if cell.run is not None and cell.outcome not in (None, RunOutcome.ABORTED):
-                folder = RunFolder(settings.runs() / cell.run)
-                context["outlet_events"][NIGHTS_VERDICTS].add(VERDICT, extra=told(folder.read_json(folder.verdict)))
         log.info("%s", summary.folder)
         context["outlet_events"][NIGHT].extra.update(night=summary.night, red=summary.red, headline=summary.headline, folder=summary.folder)
 

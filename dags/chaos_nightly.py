@@ -7,18 +7,20 @@ the quota, and again when a night begins: one that cannot be read does not break
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
-from airflow.sdk import TriggerRule, dag
+from airflow.sdk import TriggerRule, dag, task_group
 
 from chaos.experiment import BadInput
 from chaos.matrix import Matrix, Quota, load
 from dags.airflow_service import POOL
-from dags.cell import CellOperator, CompareOperator, PlanOperator, SummaryOperator, matrix_file
+from dags.cell import CellOperator, CompareOperator, PlanOperator, SummaryOperator, TellOperator, matrix_file
 from dags.notifier import ChangeNotifier
 from dags.step import WAIT_S
 
 SPARE_S = 300  # what a run may take beside its own time: waiting for its turn is apart
 LONGEST = timedelta(hours=1)
+NAME = "{{ task.cell['name'] }}"
 
 
 def _read() -> tuple[str | None, Quota]:
@@ -30,6 +32,14 @@ def _read() -> tuple[str | None, Quota]:
 
 
 SCHEDULE, QUOTA = _read()
+
+
+@task_group(prefix_group_id=False)
+def one(cell: Any) -> None:
+    """One cell, and whoever is scheduled on its verdict."""
+    longest = timedelta(seconds=QUOTA.cell_s + SPARE_S + WAIT_S)
+    run = CellOperator(task_id="cell", cell=cell, pool=POOL, execution_timeout=longest, map_index_template=NAME)
+    run >> TellOperator(task_id="tell", cell=cell, trigger_rule=TriggerRule.ALL_DONE, map_index_template=NAME)
 
 
 @dag(
@@ -45,15 +55,9 @@ SCHEDULE, QUOTA = _read()
 )
 def chaos_nightly() -> None:
     plan = PlanOperator(task_id="plan")
-    cell = CellOperator.partial(
-        task_id="cell",
-        pool=POOL,
-        execution_timeout=timedelta(seconds=QUOTA.cell_s + SPARE_S + WAIT_S),
-        map_index_template="{{ task.cell['name'] }}",
-    ).expand(cell=plan.output)
     compare = CompareOperator(task_id="compare", pool=POOL, trigger_rule=TriggerRule.ALL_DONE)
     summary = SummaryOperator(task_id="summary", trigger_rule=TriggerRule.ALL_DONE)
-    plan >> cell >> compare >> summary
+    plan >> one.expand(cell=plan.output) >> compare >> summary
 
 
 chaos_nightly()

@@ -212,6 +212,7 @@ def test_another_dag_is_scheduled_on_verdicts_and_gets_what_they_say(nights: Any
     assert (broken["outcome"], broken["as_expected"], broken["anomalies"]["LOST"]) == ("FAILED", False, 200)
 
 
+@pytest.mark.slow
 def test_cells_are_left_over_when_the_nights_time_is_used_up_and_are_not_green(airflow: Api) -> None:
     _matrix(f"strategies: [offset_commit, checkpoint, two_phase_commit]\nseeds: [1, 2]\nquota: {{night_s: 60}}\n{HEAD}")
     airflow.trigger("short-night", {}, NIGHTLY)
