@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,8 @@ SECRET = "hooks/c2VjcmV0LXBhdGg"
 HEAD = "faults: [crash_at_step]\nworkload: {source: synthetic, records: 2400}\n"
 LONG = "strategies: [checkpoint]\nfaults: [network_latency]\nworkload: {source: synthetic, records: 200000}\n"
 FORM = {"strategy": "checkpoint", "fault": "network_latency", "workload": "synthetic", "seed": 3}
+
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +180,8 @@ def test_the_next_night_is_red_and_names_the_cell_that_broke(nights: Any, airflo
     assert _states(airflow, "night-2") == {0: "failed", 1: "success"}, "the other went on"
     assert [(told.strategy, told.state) for told in _summary("night-2").news] == [("regressing", "newly broken")]
     log = airflow.log("night-2", "summary", NIGHTLY)
-    assert "newly broken: regressing (at-least-once) x crash_at_step, seed 1: FAILED: regressing broke at-least-once: 200 LOST" in log
+    told = r"newly broken: regressing \(at-least-once\) x crash_at_step, seed 1: FAILED: regressing broke at-least-once: \d+ LOST"
+    assert re.search(told, log), log
 
 
 def test_its_junit_xml_has_one_failure_and_its_page_is_there(nights: Any) -> None:
@@ -209,7 +213,8 @@ def test_another_dag_is_scheduled_on_verdicts_and_gets_what_they_say(nights: Any
     found = _until(told)
     assert found["night-1-01-regressing-crash-at-step-s1"]["as_expected"] is True
     broken = found["night-2-01-regressing-crash-at-step-s1"]
-    assert (broken["outcome"], broken["as_expected"], broken["anomalies"]["LOST"]) == ("FAILED", False, 200)
+    assert (broken["outcome"], broken["as_expected"]) == ("FAILED", False)
+    assert broken["anomalies"]["LOST"] > 0
 
 
 @pytest.mark.slow
@@ -354,6 +359,9 @@ def test_an_experiment_that_is_cleared_while_it_runs_is_aborted_and_another_run_
     _until(lambda: again.verdict.exists() and again.journal.last("restored"))
     assert _ended(airflow, "cleared-step", DAG) == "success"
     assert (_outcome(folder), _outcome(again)) == ("ABORTED", "PASSED")
+    assert "micro-batches" in airflow.log("cleared-step", "run_pipeline", attempt=2)
+    path = f"/api/v2/dags/{DAG}/dagRuns/cleared-step/taskInstances/report/links"
+    assert airflow.request("GET", path).json()["extra_links"]["Report"] == "/streamproof/runs/cleared-step-try2/report"
     before = again.read_json(again.verdict)
     airflow.clear("cleared-step", ["verify"])
     _until(lambda: len([event for event in again.journal.events("step_finished") if event["step"] == "restore"]) == 2)
