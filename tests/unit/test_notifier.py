@@ -136,6 +136,14 @@ def test_an_experiment_that_failed_is_told_and_one_that_went_well_is_not(webhook
     assert "3 LOST" in post.body["text"]
 
 
+def test_of_an_experiment_that_was_cleared_the_last_run_is_told(webhook: Webhook, home: Path) -> None:
+    for name, outcome in (("mine", "ABORTED"), ("mine-try2", "FAILED")):
+        folder = RunFolder.create(home / "runs" / name)
+        write_atomically(folder.verdict, json.dumps({"outcome": outcome, "reason": "because"}))
+    _notify("chaos_experiment", "mine", failed=True)
+    assert webhook.posts[0].body["subject"] == "streamproof: mine-try2: FAILED"
+
+
 def test_an_experiment_that_was_never_judged_is_told_as_such(webhook: Webhook) -> None:
     _notify("chaos_experiment", "never", failed=True)
     assert webhook.posts[0].body["outcome"] == "no verdict"
