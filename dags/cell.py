@@ -76,6 +76,7 @@ class CellOperator(BaseOperator):
         with attended(RunFolder(self.folder)):
             folder = runner.run(cell.experiment, name)
         verdict = folder.read_json(folder.verdict)
+        night.end(cell, name)
         if not verdict["as_expected"]:
             raise AirflowFailException(f"{verdict['outcome']}: {verdict['reason']}")
         return name
