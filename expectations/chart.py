@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from delivery.verdict import RunOutcome
+from expectations.history import Run
 from expectations.timeline import Timeline, describe
 from expectations.vega import Figure, figure
 
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
 NAMED_FAULTS = 6
 PHASES = {"steady": "var(--steady)", "impact": "var(--impact)", "recovery": "var(--recovery)"}
 SHAPES = {"start": "triangle-up", "exit": "cross", "failpoint": "diamond"}
+OUTCOMES = {
+    RunOutcome.PASSED: ("circle", "var(--good)"),
+    RunOutcome.FAILED: ("cross", "var(--bad)"),
+    RunOutcome.INCONCLUSIVE: ("diamond", "var(--doubt)"),
+    RunOutcome.ERROR: ("square", "var(--doubt)"),
+    RunOutcome.ABORTED: ("triangle-down", "var(--soft)"),
+}
+RECOVERIES = {"recovery_s": "until the first output after the fault, s", "caught_up_s": "until the backlog was gone, s"}
 SHAPE_COLOURS = {"start": "var(--good)", "exit": "var(--bad)", "failpoint": "var(--bad)"}
 
 
@@ -173,3 +183,38 @@ def _moments(shown: Timeline) -> Any:
         fill=alt.Fill("kind:N", scale=alt.Scale(domain=list(SHAPES), range=list(SHAPE_COLOURS.values())), legend=None),
         tooltip=[alt.Tooltip("what:N", title="driver"), alt.Tooltip("at:Q", title="second", format=".1f")],
     )
+
+
+def draw_recovery(runs: Sequence[Run]) -> Figure:
+    """The recovery times of a cell, run by run, the oldest first. A run without one is a mark at the bottom."""
+    import altair as alt
+
+    panels = [_recoveries(runs, figure, title) for figure, title in RECOVERIES.items()]
+    said = [f"{run.run}: {run.outcome}, {'no time' if run.recovery_s is None else f'{run.recovery_s:.1f} s'}" for run in runs]
+    return figure(alt.vconcat(*panels), "recovery", f"Recovery of {len(runs)} runs, the oldest first. {'; '.join(said)}.")
+
+
+def _recoveries(runs: Sequence[Run], name: str, title: str) -> Any:
+    import altair as alt
+
+    rows = [
+        {"number": number, "run": run.run, "day": f"{run.began_at:%Y-%m-%d %H:%M}", "outcome": run.outcome, "seconds": getattr(run, name)}
+        for number, run in enumerate(runs, 1)
+    ]
+    last = name == list(RECOVERIES)[-1]
+    axis = alt.Axis(title="run by run, the oldest first" if last else None, labels=last, grid=False, tickMinStep=1, format="d")
+    x = alt.X("number:Q", axis=axis, scale=alt.Scale(domain=[0.5, len(runs) + 0.5], nice=False))
+    said = [alt.Tooltip(f"{field}:N") for field in ("run", "day", "outcome")] + [alt.Tooltip("seconds:Q", format=".2f")]
+    y = alt.Y("seconds:Q", scale=alt.Scale(domain=[0, 1.1 * max((row["seconds"] or 0 for row in rows), default=0) or 1], nice=False))
+    known = alt.InlineData(values=[row for row in rows if row["seconds"] is not None])
+    line = alt.Chart(known, name=f"{name}_line").mark_line(color="var(--curve)", opacity=0.5).encode(x=x, y=y)
+    points = alt.Chart(alt.InlineData(values=[{**row, "seconds": row["seconds"] or 0} for row in rows]), name=f"{name}_runs")
+    shapes, colours = zip(*OUTCOMES.values(), strict=True)
+    drawn = points.mark_point(filled=True, size=80, opacity=1).encode(
+        x=x,
+        y=y,
+        shape=alt.Shape("outcome:N", scale=alt.Scale(domain=list(OUTCOMES), range=list(shapes)), legend=None),
+        fill=alt.Fill("outcome:N", scale=alt.Scale(domain=list(OUTCOMES), range=list(colours)), legend=None),
+        tooltip=said,
+    )
+    return alt.layer(line, drawn).properties(name=name, title=alt.Title(title), height=110)

@@ -1,7 +1,7 @@
-"""The matrix of the history as one HTML file that needs no network: what is broken where, since when, and how long recovery takes.
+"""The history as pages that need no network: the matrix, what is broken where and since when, and one cell with its runs.
 
-Each run is a bar: its height is the recovery time, its colour and outline the outcome. Colours come from the style sheet, for light and
-dark, and nothing is told by a colour alone.
+In the matrix each run is a bar: its height is the recovery time, its colour and outline the outcome. Colours come from the style sheet, for
+light and dark, and nothing is told by a colour alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from markupsafe import Markup
 
 from delivery.folder import write_atomically
 from delivery.verdict import RunOutcome
-from expectations.history import Run
+from expectations import chart
+from expectations.history import Cell, Run
 from expectations.history_changes import Change, Kind
 from expectations.history_matrix import TREND, Line, Matrix, Square, matrix
 
@@ -35,8 +36,55 @@ def _beside(run: Run, page: Path) -> str | None:
     return quote(os.path.relpath(report, page.resolve().parent)) if report.is_file() else None
 
 
-def html(found: Matrix, link: Callable[[Run], str | None]) -> str:
-    """The page. ``link`` says where the report of a run is, None where it is gone."""
+def html(found: Matrix, link: Callable[[Run], str | None], cell: Callable[[Cell], str | None] = lambda cell: None) -> str:
+    """The matrix. ``link`` says where the report of a run is, None where it is gone; ``cell`` where a cell has a page of its own."""
+    anchors = {place: f"square-{number}" for number, place in enumerate(found.squares)}
+    runs = [run for square in found.squares.values() for entry in square.entries for run in entry.runs]
+    changes = found.changes
+    return (
+        _environment()
+        .get_template("history.html.j2")
+        .render(
+            matrix=found,
+            squares=[
+                [(name, found.squares.get((line, name)), anchors.get((line, name))) for name in found.columns] for line in found.lines
+            ],
+            told=[each for each in changes if each.kind not in (Kind.STABLE, Kind.NEW)],
+            counts=[(kind, sum(each.kind is kind for each in changes)) for kind in Kind],
+            run_count=len(runs),
+            began=min((run.began_at for run in runs), default=None),
+            ended=max((run.began_at for run in runs), default=None),
+            title=_title,
+            link=link,
+            cell=cell,
+            bars=bars,
+            trend=trend,
+            most_bars=TREND,
+            rendered=_now(),
+        )
+    )
+
+
+def cell_html(runs: Sequence[Run], link: Callable[[Run], str | None], home: str, scripts: Sequence[str]) -> str:
+    """The page of one cell, given its runs. ``home`` is where the matrix is, ``scripts`` where those are that draw charts."""
+    ((square,),) = [matrix(runs).squares.values()]
+    (entry,) = square.entries
+    return (
+        _environment()
+        .get_template("cell.html.j2")
+        .render(
+            entry=entry,
+            runs=entry.runs[::-1],
+            figure=chart.draw_recovery(entry.runs),
+            link=link,
+            home=home,
+            scripts=scripts,
+            rendered=_now(),
+        )
+    )
+
+
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -44,25 +92,16 @@ def html(found: Matrix, link: Callable[[Run], str | None]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(day=_day, since=_since, seconds=_seconds, faults=_faults, summary=_summary)
-    anchors = {place: f"square-{number}" for number, place in enumerate(found.squares)}
-    runs = [run for square in found.squares.values() for entry in square.entries for run in entry.runs]
-    changes = found.changes
-    return environment.get_template("history.html.j2").render(
-        matrix=found,
-        squares=[[(name, found.squares.get((line, name)), anchors.get((line, name))) for name in found.columns] for line in found.lines],
-        told=[each for each in changes if each.kind not in (Kind.STABLE, Kind.NEW)],
-        counts=[(kind, sum(each.kind is kind for each in changes)) for kind in Kind],
-        run_count=len(runs),
-        began=min((run.began_at for run in runs), default=None),
-        ended=max((run.began_at for run in runs), default=None),
-        title=_title,
-        link=link,
-        bars=bars,
-        trend=trend,
-        most_bars=TREND,
-        rendered=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    )
+    environment.filters.update(day=_day, moment=_moment, since=_since, seconds=_seconds, faults=_faults, summary=_summary)
+    return environment
+
+
+def _now() -> str:
+    return _moment(datetime.now(UTC)) + " UTC"
+
+
+def _moment(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def bars(runs: Sequence[Run]) -> Markup:
