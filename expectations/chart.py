@@ -194,6 +194,40 @@ def draw_recovery(runs: Sequence[Run]) -> Figure:
     return figure(alt.vconcat(*panels), "recovery", f"Recovery of {len(runs)} runs, the oldest first. {'; '.join(said)}.")
 
 
+def draw_trends(cells: dict[str, Sequence[Run]], name: str) -> Figure | None:
+    """The recovery times of several cells side by side, the newest runs at the right. None when no run has one."""
+    import altair as alt
+
+    rows: list[dict[str, Any]] = [
+        {"cell": cell, "back": number - len(runs) + 1, "run": run.run, "outcome": run.outcome, "seconds": run.recovery_s}
+        for cell, runs in cells.items()
+        for number, run in enumerate(runs)
+        if run.recovery_s is not None
+    ]
+    if not rows:
+        return None
+    data = alt.InlineData(values=rows)
+    axis = alt.Axis(title="runs before the newest", grid=False, tickMinStep=1, format="d")
+    x = alt.X("back:Q", axis=axis, scale=alt.Scale(domain=[min(row["back"] for row in rows) - 0.5, 0.5], nice=False))
+    y = alt.Y("seconds:Q", scale=alt.Scale(domainMin=0))
+    line = alt.Chart(data, name=f"{name}_lines").mark_line(color="var(--curve)", opacity=0.5).encode(x=x, y=y, detail="cell:N")
+    said = [alt.Tooltip(f"{field}:N") for field in ("cell", "run", "outcome")] + [alt.Tooltip("seconds:Q", format=".2f")]
+    points = alt.Chart(data, name=f"{name}_runs").mark_point(filled=True, size=60, opacity=1)
+    panel = alt.layer(line, points.encode(x=x, y=y, shape=_by_outcome("shape"), fill=_by_outcome("fill"), tooltip=said))
+    newest = ", ".join(f"{cell} {runs[-1].recovery_s:.1f} s" for cell, runs in cells.items() if runs and runs[-1].recovery_s is not None)
+    words = f"Recovery times of {len(cells)} cells, run by run. Of the newest: {newest or 'none'}."
+    return figure(alt.vconcat(panel.properties(title=alt.Title(RECOVERIES["recovery_s"]), height=120)), name, words)
+
+
+def _by_outcome(channel: str) -> Any:
+    import altair as alt
+
+    shapes, colours = zip(*OUTCOMES.values(), strict=True)
+    if channel == "shape":
+        return alt.Shape("outcome:N", scale=alt.Scale(domain=list(OUTCOMES), range=list(shapes)), legend=None)
+    return alt.Fill("outcome:N", scale=alt.Scale(domain=list(OUTCOMES), range=list(colours)), legend=None)
+
+
 def _recoveries(runs: Sequence[Run], name: str, title: str) -> Any:
     import altair as alt
 
@@ -209,12 +243,6 @@ def _recoveries(runs: Sequence[Run], name: str, title: str) -> Any:
     known = alt.InlineData(values=[row for row in rows if row["seconds"] is not None])
     line = alt.Chart(known, name=f"{name}_line").mark_line(color="var(--curve)", opacity=0.5).encode(x=x, y=y)
     points = alt.Chart(alt.InlineData(values=[{**row, "seconds": row["seconds"] or 0} for row in rows]), name=f"{name}_runs")
-    shapes, colours = zip(*OUTCOMES.values(), strict=True)
-    drawn = points.mark_point(filled=True, size=80, opacity=1).encode(
-        x=x,
-        y=y,
-        shape=alt.Shape("outcome:N", scale=alt.Scale(domain=list(OUTCOMES), range=list(shapes)), legend=None),
-        fill=alt.Fill("outcome:N", scale=alt.Scale(domain=list(OUTCOMES), range=list(colours)), legend=None),
-        tooltip=said,
-    )
-    return alt.layer(line, drawn).properties(name=name, title=alt.Title(title), height=110)
+    drawn = points.mark_point(filled=True, size=80, opacity=1)
+    layers = (line, drawn.encode(x=x, y=y, shape=_by_outcome("shape"), fill=_by_outcome("fill"), tooltip=said))
+    return alt.layer(*layers).properties(name=name, title=alt.Title(title), height=110)

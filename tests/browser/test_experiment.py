@@ -1,0 +1,129 @@
+"""A newcomer with a mouse: the form, the run, its verdict, the page in the navigation, the cell, the report. Then the same by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dags.airflow_service import DAG, Api
+from delivery.folder import RunFolder
+from testbed import settings
+from testbed.embedded import Testbed
+from tests.browser.conftest import Seat, frame
+from tests.browser.looks import barriers, marks, overflow
+
+RUN_MS = 240_000
+RECORDS = 12_000
+WINDOWS = [(1280, False), (1280, True), (390, False), (390, True)]
+NAMES = [f"{width}-{'dark' if dark else 'light'}" for width, dark in WINDOWS]
+
+
+def _choose(page: Page, name: str, option: str) -> None:
+    page.locator(f"#element_{name}").click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+@pytest.fixture(scope="module")
+def finished() -> dict[str, Any]:
+    """What the first test leaves for those after it."""
+    return {}
+
+
+@pytest.mark.timeout(600)
+def test_an_experiment_from_the_form_to_its_report(
+    admin: Callable[..., Seat], airflow: Api, testbed: Testbed, finished: dict[str, Any]
+) -> None:
+    seat = admin()
+    page = seat.page
+    page.get_by_role("link", name="Dags", exact=True).first.click()
+    page.get_by_role("link", name=DAG, exact=True).click()
+    page.get_by_role("button", name="Trigger").first.click()
+    _choose(page, "strategy", "offset_commit")
+    page.locator("input[name=element_records]").fill(str(RECORDS))
+    page.locator("input[name=element_seed]").fill("7")
+    seat.picture("form")
+    page.get_by_test_id("trigger-dag-submit").click()
+    expect(page.get_by_test_id("trigger-dag-submit")).to_be_hidden()
+
+    (run,) = airflow.request("GET", f"/api/v2/dags/{DAG}/dagRuns").json()["dag_runs"]
+    assert run["conf"]["strategy"] == "offset_commit"
+    page.goto(f"{airflow.url}/dags/{DAG}/runs/{run['dag_run_id']}")
+    expect(page.get_by_text("Running").first).to_be_visible()
+    seat.picture("running")
+    expect(page.get_by_text("Success").first).to_be_visible(timeout=RUN_MS)
+    seat.picture("finished")
+
+    (folder,) = [RunFolder(path) for path in settings.runs().iterdir() if run["run_after"][:10] in path.name]
+    verdict = folder.read_json(folder.verdict)
+    assert (verdict["outcome"], verdict["strategy"], verdict["sent"]["acked"]) == ("PASSED", "offset_commit", RECORDS)
+
+    page.get_by_role("link", name="Streaming reliability").click()
+    mine = frame(page)
+    mine.locator(".square", has_text="PASSED").get_by_role("link").click()
+    mine.get_by_role("link", name=folder.name).click()
+    assert verdict["reason"] in mine.locator(".outcome").inner_text()
+    assert "/plugin/streaming-reliability/streamproof/runs/" in page.url, "the address can be passed on"
+    (fault,) = marks(mine, "output_faults")
+    seat.picture("report-in-airflow")
+    assert fault["fault"] == "kill_executor-1"
+    assert fault["width"] > 2
+    struck = folder.journal.last("injection_injected")
+    assert struck is not None
+    mine.get_by_role("link", name="Data Docs").click()
+    mine.get_by_text("Data Docs").first.wait_for()
+    page.go_back()
+    mine.get_by_role("link", name="Streaming reliability").click()
+    mine.locator(".matrix").wait_for()
+    finished.update(folder=folder, url=airflow.url)
+
+
+@pytest.mark.parametrize(("width", "dark"), WINDOWS, ids=NAMES)
+def test_the_pages_in_airflow_have_no_barrier_and_ask_nobody_outside(
+    width: int, dark: bool, admin: Callable[..., Seat], finished: dict[str, Any]
+) -> None:
+    if not finished:
+        pytest.skip("there is no run to look at: the test before this one failed")
+    seat = admin(width, dark=dark)
+    seat.page.goto(f"{finished['url']}/plugin/streaming-reliability")
+    frame(seat.page).locator(".matrix").wait_for()
+    seat.picture(f"plugin-in-airflow-{width}-{'dark' if dark else 'light'}")
+    run = f"/streamproof/runs/{finished['folder'].name}"
+    seat.page.goto(f"{finished['url']}/streamproof/")
+    cell = seat.page.locator(".square a").get_attribute("href")
+    seat.asked.clear()
+    seat.complaints.clear()
+    for name, path in (
+        ("plugin", "/streamproof/"),
+        ("cell", f"/streamproof/{cell}"),
+        ("report", f"{run}/report"),
+        ("files", f"{run}/files/"),
+    ):
+        seat.page.goto(finished["url"] + path)
+        if name in ("cell", "report"):
+            seat.page.wait_for_selector(".chart.drawn")
+        seat.picture(f"served-{name}-{width}-{'dark' if dark else 'light'}", whole=True)
+        assert barriers(seat.page) == [], name
+        assert overflow(seat.page) == 0, name
+    assert seat.outside == set()
+    assert seat.complaints == []
+
+
+def test_the_page_can_be_walked_by_keyboard(admin: Callable[..., Seat], finished: dict[str, Any]) -> None:
+    if not finished:
+        pytest.skip("there is no run to look at: the test before this one failed")
+    seat = admin()
+    page = seat.page
+    page.goto(f"{finished['url']}/streamproof/")
+    page.keyboard.press("Tab")
+    assert page.locator(":focus").inner_text() == "Skip to the matrix"
+    for _ in range(3):
+        page.keyboard.press("Tab")
+        if page.locator(":focus").get_attribute("href"):
+            break
+    assert "PASSED" in page.locator(":focus").inner_text()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/cell?**")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("offset_commit")
