@@ -117,8 +117,8 @@ def sweep(
 ) -> tuple[list[Result], Path]:
     """Run every cell; ``say`` gets each result with its number and how many there are. Returns the results and the matrix's folder.
 
-    The matrix is written anew after each cell, so that a sweep that is stopped has shown something; as a page, at the end. A cell whose fault
-    did not bite is tried again, ``retries`` times.
+    The matrix is written anew after each cell, so that a sweep that is stopped has shown something; as a page, at the end. A cell whose
+    fault did not bite is tried again, ``retries`` times.
     """
     folder = settings.home() / "sweeps" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
     folder.mkdir(parents=True, exist_ok=True)
