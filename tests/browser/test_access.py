@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import httpx
@@ -40,12 +41,13 @@ def _a_run(airflow: Api) -> Iterator[None]:
         store.forget(night(1))
 
 
-def _known(user: str) -> httpx.Client:
+@contextmanager
+def _known(user: str) -> Iterator[httpx.Client]:
     api = Api(user)
-    client = httpx.Client(base_url=api.url, trust_env=False)
-    token = client.post("/auth/token", json={"username": user, "password": api.password}).raise_for_status().json()["access_token"]
-    client.headers["Authorization"] = f"Bearer {token}"
-    return client
+    with httpx.Client(base_url=api.url, trust_env=False) as client:
+        token = client.post("/auth/token", json={"username": user, "password": api.password}).raise_for_status().json()["access_token"]
+        client.headers["Authorization"] = f"Bearer {token}"
+        yield client
 
 
 @pytest.mark.parametrize("path", PATHS)
