@@ -8,7 +8,7 @@ COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashe
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-browser mutate lint format bench-run bench-sinks down docs lock clean
+.PHONY: help setup demo ui test test-all test-browser mutate lint format bench-run bench-sinks down docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -18,6 +18,9 @@ setup:  ## put everything in place: .venv, jars, Toxiproxy
 
 demo: setup  ## break a pipeline on purpose and look at the verdict in Airflow
 	@$(RUN) -m dags.demo
+
+ui: setup  ## Airflow with its forms and the testbed behind them, until Ctrl-C
+	@$(RUN) -m dags.ui
 
 test: setup  ## the tests, with real Kafka, PostgreSQL, Spark and Toxiproxy; without the slow ones
 	$(RUN) -m pytest -m "not slow" tests/unit tests/integration tests/faults
