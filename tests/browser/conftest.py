@@ -55,7 +55,7 @@ def _chromium() -> tuple[str | None, str]:
     return shutil.which("chromium"), f"Chromium could not be installed: {done.stderr[-300:]}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     path, reason = _chromium()
     if path is None:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 from chaos import history
 from dags.airflow_service import DAG, USER, VIEWER, Api
@@ -110,5 +111,5 @@ def test_a_page_that_is_opened_by_itself_leads_to_the_login_and_back(airflow: Ap
 
 def test_a_viewer_finds_the_page_in_the_navigation(admin: Callable[..., Seat]) -> None:
     seat = admin(user=VIEWER)
-    seat.page.get_by_role("link", name="Streaming reliability").click()
-    assert frame(seat.page).get_by_role("link", name="PASSED").count() == 1
+    seat.page.get_by_test_id("nav-sidebar").get_by_role("link", name="Streaming reliability").click()
+    expect(frame(seat.page).locator(".square", has_text="PASSED")).to_have_count(1)

@@ -14,7 +14,7 @@ from expectations.evaluate import evaluate
 from expectations.report import render
 from tests.browser.conftest import Seat
 from tests.browser.looks import barriers, marks, overflow
-from tests.histories import Story
+from tests.histories import Story, at
 from tests.remembered import night, nights, write
 
 WINDOWS = [(1280, False), (1280, True), (390, False), (390, True)]
@@ -27,6 +27,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     story = Story()
     story.histories.drop([(0, 7), (0, 8)])
     story.histories.double([(0, number) for number in range(20, 30)])
+    for line, second in zip(story.progress, (1.0, 3.5, 7.0, 9.0), strict=True):
+        line["started_at"] = at(second)
     story.drain["records"] = len(story.histories.delivered)
     folder = write(tmp_path_factory.mktemp("runs"), "night-1", story=story)
     evaluate(folder)
@@ -52,8 +54,7 @@ def test_a_page_has_no_barrier_and_asks_nobody(
 ) -> None:
     seat = sit(width, dark=dark)
     seat.page.goto(request.getfixturevalue(which).as_uri())
-    if which == "report":
-        seat.page.wait_for_selector(".chart.drawn")
+    seat.page.wait_for_selector(".chart.drawn")
     seat.picture(f"{which}-{width}-{'dark' if dark else 'light'}", whole=True)
     assert barriers(seat.page) == []
     assert overflow(seat.page) == 0
