@@ -21,6 +21,8 @@ Of each injection, from the moment at which it had struck:
 
 A record waits, and belongs to the *backlog*, from when it was sent until it is output; only records that were ACKED, and not those that
 are LOST: nobody waits for them, the verdict counts them. All stamps are the clock of one machine, in ms.
+
+Results of a stateful job are no records that were sent: of such a job a record is output once the micro-batch that read it is committed.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from delivery.batches import Batch, read_batches, reading
 from delivery.folder import EvidenceError, RunFolder, read_json_lines
 from delivery.history import Delivered, Sent, read_delivered, read_delivered_at, read_sent, read_sent_at
 
@@ -83,6 +86,8 @@ def milliseconds(stamp: str) -> int:
 
 def read_flow(folder: RunFolder) -> Flow:
     """The flow of a run. Raises EvidenceError naming the file when its evidence is missing or cannot be read."""
+    if folder.batches.exists():
+        return flow_of_batches(read_sent(folder), read_sent_at(folder), read_batches(folder.batches))
     return flow(
         read_sent(folder),
         read_sent_at(folder),
@@ -125,6 +130,15 @@ def flow(sent: Sent, sent_at: np.ndarray, delivered: Delivered, delivered_at: np
     waited = sent.acked[seen] & (seen < len(sent_at))
     earliest = np.argsort(visible, kind="stable")
     return Flow(written[earliest], visible[earliest], sent_at[seen[waited]], visible[waited])
+
+
+def flow_of_batches(sent: Sent, sent_at: np.ndarray, batches: Sequence[Batch]) -> Flow:
+    """The flow of a stateful job, whose results are not records: a record is output as the micro-batch is committed that read it."""
+    ends = np.array([milliseconds(batch.committed_at) for batch in batches], np.int64)
+    rows = np.flatnonzero(sent.acked[: len(sent_at)]) if len(batches) else np.zeros(0, np.int64)
+    shown = ends[reading(batches, sent.partition[rows], sent.offset[rows])] if len(batches) else ends
+    earliest = np.argsort(shown, kind="stable")
+    return Flow(shown[earliest], shown[earliest], sent_at[rows], shown)
 
 
 def decided(written: np.ndarray, ends: np.ndarray) -> np.ndarray:
