@@ -17,15 +17,16 @@ import platform
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from chaos import conductor, dead_man, experiment, heal, lock, outputs, supervisor, testbeds, workload
+from chaos import conductor, dead_man, experiment, heal, lock, outputs, supervisor, testbeds, timed, workload
 from chaos.experiment import BadInput, Experiment
 from chaos.faults import FAULTS
 from chaos.faults.fault import RunEnded, Scene
 from chaos.gate import Gate
+from chaos.outputs import payloads
 from chaos.progress import Progress
 from chaos.schedule import Schedule, plan
 from delivery.folder import EvidenceError, RunFolder, write_atomically
@@ -134,9 +135,10 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
         batch_records=found.micro_batch,
         transaction_timeout_ms=found.transaction_timeout_s * 1000,
         master=testbed.spark_master,
-        spark=_spark_settings(folder),
+        spark=_spark_settings(folder) | ({"spark.sql.shuffle.partitions": "2"} if found.declared is not None else {}),
         postgres=testbed.pipeline_postgres,
         executors_bootstrap=testbed.executors_kafka,
+        options=found.options,
     )
     job.write()
     count = found.workload.partitions
@@ -197,7 +199,7 @@ def generate_load(folder: RunFolder) -> None:
         log.info("the workload was sent before")
         return
     here, found = scene(folder), load(folder)
-    events = workload.events(found.workload, found.seed)
+    events = _events(folder, found)
     sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic)
     gate, sent, begun = Gate(folder), sender.reached, time.monotonic()
     before = workload.settled(folder)
@@ -222,6 +224,14 @@ def generate_load(folder: RunFolder) -> None:
     log.info("sent %d records: %s", sent, counts)
 
 
+def _events(folder: RunFolder, found: Experiment) -> Iterator[workload.Event]:
+    if found.declared is None:
+        return workload.events(found.workload, found.seed)
+    events = timed.events(found)
+    timed.write(folder, events)
+    return timed.payloads(events)
+
+
 def inject_faults(folder: RunFolder) -> None:
     """Lead the run through its phases and strike by the schedule."""
     conductor.conduct(scene(folder), Schedule.read(folder))
@@ -229,8 +239,10 @@ def inject_faults(folder: RunFolder) -> None:
 
 def drain(folder: RunFolder) -> None:
     """Read everything that was delivered."""
-    job = Job.read(folder)
-    outputs.of(job).drain(folder, job, testbeds.current(folder), DRAIN_S)
+    job, testbed = Job.read(folder), testbeds.current(folder)
+    drained = outputs.of(job).drain(folder, job, testbed, DRAIN_S)
+    if load(folder).keeps_values:
+        payloads.keep(folder, job, testbed, drained, DRAIN_S)
 
 
 def verify(folder: RunFolder) -> None:
@@ -381,6 +393,7 @@ def terms(folder: RunFolder) -> Terms:
         seed=found.seed,
         versions=versions(),
         promises=found.promises,
+        stateful=found.declared,
     )
 
 

@@ -27,7 +27,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delivery import guarantee
-from delivery.anomaly import Anomaly
+from delivery.anomaly import RESULT_KINDS, Anomaly
+from delivery.checker import KINDS
 from delivery.folder import EvidenceError, RunFolder
 from delivery.guarantee import Guarantee, Promise
 
@@ -39,7 +40,7 @@ _TABLES = {
     "summary": """run TEXT, strategy TEXT, guarantee TEXT, acked INTEGER, indeterminate INTEGER, rejected INTEGER, delivered INTEGER,
         lost INTEGER, duplicated INTEGER, phantom INTEGER, corrupted INTEGER, drain_complete INTEGER, drain_reason TEXT,
         driver_starts INTEGER, batches INTEGER, steady_batches INTEGER, impact_batches INTEGER, recovery_batches INTEGER,
-        recovery_s REAL, caught_up_s REAL, longest_gap_s REAL, reordered INTEGER, torn INTEGER, ahead INTEGER""",
+        recovery_s REAL, caught_up_s REAL, longest_gap_s REAL, reordered INTEGER, torn INTEGER, ahead INTEGER, wrong_results INTEGER""",
     "phases": "phase TEXT, batches INTEGER, records INTEGER, records_per_s REAL",
     "records": """anomaly TEXT, forbidden INTEGER, producer INTEGER, sequence INTEGER, partition INTEGER, "offset" INTEGER,
         copies INTEGER, blame TEXT""",
@@ -60,10 +61,16 @@ def database(folder: RunFolder) -> Path:
 def forbidden(verdict: dict[str, Any]) -> frozenset[Anomaly]:
     """What the run's guarantee forbids, and its strategy's promises. Raises EvidenceError when the verdict names one that is not known."""
     try:
-        return guarantee.forbidden(Guarantee(verdict["guarantee"]), map(Promise, verdict.get("promises") or []))
+        promises = map(Promise, verdict.get("promises") or [])
+        return guarantee.forbidden(Guarantee(verdict["guarantee"]), promises, stateful(verdict))
     except (KeyError, ValueError) as error:
         known = ", ".join(Guarantee)
         raise EvidenceError(f"verdict.json names no known guarantee (found {verdict.get('guarantee')!r}, known: {known})") from error
+
+
+def stateful(verdict: dict[str, Any]) -> bool:
+    """Whether the run was judged by results instead of records."""
+    return verdict.get("results") is not None
 
 
 def load(folder: RunFolder, verdict: dict[str, Any]) -> Path:
@@ -112,6 +119,8 @@ def _write(connection: sqlite3.Connection, table: str, rows: Iterable[Sequence[A
 
 def _summary(verdict: dict[str, Any]) -> tuple[Any, ...]:
     sent, counts = verdict.get("sent") or {}, verdict.get("anomalies") or {}
+    if stateful(verdict):
+        counts = dict.fromkeys(KINDS, 0) | counts
     drain, phases = verdict.get("drain") or {}, verdict.get("phases") or {}
     return (
         verdict.get("run"),
@@ -129,6 +138,7 @@ def _summary(verdict: dict[str, Any]) -> tuple[Any, ...]:
         verdict.get("caught_up_s"),
         verdict.get("longest_gap_s"),
         *(counts.get(anomaly) for anomaly in ("REORDERED", "TORN", "AHEAD")),
+        sum(counts.get(anomaly, 0) for anomaly in RESULT_KINDS),
     )
 
 
