@@ -35,6 +35,7 @@ MAX_FAULTS = 20
 MOST_QUIET_SHARE, MOST_QUIET_S = 0.5, 60.0
 BATCHES = 12
 MINUTE_MS = 60_000
+MOST_RECOVERY_S = 86_400.0
 LEAST_BATCH = 10
 RANDOM_BATCHES = 8
 
@@ -154,13 +155,48 @@ class Random(_Model):
 
 
 def _read(value: Any) -> Any:
-    """An external Kafka may be named by its file."""
+    """An external Kafka, or a suite, may be named by its file."""
     if not isinstance(value, str):
         return value
     try:
         return yaml.load(Path(value).read_text(), _Loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, *_CHOKES) as error:
         raise ValueError(f"{value} cannot be read: {error}") from error
+
+
+class Expectation(_Model):
+    """One expectation of a suite, as Great Expectations writes it down."""
+
+    type: str = Field(pattern=r"^[a-z_]+$", description="Great Expectations' name of it")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="Its arguments")
+    id: str | None = None
+    description: str | None = None
+    severity: Literal["critical", "warning", "info"] | None = None
+    notes: Any = None
+    meta: dict[str, Any] | None = None
+    rendered_content: Any = None
+
+
+class Suite(_Model):
+    """A user's own expectations on the columns of what is delivered: a suite in Great Expectations' own format."""
+
+    name: str = Field("suite", min_length=1, max_length=60)
+    expectations: list[Expectation] = Field(min_length=1)
+    id: str | None = None
+    notes: Any = None
+    meta: dict[str, Any] | None = None
+    suite_parameters: dict[str, Any] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """What of it is evaluated."""
+        kept = {"type", "kwargs", "description", "severity", "notes"}
+        return {"name": self.name, "expectations": [each.model_dump(include=kept, exclude_none=True) for each in self.expectations]}
+
+
+def _seconds(value: Any) -> Any:
+    if value is None or (isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?s", value) and 0 < float(value[:-1]) <= MOST_RECOVERY_S):
+        return value
+    raise ValueError(f"expected a time of at most {MOST_RECOVERY_S:g}s as in '60s', came {shown(value)}")
 
 
 class Stateful(_Model):
@@ -207,6 +243,12 @@ class Experiment(_Model):
     guarantee: Guarantee | None = Field(None, description="What is to hold; the strategy's own promise when absent")
     workload: Workload = Workload()
     stateful: Stateful = Field(default=Stateful(), description="For a stateful pipeline: windows, watermark, and how late events come")
+    suite: Annotated[Suite, BeforeValidator(_read)] | None = Field(
+        None, description="Your own expectations on the delivered columns: a Great Expectations suite, or the name of its YAML or JSON file"
+    )
+    recover_within: Annotated[str | None, BeforeValidator(_seconds)] = Field(
+        None, description="After each fault the backlog must be gone within this time, as in 60s; the run is FAILED if not"
+    )
     faults: list[FaultSpec] = Field(default_factory=list, max_length=MAX_FAULTS)
     random: Random | None = Field(None, description="Draw the faults from the seed, instead of `faults`")
     quiet: Quiet = Field(0.0, description="How much passes without a fault between two: a share of the records, or a time as in 5s")
@@ -334,7 +376,11 @@ class Experiment(_Model):
     @property
     def keeps_values(self) -> bool:
         """Whether the run is judged by what the delivered records say, too."""
-        return PIPELINES[self.pipeline].stateful
+        return self.suite is not None or PIPELINES[self.pipeline].stateful
+
+    @property
+    def recover_within_s(self) -> float | None:
+        return None if self.recover_within is None else float(self.recover_within[:-1])
 
     @property
     def options(self) -> dict[str, int]:

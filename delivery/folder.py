@@ -174,6 +174,10 @@ class RunFolder:
         return self.path / "events.parquet"
 
     @property
+    def source(self) -> Path:
+        return self.path / "source.json"
+
+    @property
     def payloads(self) -> Path:
         return self.path / "payloads"
 

@@ -34,10 +34,11 @@ PAYLOADS = pa.schema(
 
 @dataclass(frozen=True)
 class Payloads:
-    """The output as it was read. ``delivered`` has no identities, ``delivered_at`` is in ms, ``values`` are as they were written."""
+    """The output as it was read: ``keys`` and ``values`` as they were written, ``delivered`` without identities, ``delivered_at`` in ms."""
 
     delivered: Delivered
     delivered_at: np.ndarray
+    keys: list[bytes | None]
     values: list[bytes | None]
 
 
@@ -60,7 +61,7 @@ def read_payloads(folder: RunFolder) -> Payloads:
     nobody = np.full(table.num_rows, -1, np.int64)
     at = column.pop("delivered_at")
     delivered = Delivered(producer=nobody, sequence=nobody, crc=nobody, identified=np.zeros(table.num_rows, bool), **column)
-    return Payloads(delivered, at, table["value"].to_pylist())
+    return Payloads(delivered, at, table["key"].to_pylist(), table["value"].to_pylist())
 
 
 def _ints(column: pa.ChunkedArray) -> np.ndarray:

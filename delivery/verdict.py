@@ -5,10 +5,13 @@ The rules, in order:
     ERROR         the checkers and the second opinion (``delivery.second_opinion``) do not name the same records.
     FAILED        an anomaly that the guarantee, or a promise of the strategy, forbids was found. (LOST, TORN and MISSING only count once
                   the drain reached the end of the output.)
+                  Or a fault cost more time than the experiment allows (``recover_within``).
     INCONCLUSIVE  something was not shown: an injection without evidence or not healed, a drain that did not reach the end, a phase
-                  without a micro-batch, nothing acknowledged, no result of a stateful job due, or an expected anomaly that was not seen
-                  (the control did not bite).
+                  without a micro-batch, nothing acknowledged, acknowledged records that the source lost, no result of a stateful job due,
+                  or an expected anomaly that was not seen (the control did not bite).
     PASSED        otherwise.
+
+After that, a user's own suite (``suite``) that does not hold makes the run FAILED, and one that cannot be evaluated an ERROR.
 
 A stateful job has results instead of records: they are judged by computing them again (``delivery.stateful``).
 
@@ -17,12 +20,13 @@ Other ERRORs and ABORTED are not found by looking at records: a step failed, or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from delivery import baseline, stateful, stateful_second_opinion
@@ -34,7 +38,7 @@ from delivery.checker import KINDS, Reconciliation, count, reconcile, sent_only
 from delivery.commits import ahead
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
 from delivery.guarantee import Guarantee, Promise, forbidden
-from delivery.history import Evidence, read_evidence, write_table
+from delivery.history import Evidence, Sent, read_evidence, write_table
 from delivery.matching import Finding, match
 from delivery.order import reordered
 from delivery.payloads import read_payloads
@@ -72,6 +76,7 @@ class Terms:
     versions: dict[str, str] = field(default_factory=dict)
     promises: frozenset[Promise] = frozenset()
     stateful: Declaration | None = None
+    recover_within_s: float | None = None
 
     @property
     def forbidden(self) -> frozenset[Anomaly]:
@@ -142,7 +147,8 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement) -> Jud
     injections = [_injection(name, events, seen) for name in terms.planned]
     phases = _phases(events, progress, seen)
     counts = count(findings, terms.asked)
-    outcome, reason = _decide(terms, counts, judged, drain, injections, phases)
+    vanished = _vanished(folder, evidence.sent)
+    outcome, reason = _decide(terms, counts, judged, drain, injections, phases, vanished)
     if judged.conflict is not None:
         outcome, reason = RunOutcome.ERROR, judged.conflict
     verdict = {
@@ -162,8 +168,10 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement) -> Jud
         "sent": {"acked": found.acked, "rejected": found.rejected, "indeterminate": found.indeterminate},
         "delivered": found.delivered,
         "results": judged.results,
+        "suite": None,
         "injections": injections,
         "phases": phases,
+        "recover_within_s": terms.recover_within_s,
         "recovery_s": _worst(injections, "first_output_s"),
         "caught_up_s": _worst(injections, "caught_up_s"),
         "longest_gap_s": longest_gap(seen.moments),
@@ -249,8 +257,10 @@ def without_evidence(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str
         "sent": {},
         "delivered": None,
         "results": None,
+        "suite": None,
         "injections": [],
         "phases": {},
+        "recover_within_s": terms.recover_within_s,
         "recovery_s": None,
         "caught_up_s": None,
         "longest_gap_s": None,
@@ -273,12 +283,17 @@ def _decide(
     drain: dict[str, Any],
     injections: list[dict[str, Any]],
     phases: dict[str, dict[str, Any]],
+    vanished: int,
 ) -> tuple[RunOutcome, str]:
     undecided = set() if drain["complete"] else NEEDS_THE_END
     broken = [f"{number} {anomaly}" for anomaly, number in counts.items() if number and anomaly in terms.forbidden - undecided]
     if broken:
         return RunOutcome.FAILED, f"{terms.strategy} broke {terms.guarantee}: {', '.join(broken)}"
+    if slow := list(_slow(terms, injections)):
+        return RunOutcome.FAILED, "; ".join(slow)
     doubts = list(_doubts(terms, counts, judged, drain, injections, phases))
+    if vanished:
+        doubts.append(f"{vanished} acknowledged records lie behind the end of the input: the source lost them")
     if doubts:
         return RunOutcome.INCONCLUSIVE, "; ".join(doubts)
     seen = [f"{number} {anomaly}" for anomaly, number in counts.items() if number]
@@ -288,6 +303,29 @@ def _decide(
     if terms.expected:
         return RunOutcome.PASSED, f"{kept}; the negative control bit: {', '.join(seen)}, as expected"
     return RunOutcome.PASSED, kept + (f" ({', '.join(seen)}, which it allows)" if seen else "")
+
+
+def _slow(terms: Terms, injections: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The faults after which the backlog was there for longer than was allowed."""
+    if terms.recover_within_s is None:
+        return
+    for injection in injections:
+        took_s = injection["caught_up_s"]
+        if took_s is not None and took_s > terms.recover_within_s:
+            name = injection["injection"]
+            yield f"{terms.strategy} took {took_s:.1f} s to catch up after {name}, {terms.recover_within_s:g} s were allowed"
+
+
+def _vanished(folder: RunFolder, sent: Sent) -> int:
+    """How many ACKED records lie behind the end of the input, of which ``source.json`` tells."""
+    if not folder.source.exists():
+        return 0
+    ends = _with(folder.source, folder.read_json(folder.source), "end_offsets")["end_offsets"]
+    end = np.full(int(sent.partition.max(initial=-1)) + 2, np.iinfo(np.int64).max)
+    for partition, offset in ends.items():
+        if int(partition) < len(end):
+            end[int(partition)] = int(offset)
+    return int((sent.acked & (sent.offset >= end[sent.partition])).sum())
 
 
 def _doubts(

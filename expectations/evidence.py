@@ -8,6 +8,7 @@ The database ``expectations/evidence.sqlite`` is made anew from the run's folder
     ``partitions``  one row per source partition: what was sent there, and what became of it
     ``claims``      one row per checked statement about an injection (``kind`` evidence) or its healing (``kind`` heal)
     ``injections``  one row per injection: when it struck, how long it took until there was new output, and until its backlog was gone
+    ``offsets``     one row per source partition: the acknowledged offsets (how many, how many different ones, the highest), the input's end
     ``expected``    one row per anomaly that the experiment wants to see (a negative control), with how many were
 
 Records and claims are read from the reconciliation and the journal rather than from the verdict: the verdict is what they check. A table
@@ -22,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -31,6 +33,7 @@ from delivery.anomaly import RESULT_KINDS, Anomaly
 from delivery.checker import KINDS
 from delivery.folder import EvidenceError, RunFolder
 from delivery.guarantee import Guarantee, Promise
+from delivery.history import read_sent
 
 PHASES = ("steady", "impact", "recovery")
 RECORD_COLUMNS = ("anomaly", "producer", "sequence", "partition", "offset", "copies", "blame")
@@ -40,7 +43,8 @@ _TABLES = {
     "summary": """run TEXT, strategy TEXT, guarantee TEXT, acked INTEGER, indeterminate INTEGER, rejected INTEGER, delivered INTEGER,
         lost INTEGER, duplicated INTEGER, phantom INTEGER, corrupted INTEGER, drain_complete INTEGER, drain_reason TEXT,
         driver_starts INTEGER, batches INTEGER, steady_batches INTEGER, impact_batches INTEGER, recovery_batches INTEGER,
-        recovery_s REAL, caught_up_s REAL, longest_gap_s REAL, reordered INTEGER, torn INTEGER, ahead INTEGER, wrong_results INTEGER""",
+        recovery_s REAL, caught_up_s REAL, longest_gap_s REAL, reordered INTEGER, torn INTEGER, ahead INTEGER, wrong_results INTEGER,
+        recover_within_s REAL""",
     "phases": "phase TEXT, batches INTEGER, records INTEGER, records_per_s REAL",
     "records": """anomaly TEXT, forbidden INTEGER, producer INTEGER, sequence INTEGER, partition INTEGER, "offset" INTEGER,
         copies INTEGER, blame TEXT""",
@@ -49,6 +53,7 @@ _TABLES = {
     "claims": "injection TEXT, fault TEXT, kind TEXT, claim TEXT, holds INTEGER, detail TEXT",
     "injections": """injection TEXT, fault TEXT, injected_at TEXT, healed_at TEXT, first_output_s REAL, caught_up_s REAL,
         backlog_records INTEGER, longest_gap_s REAL""",
+    "offsets": "partition INTEGER, acked INTEGER, distinct_offsets INTEGER, highest INTEGER, end_offset INTEGER",
     "expected": "anomaly TEXT, observed INTEGER",
 }
 
@@ -97,6 +102,7 @@ def _fill(connection: sqlite3.Connection, folder: RunFolder, verdict: dict[str, 
     _write(connection, "phases", _phases(verdict))
     _write(connection, "claims", claims(folder, verdict))
     _write(connection, "injections", _injections(verdict))
+    _write(connection, "offsets", _offsets(folder))
     _write(connection, "expected", [])
     if not folder.reconciliation.exists():
         return
@@ -139,6 +145,7 @@ def _summary(verdict: dict[str, Any]) -> tuple[Any, ...]:
         verdict.get("longest_gap_s"),
         *(counts.get(anomaly) for anomaly in ("REORDERED", "TORN", "AHEAD")),
         sum(counts.get(anomaly, 0) for anomaly in RESULT_KINDS),
+        verdict.get("recover_within_s"),
     )
 
 
@@ -146,6 +153,18 @@ def _phases(verdict: dict[str, Any]) -> list[tuple[Any, ...]]:
     """A phase that the run never entered has a row too, with no batches."""
     found = verdict.get("phases") or {}
     return [(name, *_counts_of(found.get(name) or {})) for name in PHASES]
+
+
+def _offsets(folder: RunFolder) -> list[tuple[Any, ...]]:
+    """Where the acknowledged records lie in the input. Its end is null where the drain did not look."""
+    sent = read_sent(folder)
+    ends = folder.read_json(folder.source)["end_offsets"] if folder.source.exists() else {}
+    rows: list[tuple[Any, ...]] = []
+    for partition in sorted({*map(int, ends), *sent.partition[sent.acked].tolist()}):
+        offsets = sent.offset[sent.acked & (sent.partition == partition)]
+        highest = int(offsets.max()) if len(offsets) else None
+        rows.append((partition, len(offsets), len(np.unique(offsets)), highest, ends.get(str(partition))))
+    return rows
 
 
 def _counts_of(phase: dict[str, Any]) -> tuple[Any, ...]:

@@ -41,10 +41,16 @@ class RunExpectation(UnexpectedRowsExpectation):
 
 class ExpectSourceToBeComplete(RunExpectation):
     unexpected_rows_query: str = """
-        SELECT run.acked, counted.acked AS acked_in_partitions, counted.partitions
-        FROM {batch} AS run JOIN (SELECT COALESCE(SUM(acked), 0) AS acked, COUNT(*) AS partitions FROM partitions) AS counted
-        WHERE COALESCE(run.acked, 0) = 0 OR run.acked <> counted.acked"""
-    description: str = "The source is complete: records were acknowledged, and the partitions' counts add up to them."
+        SELECT run.acked, counted.acked AS acked_in_partitions, counted.outcomes, placed.partition, placed.highest, placed.end_offset
+        FROM {batch} AS run JOIN (
+            SELECT COALESCE(SUM(acked), 0) AS acked, COALESCE(SUM(acked + indeterminate + rejected), 0) AS outcomes FROM partitions
+        ) AS counted LEFT JOIN (
+            SELECT * FROM offsets WHERE highest >= end_offset OR distinct_offsets <> acked
+        ) AS placed
+        WHERE COALESCE(run.acked, 0) = 0 OR run.acked <> counted.acked
+           OR run.acked + run.indeterminate + run.rejected <> counted.outcomes OR placed.partition IS NOT NULL"""
+    description: str = """The source is complete: records were acknowledged, every send has an outcome, each acknowledged record has a place
+        of its own in the input, and the partitions' counts add up to them."""
     observed_query: ClassVar[str] = """
         SELECT COALESCE(acked, 'no') || ' acknowledged; ' || (SELECT COALESCE(SUM(acked), 0) || ' in ' || COUNT(*) FROM partitions)
                || ' partitions' FROM summary"""
@@ -93,6 +99,16 @@ class ExpectOutputAfterEveryFault(RunExpectation):
                THEN 'no output after ' || (COUNT(*) - COUNT(first_output_s)) || ' of ' || COUNT(*) || ' faults'
                ELSE 'after ' || ROUND(MAX(first_output_s), 1) || ' s at the latest; the backlog was gone after '
                || COALESCE(ROUND(MAX(caught_up_s), 1) || ' s', 'a time that is not known') END FROM injections"""
+
+
+class ExpectRecoveryInTime(RunExpectation):
+    unexpected_rows_query: str = """
+        SELECT injections.* FROM {batch} AS run JOIN injections
+        ON injections.caught_up_s IS NULL OR injections.caught_up_s > run.recover_within_s"""
+    description: str = "The job recovered in time: after every fault its backlog was gone within what the experiment allows."
+    observed_query: ClassVar[str] = """
+        SELECT COALESCE('at the latest ' || ROUND(MAX(injections.caught_up_s), 1) || ' s after the fault', 'no fault was planned')
+               || ', allowed are ' || MAX(summary.recover_within_s) || ' s' FROM summary LEFT JOIN injections"""
 
 
 class _ExpectNoAnomaly(RunExpectation):
@@ -227,6 +243,8 @@ def build(verdict: dict[str, Any]) -> ExpectationSuite:
     chosen: list[type[RunExpectation]] = [_OF_ANOMALY[anomaly] for anomaly in Anomaly if anomaly in banned]
     chosen += [ExpectSourceToBeComplete, ExpectEveryPhaseToHaveBatches, ExpectDrainToReachTheEnd]
     chosen += [ExpectEveryFaultToHaveEvidence, ExpectEveryFaultToBeHealed, ExpectOutputAfterEveryFault]
+    if verdict.get("recover_within_s") is not None:
+        chosen.append(ExpectRecoveryInTime)
     if verdict.get("expected_anomalies"):
         chosen.append(ExpectNegativeControlToBite)
     chosen.append(ExpectVerdictToMatchItsRecords)

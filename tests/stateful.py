@@ -82,7 +82,9 @@ def payloads(results: Sequence[Result | bytes]) -> Payloads:
     count = len(results)
     nobody, zero = np.full(count, -1, np.int64), np.zeros(count, np.int64)
     delivered = Delivered(nobody, nobody, nobody, zero, np.arange(count), np.zeros(count, bool), zero, zero, np.ones(count, np.int64))
-    return Payloads(delivered, zero, [found if isinstance(found, bytes) else json.dumps(found).encode() for found in results])
+    return Payloads(
+        delivered, zero, [None] * count, [found if isinstance(found, bytes) else json.dumps(found).encode() for found in results]
+    )
 
 
 def _ints(values: list[int]) -> np.ndarray:
