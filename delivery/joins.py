@@ -7,7 +7,8 @@ that of batch N, and both streams having one:
     an event counts     when its time is after W(N-1), N being the batch that read it; else it is late, and dropped
     a pair is there     once, when both count: whichever came first waits in the state until W has passed all that could join it
     without a partner   (left outer) a left event that counts and that no right one joins is there once, with nothing on its right, as soon
-                        as W has passed the last time at which a partner could be: at or before W of the last batch it is due
+                        as W has passed the last time at which a partner could be: at or before W of the last batch it is due. Of an
+                        interval Spark waits for 1 ms more
     late rows of N      the late events of both sides, each one
 
 Results are about the two records, (producer, sequence) of each, -1 for nothing, and say the two values.
@@ -33,7 +34,8 @@ def joined(given: Given, marks: Marks, *, outer: bool, before_ms: int = 0, after
     one, other = _pairs(given, left, right, before_ms, after_ms)
     about, values, certain = _named(given, one, other), _values(given, one, other), counts[one] & counts[other]
     if outer:
-        alone, due_for_certain = _alone(given, marks, counts, left, one, other, after_ms)
+        last = given.at + after_ms + (1 if before_ms or after_ms else 0)
+        alone, due_for_certain = _alone(marks, counts, left, one, other, last)
         nobody = np.full(len(alone), -1, np.int64)
         about = np.concatenate([about, _named(given, alone, nobody)])
         values = np.concatenate([values, _values(given, alone, nobody)])
@@ -57,16 +59,15 @@ def _pairs(given: Given, left: np.ndarray, right: np.ndarray, before_ms: int, af
 
 
 def _alone(
-    given: Given, marks: Marks, counts: np.ndarray, left: np.ndarray, one: np.ndarray, other: np.ndarray, after_ms: int
+    marks: Marks, counts: np.ndarray, left: np.ndarray, one: np.ndarray, other: np.ndarray, last: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The left events that may be there alone, and whether each must be."""
+    """The left events that may be there alone, and whether each must be. ``last`` is when a partner of each could come at the latest."""
     low, high = marks.final
-    partnered, perhaps = np.zeros(len(given), bool), np.zeros(len(given), bool)
+    partnered, perhaps = np.zeros(len(last), bool), np.zeros(len(last), bool)
     partnered[one[counts[other]]] = True
     perhaps[one] = True
-    last = given.at[left] + after_ms
-    alone = left[~partnered[left] & (last <= high)]
-    return alone, counts[alone] & ~perhaps[alone] & (given.at[alone] + after_ms <= low)
+    alone = left[~partnered[left] & (last[left] <= high)]
+    return alone, counts[alone] & ~perhaps[alone] & (last[alone] <= low)
 
 
 def _named(given: Given, one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -72,7 +72,7 @@ _JOIN = """
     CREATE TEMP TABLE due AS
     SELECT 'record ' || lp || '/' || ls || coalesce(' joined with record ' || rp || '/' || rs, ' without a partner') AS name,
         lv || ' ' || coalesce(CAST(rv AS VARCHAR), '-') AS said
-    FROM pair WHERE rp IS NOT NULL OR ($outer AND moment + $after <= $final);
+    FROM pair WHERE rp IS NOT NULL OR ($outer AND moment + $after + $margin <= $final);
     CREATE TEMP TABLE late_rows AS SELECT place, count(*) AS rows FROM input WHERE moment <= late GROUP BY place;
 """
 _QUERIES: dict[Anomaly, str] = {
@@ -153,7 +153,8 @@ def _of_windows(declared: Windows) -> dict[str, Any]:
 
 
 def _of_join(declared: Join) -> dict[str, Any]:
-    return {"before": declared.before_ms, "after": declared.after_ms, "outer": declared.outer}
+    margin = int(bool(declared.before_ms or declared.after_ms))
+    return {"before": declared.before_ms, "after": declared.after_ms, "margin": margin, "outer": declared.outer}
 
 
 def _reach(batches: tuple[Batch, ...]) -> list[tuple[int, int, int]]:

@@ -9,16 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from delivery.batches import Batch
-from delivery.events import Given
-from delivery.history import Delivered
-from delivery.payloads import Payloads
+from delivery.events import EVENTS, Given
+from delivery.folder import RunFolder, write_atomically
+from delivery.history import Delivered, SentRow, write_sent, write_table
+from delivery.outcome import Outcome
+from delivery.payloads import PAYLOADS, Payloads, write_payloads
 from delivery.stateful import Deduplication, Join, Sessions, Totals, Windows
 
+BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 Declared = Windows | Sessions | Join | Deduplication | Totals
 Result = dict[str, Any]
 
@@ -190,7 +196,7 @@ def _join(story: Story, declared: Join) -> Told:
                 waiting[number] = event
         told.dropped.append(late)
         for number, event in list(waiting.items()):
-            if event.at + declared.after_ms <= mark.now:
+            if event.at + declared.after_ms + bool(declared.before_ms or declared.after_ms) <= mark.now:
                 del waiting[number]
                 if declared.outer:
                     told.results.append({"left": f"0-{number:x}", "left_value": event.value})
@@ -241,3 +247,44 @@ _JOBS: dict[type, Callable[[Story, Any], Told]] = {
     Deduplication: _deduplication,
     Totals: _totals,
 }
+
+
+def write(path: Path, story: Story, told: Told) -> RunFolder:
+    """The folder of a run that read these batches and delivered that: what a verdict needs, and no fault."""
+    folder = RunFolder.create(path)
+    folder.payloads.mkdir()
+    events = story.events()
+    columns = {name: [getattr(event, name) for _, event in events] for name in ("stream", "at", "key", "value")}
+    write_table(folder.events, pa.table({"sequence": list(range(len(events))), **columns}, schema=EVENTS))
+    outcomes = [Outcome.ACKED if event.sure else Outcome.INDETERMINATE for _, event in events]
+    rows = [
+        SentRow(0, number, 0, number if outcome is Outcome.ACKED else None, "k", number, BEGUN, outcome)
+        for number, outcome in enumerate(outcomes)
+    ]
+    write_sent(folder.sent / "00000.parquet", rows)
+    ends, lines, progress = 0, [], []
+    for place, batch in enumerate(story.batches):
+        begin, ends = ends, ends + len(batch)
+        known = {"batch": place, "start": story.start(place), "until": {"0": ends}, "committed_at": _at(place)}
+        lines.append({**known, "watermark_ms": None, "dropped": told.dropped[place]})
+        if batch:
+            progress.append({**known, "rows": len(batch), "from": {"0": begin}, "started_at": known["committed_at"]})
+    for target, found in ((folder.batches, lines), (folder.progress, progress), (folder.journal.path, _phases(len(story.batches)))):
+        target.write_text("".join(json.dumps(line) + "\n" for line in found))
+    values = payloads(told.results).values
+    shown = [(0, number, 0, 0, 1, BEGUN, b"k", value) for number, value in enumerate(values)]
+    write_payloads(folder, 0, {name: [row[at] for row in shown] for at, name in enumerate(PAYLOADS.names)})
+    write_atomically(folder.drain, json.dumps({"complete": True, "reason": None, "records": len(values)}))
+    return folder
+
+
+def _at(place: int) -> str:
+    return (BEGUN + timedelta(seconds=place + 1)).isoformat(timespec="milliseconds")
+
+
+def _phases(batches: int) -> list[dict[str, Any]]:
+    """Three phases, of which each has a batch if there are as many."""
+    at = [-0.5, 0.5, 1.5, batches + 1.0]
+    stamps = [(BEGUN + timedelta(seconds=1 + second)).isoformat(timespec="milliseconds") for second in at]
+    phases = zip(stamps, ("steady", "impact", "recovery", "done"), strict=True)
+    return [{"at": stamp, "event": "phase", "phase": phase} for stamp, phase in phases]
