@@ -56,6 +56,8 @@ def read_given(path: Path, sent: Sent, batches: Sequence[Batch]) -> Given:
         table = pq.read_table(path, columns=EVENTS.names).cast(EVENTS).combine_chunks()
     except (OSError, pa.ArrowException, KeyError) as error:
         raise EvidenceError(f"{path} cannot be read as evidence: {error}") from error
+    if not np.array_equal(table["sequence"].to_numpy(), np.arange(table.num_rows)):
+        raise EvidenceError(f"{path} is damaged: its rows are not those of the sequences from 0 on")
     here = np.flatnonzero(~sent.rejected)
     sequence = sent.sequence[here]
     if len(sequence) and int(sequence.max()) >= table.num_rows:
