@@ -25,6 +25,7 @@ import numpy as np
 from delivery.anomaly import Anomaly
 from delivery.batches import Batch
 from delivery.matching import Finding
+from delivery.watermark import Marks, moment
 
 NOBODY = np.zeros(0, np.int64)
 NOTHING = int(np.iinfo(np.int64).min)
@@ -106,13 +107,16 @@ def compare(expected: Expected, delivered: Results, values: Sequence[str], name:
     return found
 
 
-def dropped(expected: Expected, batches: Sequence[Batch]) -> list[Finding]:
+def dropped(expected: Expected, batches: Sequence[Batch], marks: Marks) -> list[Finding]:
     """The batches that dropped another number of late rows than they should. One that did not say how many is not judged."""
     found = []
-    for batch, (low, high) in zip(batches, expected.late.tolist(), strict=True):
+    for place, (batch, (low, high)) in enumerate(zip(batches, expected.late.tolist(), strict=True)):
         if batch.dropped is not None and not low <= batch.dropped <= high:
             due = str(low) if low == high else f"{low} to {high}"
             detail = f"it dropped {batch.dropped} late rows, the declared delay has it drop {due}"
+            set_by_job, declared = batches[place - 1].watermark_ms if place else 0, int(marks.late_high[place])
+            if set_by_job is not None and set_by_job != declared:
+                detail += f"; it took for late what was not after {moment(set_by_job)}, declared is {moment(declared)}"
             found.append(Finding(Anomaly.DROPPED, None, None, batch.dropped, None, (), batch.start, batch.number, detail=detail))
     return found
 

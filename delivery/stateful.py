@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,7 +26,7 @@ from delivery.history import Sent
 from delivery.matching import Finding
 from delivery.payloads import Payloads
 from delivery.results import NOTHING, Expected, Results, compare, dropped
-from delivery.watermark import Marks, watermarks
+from delivery.watermark import Marks, moment, watermarks
 
 EXPLAINED, SHOWN = 200, 4
 Parsed = tuple[tuple[int, ...], tuple[int, ...]]
@@ -81,7 +80,7 @@ class Windows:
         return (_key(result, keys), int(result["begin"])), (int(result["count"]), int(result["sum"]))
 
     def name(self, about: np.ndarray, keys: Sequence[str]) -> str:
-        return f"the window of {keys[about[0]]} from {_time(about[1])}"
+        return f"the window of {keys[about[0]]} from {moment(int(about[1]))}"
 
     def records(self, about: np.ndarray, given: Given) -> np.ndarray:
         return np.flatnonzero((given.key == about[0]) & (given.at >= about[1]) & (given.at < about[1] + self.length_ms))
@@ -107,7 +106,7 @@ class Sessions:
         return (_key(result, keys), int(result["begin"])), (int(result["end"]), int(result["count"]), int(result["sum"]))
 
     def name(self, about: np.ndarray, keys: Sequence[str]) -> str:
-        return f"the session of {keys[about[0]]} from {_time(about[1])}"
+        return f"the session of {keys[about[0]]} from {moment(int(about[1]))}"
 
     def records(self, about: np.ndarray, given: Given) -> np.ndarray:
         return np.flatnonzero((given.key == about[0]) & (given.at == about[1]))
@@ -207,10 +206,6 @@ def _is(given: Given, producer: int, sequence: int) -> np.ndarray:
     return np.asarray((given.producer == producer) & (given.sequence == sequence))
 
 
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(int(at_ms) / 1000, UTC).strftime("%Y-%m-%d %H:%M")
-
-
 # --- the judgement ----------------------------------------------------------------------------------------------------------------
 
 
@@ -264,7 +259,7 @@ def judge_results(declared: Declaration, given: Given, batches: Sequence[Batch],
     expected, delivered = declared.expected(given, marks, delivered)
     names, readers = list(keys), _Readers(declared, given, batches)
     findings = compare(expected, delivered, declared.values, lambda about: declared.name(about, names), readers)
-    return Judged((*findings, *dropped(expected, batches)), _figures(expected, delivered, batches))
+    return Judged((*findings, *dropped(expected, batches, marks)), _figures(expected, delivered, batches))
 
 
 class _Readers:

@@ -22,11 +22,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 
 from delivery.batches import Batch
 from delivery.events import Given
+
+
+def moment(at_ms: int) -> str:
+    """An event's time in words."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 @dataclass(frozen=True)
