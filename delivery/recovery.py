@@ -35,7 +35,6 @@ from typing import Any
 
 import numpy as np
 
-from delivery.batches import Batch, read_batches, reading
 from delivery.folder import EvidenceError, RunFolder, read_json_lines
 from delivery.history import Delivered, Sent, read_delivered, read_delivered_at, read_sent, read_sent_at
 
@@ -86,8 +85,6 @@ def milliseconds(stamp: str) -> int:
 
 def read_flow(folder: RunFolder) -> Flow:
     """The flow of a run. Raises EvidenceError naming the file when its evidence is missing or cannot be read."""
-    if folder.batches.exists():
-        return flow_of_batches(read_sent(folder), read_sent_at(folder), read_batches(folder.batches))
     return flow(
         read_sent(folder),
         read_sent_at(folder),
@@ -130,15 +127,6 @@ def flow(sent: Sent, sent_at: np.ndarray, delivered: Delivered, delivered_at: np
     waited = sent.acked[seen] & (seen < len(sent_at))
     earliest = np.argsort(visible, kind="stable")
     return Flow(written[earliest], visible[earliest], sent_at[seen[waited]], visible[waited])
-
-
-def flow_of_batches(sent: Sent, sent_at: np.ndarray, batches: Sequence[Batch]) -> Flow:
-    """The flow of a stateful job, whose results are not records: a record is output as the micro-batch is committed that read it."""
-    ends = np.array([milliseconds(batch.committed_at) for batch in batches], np.int64)
-    rows = np.flatnonzero(sent.acked[: len(sent_at)]) if len(batches) else np.zeros(0, np.int64)
-    shown = ends[reading(batches, sent.partition[rows], sent.offset[rows])] if len(batches) else ends
-    earliest = np.argsort(shown, kind="stable")
-    return Flow(shown[earliest], shown[earliest], sent_at[rows], shown)
 
 
 def decided(written: np.ndarray, ends: np.ndarray) -> np.ndarray:

@@ -19,12 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from delivery import deduplication, joins, sessions, totals, windows
-from delivery.batches import Batch, read_batches
+from delivery.batches import Batch, read_batches, reading
 from delivery.events import Given, read_given
 from delivery.folder import RunFolder
-from delivery.history import Sent
+from delivery.history import Delivered, Sent, read_sent, read_sent_at
 from delivery.matching import Finding
 from delivery.payloads import Payloads
+from delivery.recovery import Flow, Stamps, flow, milliseconds
 from delivery.results import NOTHING, Expected, Results, compare, dropped
 from delivery.watermark import Marks, moment, watermarks
 
@@ -240,6 +241,31 @@ def read_results(declared: Declaration, payloads: Payloads, keys: Mark) -> Resul
         payloads.delivered.batch,
         np.array(readable, bool),
     )
+
+
+def read_flow(folder: RunFolder) -> Flow:
+    """The flow of a stateful job. Raises EvidenceError naming the file when its evidence is missing or cannot be read."""
+    return flow_of_batches(read_sent(folder), read_sent_at(folder), read_batches(folder.batches))
+
+
+def flow_of_batches(sent: Sent, sent_at: np.ndarray, batches: Sequence[Batch]) -> Flow:
+    """The flow of a stateful job: a record is output as the micro-batch is committed that read it."""
+    ends = np.array([milliseconds(batch.committed_at) for batch in batches], np.int64)
+    rows = np.flatnonzero(sent.acked) if len(batches) else np.zeros(0, np.int64)
+    at = ends[reading(batches, sent.partition[rows], sent.offset[rows])] if len(batches) else ends
+    unknown = np.full(len(rows), -1, np.int64)
+    read = Delivered(
+        producer=sent.producer[rows],
+        sequence=sent.sequence[rows],
+        crc=sent.crc[rows],
+        partition=sent.partition[rows],
+        offset=sent.offset[rows],
+        identified=np.ones(len(rows), bool),
+        batch=unknown,
+        attempt=unknown,
+        start=unknown,
+    )
+    return flow(sent, sent_at, read, at, np.zeros(0, np.int64), Stamps.VISIBLE)
 
 
 def judge(folder: RunFolder, declared: Declaration, sent: Sent, payloads: Payloads) -> Judged:

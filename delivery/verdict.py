@@ -38,12 +38,13 @@ from delivery.checker import KINDS, Reconciliation, count, reconcile, sent_only
 from delivery.commits import ahead
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
 from delivery.guarantee import Guarantee, Promise, forbidden
-from delivery.history import Evidence, Sent, read_evidence, write_table
+from delivery.history import Evidence, read_evidence, write_table
 from delivery.matching import Finding, match
 from delivery.order import reordered
 from delivery.payloads import read_payloads
-from delivery.recovery import Flow, ends, flow, flow_of_batches, longest_gap, milliseconds, recovery, stamps, throughput
+from delivery.recovery import Flow, Stamps, ends, flow, longest_gap, milliseconds, recovery, stamps, throughput
 from delivery.second_opinion import disagreement
+from delivery.source import behind_the_end
 from delivery.stateful import Declaration
 
 PHASES = ("steady", "impact", "recovery")
@@ -131,24 +132,19 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement) -> Jud
 
     ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR.
     """
-    evidence = read_evidence(folder)
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
     events = [_with(folder.journal.path, event, "at", "event") for event in folder.journal.events()]
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
-    judged: _Judged
     if terms.stateful is None:
-        seen = flow(evidence.sent, evidence.sent_at, evidence.delivered, evidence.delivered_at, ends(events, progress), stamps(drain))
-        judged = _records(folder, terms, evidence, progress, second)
+        judged = _records(folder, terms, progress, ends(events, progress), stamps(drain), second)
     else:
-        seen = flow_of_batches(evidence.sent, evidence.sent_at, read_batches(folder.batches))
-        judged = _results(folder, terms, terms.stateful, evidence)
-    evidence, found, findings = judged.evidence, judged.found, judged.findings
+        judged = _results(folder, terms.stateful)
+    evidence, found, findings, seen = judged.evidence, judged.found, judged.findings, judged.seen
     injections = [_injection(name, events, seen) for name in terms.planned]
     phases = _phases(events, progress, seen)
     counts = count(findings, terms.asked)
-    vanished = _vanished(folder, evidence.sent)
-    outcome, reason = _decide(terms, counts, judged, drain, injections, phases, vanished)
+    outcome, reason = _decide(terms, counts, judged, drain, injections, phases, behind_the_end(folder))
     if judged.conflict is not None:
         outcome, reason = RunOutcome.ERROR, judged.conflict
     verdict = {
@@ -194,14 +190,20 @@ class _Judged:
 
     evidence: Evidence
     found: Reconciliation
+    seen: Flow
     findings: list[Finding]
     conflict: str | None
     results: dict[str, Any] | None = None
 
 
-def _records(folder: RunFolder, terms: Terms, evidence: Evidence, progress: Sequence[dict[str, Any]], second: Second) -> _Judged:
+def _records(
+    folder: RunFolder, terms: Terms, progress: Sequence[dict[str, Any]], decided: np.ndarray, kind: Stamps, second: Second
+) -> _Judged:
+    """A job that delivers records: they are compared with what was sent."""
+    evidence = read_evidence(folder)
     matched = match(evidence.sent, evidence.delivered)
     found = reconcile(matched)
+    seen = flow(evidence.sent, evidence.sent_at, evidence.delivered, evidence.delivered_at, decided, kind)
     findings = list(found.findings)
     if Anomaly.REORDERED in terms.asked:
         findings += reordered(matched, evidence.keys)
@@ -209,16 +211,18 @@ def _records(folder: RunFolder, terms: Terms, evidence: Evidence, progress: Sequ
         findings += torn(matched, progress)
     if Anomaly.AHEAD in terms.asked:
         findings += ahead(matched, evidence.delivered_at, progress)
-    return _Judged(evidence, found, findings, second(folder, terms.asked, progress, findings))
+    return _Judged(evidence, found, seen, findings, second(folder, terms.asked, progress, findings))
 
 
-def _results(folder: RunFolder, terms: Terms, declared: Declaration, evidence: Evidence) -> _Judged:
-    payloads = read_payloads(folder)
+def _results(folder: RunFolder, declared: Declaration) -> _Judged:
+    """A stateful job: its results are compared with those that are computed again."""
+    evidence, payloads = read_evidence(folder), read_payloads(folder)
     judged = stateful.judge(folder, declared, evidence.sent, payloads)
     found = sent_only(evidence.sent, len(payloads.values))
+    seen = stateful.flow_of_batches(evidence.sent, evidence.sent_at, read_batches(folder.batches))
     evidence = replace(evidence, delivered=payloads.delivered, delivered_at=payloads.delivered_at)
     conflict = stateful_second_opinion.disagreement(folder, declared, judged.findings)
-    return _Judged(evidence, found, list(judged.findings), conflict, judged.figures)
+    return _Judged(evidence, found, seen, list(judged.findings), conflict, judged.figures)
 
 
 def notes(events: Sequence[dict[str, Any]]) -> list[str]:
@@ -314,18 +318,6 @@ def _slow(terms: Terms, injections: Sequence[dict[str, Any]]) -> Iterator[str]:
         if took_s is not None and took_s > terms.recover_within_s:
             name = injection["injection"]
             yield f"{terms.strategy} took {took_s:.1f} s to catch up after {name}, {terms.recover_within_s:g} s were allowed"
-
-
-def _vanished(folder: RunFolder, sent: Sent) -> int:
-    """How many ACKED records lie behind the end of the input, of which ``source.json`` tells."""
-    if not folder.source.exists():
-        return 0
-    ends = _with(folder.source, folder.read_json(folder.source), "end_offsets")["end_offsets"]
-    end = np.full(int(sent.partition.max(initial=-1)) + 2, np.iinfo(np.int64).max)
-    for partition, offset in ends.items():
-        if int(partition) < len(end):
-            end[int(partition)] = int(offset)
-    return int((sent.acked & (sent.offset >= end[sent.partition])).sum())
 
 
 def _doubts(

@@ -8,7 +8,7 @@ The database ``expectations/evidence.sqlite`` is made anew from the run's folder
     ``partitions``  one row per source partition: what was sent there, and what became of it
     ``claims``      one row per checked statement about an injection (``kind`` evidence) or its healing (``kind`` heal)
     ``injections``  one row per injection: when it struck, how long it took until there was new output, and until its backlog was gone
-    ``offsets``     one row per source partition: the acknowledged offsets (how many, how many different ones, the highest), the input's end
+    ``offsets``     one row per source partition: how many acknowledged offsets, the highest of them, where the input ended
     ``expected``    one row per anomaly that the experiment wants to see (a negative control), with how many were
 
 Records and claims are read from the reconciliation and the journal rather than from the verdict: the verdict is what they check. A table
@@ -23,17 +23,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from delivery import guarantee
+from delivery import guarantee, source
 from delivery.anomaly import RESULT_KINDS, Anomaly
 from delivery.checker import KINDS
 from delivery.folder import EvidenceError, RunFolder
 from delivery.guarantee import Guarantee, Promise
-from delivery.history import read_sent
 
 PHASES = ("steady", "impact", "recovery")
 RECORD_COLUMNS = ("anomaly", "producer", "sequence", "partition", "offset", "copies", "blame")
@@ -53,7 +51,7 @@ _TABLES = {
     "claims": "injection TEXT, fault TEXT, kind TEXT, claim TEXT, holds INTEGER, detail TEXT",
     "injections": """injection TEXT, fault TEXT, injected_at TEXT, healed_at TEXT, first_output_s REAL, caught_up_s REAL,
         backlog_records INTEGER, longest_gap_s REAL""",
-    "offsets": "partition INTEGER, acked INTEGER, distinct_offsets INTEGER, highest INTEGER, end_offset INTEGER",
+    "offsets": "partition INTEGER, acked INTEGER, highest INTEGER, end_offset INTEGER",
     "expected": "anomaly TEXT, observed INTEGER",
 }
 
@@ -157,14 +155,8 @@ def _phases(verdict: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 def _offsets(folder: RunFolder) -> list[tuple[Any, ...]]:
     """Where the acknowledged records lie in the input. Its end is null where the drain did not look."""
-    sent = read_sent(folder)
-    ends = folder.read_json(folder.source)["end_offsets"] if folder.source.exists() else {}
-    rows: list[tuple[Any, ...]] = []
-    for partition in sorted({*map(int, ends), *sent.partition[sent.acked].tolist()}):
-        offsets = sent.offset[sent.acked & (sent.partition == partition)]
-        highest = int(offsets.max()) if len(offsets) else None
-        rows.append((partition, len(offsets), len(np.unique(offsets)), highest, ends.get(str(partition))))
-    return rows
+    ends = source.read_ends(folder)
+    return [(partition, acked, highest, ends.get(partition)) for partition, (acked, highest) in source.acknowledged(folder).items()]
 
 
 def _counts_of(phase: dict[str, Any]) -> tuple[Any, ...]:

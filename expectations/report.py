@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from delivery import stateful
 from delivery.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
 from delivery.recovery import Flow, read_flow
 from expectations import chart, evidence
@@ -106,7 +107,7 @@ def _read(folder: RunFolder) -> _Found:
     except (OSError, pa.ArrowException):
         found.missing.append("reconciliation.parquet is missing or damaged: which records were lost or doubled is not known.")
     try:
-        found.flow = read_flow(folder)
+        found.flow = stateful.read_flow(folder) if folder.batches.exists() else read_flow(folder)
     except EvidenceError as error:
         found.missing.append(f"How many records were waiting when is not known: {error}.")
     try:
