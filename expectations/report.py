@@ -133,6 +133,7 @@ def _seed(found: _Found) -> Any:
 
 def _facts(verdict: dict[str, Any]) -> list[tuple[str, str]]:
     sent, drain = verdict.get("sent") or {}, verdict.get("drain") or {}
+    results = verdict.get("results")
     unsure = [f"{_number(sent[outcome])} {outcome}" for outcome in ("rejected", "indeterminate") if sent.get(outcome)]
     reached = "reached the end" if drain.get("complete") else f"did not reach the end ({drain.get('reason') or 'no reason was recorded'})"
     facts = [
@@ -141,6 +142,7 @@ def _facts(verdict: dict[str, Any]) -> list[tuple[str, str]]:
         ("Guarantee", verdict.get("guarantee")),
         ("Sent", f"{_number(sent['acked'])} acknowledged{''.join(f', {one}' for one in unsure)}" if "acked" in sent else None),
         ("Delivered", _number(verdict["delivered"]) if verdict.get("delivered") is not None else None),
+        ("Results", f"{_number(results['due'])} due, {_number(results['late_records'])} records too late to count" if results else None),
         ("Drain", reached if drain else None),
         ("Micro-batches", _number(verdict["batches"]) if verdict.get("batches") is not None else None),
         ("Driver starts", _number(verdict["driver_starts"]) if verdict.get("driver_starts") is not None else None),

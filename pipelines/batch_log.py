@@ -7,7 +7,7 @@ written down by the next start, from Spark's checkpoint.
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from delivery.batches import read_batches
@@ -32,7 +32,7 @@ class BatchLog:
         earlier = [event["start"] for event in job.run.journal.events("driver_ready") if event["start"] < job.start]
         for number in range(max(known, default=-1) + 1, committed + 1):
             until, watermark_ms = checkpoints.until(checkpoint, number), checkpoints.watermark(checkpoint, number)
-            at = datetime.fromtimestamp((checkpoint / "commits" / str(number)).stat().st_mtime).astimezone()
+            at = datetime.fromtimestamp((checkpoint / "commits" / str(number)).stat().st_mtime, UTC)
             self._write(number, max(earlier, default=job.start), until, watermark_ms, None, at)
 
     def update(self, reports: list[Any]) -> None:
@@ -54,4 +54,4 @@ class BatchLog:
 
     def _write(self, batch: int, start: int, until: dict[str, int], watermark_ms: int | None, dropped: int | None, at: datetime) -> None:
         line = {"batch": batch, "start": start, "until": until, "watermark_ms": watermark_ms, "dropped": dropped}
-        append_json_line(self._path, {**line, "committed_at": at.astimezone().isoformat(timespec="milliseconds")})
+        append_json_line(self._path, {**line, "committed_at": at.astimezone(UTC).isoformat(timespec="milliseconds")})
