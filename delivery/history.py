@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
 from delivery.outcome import Outcome
 
+MAX_PRODUCER = 0xFFFF
 _STAMP = pa.timestamp("ms", tz="UTC")
 _METADATA = {b"schema_version": str(SCHEMA_VERSION).encode()}
 
@@ -79,6 +80,32 @@ def write_sent(path: Path, rows: Iterable[SentRow]) -> None:
 
 def write_delivered(path: Path, columns: Mapping[str, Any]) -> None:
     write_table(path, pa.table(dict(columns), schema=DELIVERED))
+
+
+class DeliveredFile:
+    """A file of ``delivered/`` that is written a group of rows at a time.
+
+    Its encodings are made for being read fast: what counts up is kept as differences, what repeats as numbers of a dictionary. That leaves
+    some five bytes of a record, and to compress these would save little and cost most of the time that a check takes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.records = 0
+        self._writer = pq.ParquetWriter(path, DELIVERED, **FAST)
+
+    def write(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows)
+        self.records += len(rows)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+FAST: dict[str, Any] = {
+    "compression": "none",
+    "use_dictionary": ["producer", "partition", "key", "outcome", "batch", "attempt", "start"],
+    "column_encoding": dict.fromkeys(("sequence", "offset", "sent_at", "delivered_at"), "DELTA_BINARY_PACKED"),
+}
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -139,10 +166,22 @@ def read_sent(folder: RunFolder) -> Sent:
 
 
 def _sent(folder: RunFolder, table: pa.Table) -> Sent:
+    sent = _settled(folder, table)
+    ranges = [(int(intent["producer"]), int(intent["first"]), int(intent["count"])) for intent in read_json_lines(folder.intents)]
+    if sum(count for _, _, count in ranges) <= len(sent):
+        return sent
+    producers = np.concatenate([np.full(count, producer, np.int64) for producer, _, count in ranges])
+    sequences = np.concatenate([np.arange(first, first + count, dtype=np.int64) for _, first, count in ranges])
+    missing = ~np.isin(producers << 48 | sequences, sent.producer << 48 | sent.sequence)
+    return _with(sent, producers[missing], sequences[missing])
+
+
+def _settled(folder: RunFolder, table: pa.Table) -> Sent:
+    """What has a row."""
     if table["producer"].null_count or table["sequence"].null_count:
         raise EvidenceError(f"{folder.sent} holds a record without producer or sequence: the workload sends none")
     outcome = table["outcome"].to_numpy(zero_copy_only=False)
-    sent = Sent(
+    return Sent(
         _ints(table["producer"]),
         _ints(table["sequence"]),
         _ints(table["partition"]),
@@ -151,22 +190,14 @@ def _sent(folder: RunFolder, table: pa.Table) -> Sent:
         np.asarray(outcome == Outcome.ACKED, dtype=bool),
         np.asarray(outcome == Outcome.REJECTED, dtype=bool),
     )
-    return _with_unsettled(sent, folder.intents)
 
 
-def _with_unsettled(sent: Sent, intents: Path) -> Sent:
-    ranges = [(int(intent["producer"]), int(intent["first"]), int(intent["count"])) for intent in read_json_lines(intents)]
-    intended = sum(count for _, _, count in ranges)
-    if intended <= len(sent):
-        return sent
-    producers = np.concatenate([np.full(count, producer, np.int64) for producer, _, count in ranges])
-    sequences = np.concatenate([np.arange(first, first + count, dtype=np.int64) for _, first, count in ranges])
-    missing = ~np.isin(producers << 48 | sequences, sent.producer << 48 | sent.sequence)
-    count = int(missing.sum())
-    unknown, no = np.full(count, -1, np.int64), np.zeros(count, bool)
+def _with(sent: Sent, producers: np.ndarray, sequences: np.ndarray) -> Sent:
+    """``sent`` and behind it records of which only the intent is known."""
+    unknown, no = np.full(len(producers), -1, np.int64), np.zeros(len(producers), bool)
     return Sent(
-        np.concatenate([sent.producer, producers[missing]]),
-        np.concatenate([sent.sequence, sequences[missing]]),
+        np.concatenate([sent.producer, producers]),
+        np.concatenate([sent.sequence, sequences]),
         np.concatenate([sent.partition, unknown]),
         np.concatenate([sent.offset, unknown]),
         np.concatenate([sent.crc, unknown]),
@@ -207,10 +238,17 @@ class Evidence:
 def read_evidence(folder: RunFolder) -> Evidence:
     """Read ``sent/`` and ``delivered/``, each file once. Raises EvidenceError when one cannot be read, or holds what no run writes."""
     sent, delivered = _read(folder.sent, SENT), _read(folder.delivered, DELIVERED)
-    keys = pa.chunked_array([sent["key"].combine_chunks().dictionary_encode().indices])
-    return Evidence(
-        _sent(folder, sent), _milliseconds(sent["sent_at"]), _ints(keys), _delivered(delivered), _times(folder, delivered["delivered_at"])
-    )
+    return _evidence(folder, sent, _sent(folder, sent), delivered)
+
+
+def evidence(folder: RunFolder, sent: pa.Table, delivered: pa.Table, unsettled: tuple[np.ndarray, np.ndarray]) -> Evidence:
+    """Evidence of these rows of the files, and of records (producer, sequence) that were intended and have no row."""
+    return _evidence(folder, sent, _with(_settled(folder, sent), *unsettled), delivered)
+
+
+def _evidence(folder: RunFolder, table: pa.Table, sent: Sent, delivered: pa.Table) -> Evidence:
+    keys = pa.chunked_array([table["key"].combine_chunks().dictionary_encode().indices])
+    return Evidence(sent, _milliseconds(table["sent_at"]), _ints(keys), _delivered(delivered), _times(folder, delivered["delivered_at"]))
 
 
 def read_delivered_at(folder: RunFolder) -> np.ndarray:
