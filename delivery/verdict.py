@@ -26,15 +26,16 @@ from delivery import baseline
 from delivery.anomaly import Anomaly
 from delivery.atomicity import torn
 from delivery.blame import Timeline, explain
-from delivery.checker import KINDS, Reconciliation, count, reconcile
+from delivery.checker import KINDS, Reconciliation, count
 from delivery.commits import ahead
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
 from delivery.guarantee import Guarantee, Promise, forbidden
-from delivery.history import Evidence, read_evidence, write_table
-from delivery.matching import Finding, match
+from delivery.history import Evidence, write_table
+from delivery.matching import Finding
 from delivery.order import reordered
-from delivery.recovery import Flow, ends, flow, longest_gap, milliseconds, recovery, stamps, throughput
+from delivery.recovery import Flow, ends, longest_gap, milliseconds, recovery, stamps, throughput
 from delivery.second_opinion import disagreement
+from delivery.survey import survey
 
 PHASES = ("steady", "impact", "recovery")
 NEEDS_THE_END = frozenset({Anomaly.LOST, Anomaly.TORN})
@@ -117,14 +118,12 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement) -> Jud
 
     ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR.
     """
-    evidence = read_evidence(folder)
-    matched = match(evidence.sent, evidence.delivered)
-    found = reconcile(matched)
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
     events = [_with(folder.journal.path, event, "at", "event") for event in folder.journal.events()]
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
-    seen = flow(evidence.sent, evidence.sent_at, evidence.delivered, evidence.delivered_at, ends(events, progress), stamps(drain))
+    surveyed = survey(folder, terms.asked, progress, ends(events, progress), stamps(drain))
+    evidence, matched, found, seen = surveyed.evidence, surveyed.matched, surveyed.found, surveyed.flow
     injections = [_injection(name, events, seen) for name in terms.planned]
     phases = _phases(events, progress, seen)
     findings = list(found.findings)

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delivery.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
-from delivery.recovery import Flow, read_flow
+from delivery.recovery import Flow
+from delivery.survey import read_flow
 from expectations import chart, evidence
 from expectations.evaluate import Evaluation, results_path
 
