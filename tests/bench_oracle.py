@@ -7,7 +7,8 @@ whoever does not find just these is not measured, but told. Then, one after the 
     ConsumerPerformance   Kafka's own tool: how fast a consumer in Java reads the topic. Its own figure, without the time to join a group
     drain and check       ``drain`` and ``verify`` without the second opinion: from the topic to the verdict
     check                 the same without the drain: from the run's folder to the verdict
-    check, all promises   the same for a strategy that promises order and atomicity too
+    check, all promises   the same for a strategy that promises order and atomicity too; the batches of the missing records are torn then
+    check and second opinion   check, and then what ``verify`` asks DuckDB
     duckdb, polars        a full outer join of both sides' Parquet files by identity: lost, doubled, unknown, damaged; no blame, no times
     spark                 the same join, as a Spark job would do it, on two cores
 
@@ -39,7 +40,8 @@ from delivery import history
 from delivery.checksums import PAD, crc32s
 from delivery.folder import RunFolder, append_json_line, write_atomically
 from delivery.guarantee import Guarantee, Promise
-from delivery.verdict import Terms, judge
+from delivery.second_opinion import disagreement
+from delivery.verdict import Second, Terms, judge
 from testbed import embedded, install, java, settings
 from testbed.kafka import Cluster
 
@@ -57,6 +59,7 @@ NAMES = {
     "whole": "drain and check",
     "check": "check",
     "promises": "check, all promises",
+    "second": "check and second opinion",
     "duckdb": "duckdb",
     "polars": "polars",
     "spark": "spark",
@@ -128,7 +131,7 @@ def _measure(bootstrap: str, size: int, only: list[str]) -> dict[tuple[str, int]
     _say(f"{size} records sent in {time.monotonic() - begun:.0f} s")
     found = {}
     for who in NAMES:
-        if who not in only and not (who == "whole" and {"check", "promises", "duckdb", "polars", "spark"} & set(only)):
+        if who not in only and not (who == "whole" and set(NAMES) - {"consumer"} & set(only)):
             continue
         found[who, size] = measured = _in_a_process(who, folder, bootstrap, topic, size)
         rate = f"{measured.records_per_s:,.0f} records/s" if measured.records_per_s else "not done"
@@ -281,12 +284,22 @@ def _drain_and_check(folder: RunFolder, bootstrap: str, topic: str) -> dict[str,
     return {"seconds": time.monotonic() - begun, "found": found, "more": {"drain_s": round(read, 2)}}
 
 
-def _check(folder: RunFolder, *_: str, promises: frozenset[Promise] = frozenset()) -> dict[str, Any]:
+def _unasked(*_: Any) -> None:
+    """No second opinion."""
+
+
+def _check(folder: RunFolder, *_: str, promises: frozenset[Promise] = frozenset(), second: Second = _unasked) -> dict[str, Any]:
     begun = time.monotonic()
     terms = Terms("bench", "bench", "kafka_to_kafka", "two_phase_commit", Guarantee.EXACTLY_ONCE, (), (), 1, promises=promises)
-    counts = judge(folder, terms, lambda *_: None).verdict["anomalies"]
+    verdict = judge(folder, terms, second).verdict
+    assert verdict["outcome"] == "FAILED", verdict["reason"]
+    counts = verdict["anomalies"]
     names = {"lost": "LOST", "doubled": "DUPLICATED", "unknown": "PHANTOM", "damaged": "CORRUPTED"}
     return {"seconds": time.monotonic() - begun, "found": {name: counts[anomaly] for name, anomaly in names.items()}}
+
+
+def _check_twice(folder: RunFolder, *_: str) -> dict[str, Any]:
+    return _check(folder, second=disagreement)
 
 
 def _check_promises(folder: RunFolder, *_: str) -> dict[str, Any]:
@@ -376,6 +389,7 @@ MEASURES: dict[str, Callable[[RunFolder, str, str], dict[str, Any]]] = {
     "whole": _drain_and_check,
     "check": _check,
     "promises": _check_promises,
+    "second": _check_twice,
     "duckdb": _duckdb,
     "polars": _polars,
     "spark": _spark,
