@@ -26,9 +26,10 @@ import numpy as np
 import pyarrow as pa
 
 from delivery.atomicity import ranges
+from delivery.columns import array, flags, integers, numbers
 from delivery.commits import PARTITION_BITS, passed
 from delivery.outcome import Outcome
-from delivery.parts import Group, Parts, Slots, integers
+from delivery.parts import Group, Parts, Slots
 from delivery.recovery import decided
 
 _ONCE, _AGAIN, _SENT = 1, 2, 4
@@ -162,14 +163,12 @@ class Band:
         producer = group.producer
         places = self._slots.of(integers(table["producer"]) if producer is None else producer, integers(table["sequence"])) - self._begin
         if not group.named:  # a null is -1 here, which may be a producer's slot
-            named = table["sequence"].combine_chunks().is_valid().to_numpy(False) & table["producer"].combine_chunks().is_valid().to_numpy(
-                False
-            )
+            named = flags(table["sequence"].is_valid()) & flags(table["producer"].is_valid())
             places = np.where(named, places, -1)
         if not len(places) or (int(places.min()) >= 0 and int(places.max()) < self._end - self._begin):
             return table, places
         mine = np.flatnonzero((places >= 0) & (places < self._end - self._begin))
-        return table.take(mine), places[mine]
+        return table.take(array(mine)), places[mine]
 
     def _suspect(self, places: np.ndarray) -> None:
         if len(places):
@@ -190,7 +189,7 @@ class Band:
             return
         self.found.unfit |= table["delivered_at"].null_count > 0
         if table["crc"].null_count:
-            damaged = table["crc"].combine_chunks().is_null().to_numpy(False)
+            damaged = flags(table["crc"].is_null())
             self._suspect(places[damaged])
         number = self._number_editions(table) if self._asked.torn else None
         low, high = int(places.min()), int(places.max()) + 1
@@ -209,7 +208,7 @@ class Band:
                 self._later.append((places[later], number[later]))
             self._state[seen] = np.where(again, _AGAIN, _ONCE)
         at = places[first]
-        self._crc[at] = table["crc"].fill_null(0).to_numpy()[first]
+        self._crc[at] = numbers(table["crc"], pa.uint32(), 0)[first]
         self._at[at] = integers(table["delivered_at"])[first]
         if self._asked.reordered:
             self._output[at] = integers(table["partition"])[first]
@@ -249,7 +248,7 @@ class Band:
         partition, offset = integers(table["partition"]), integers(table["offset"])
         acked, rejected = _outcomes(table["outcome"])
         once, again = state == _ONCE, state == _AGAIN
-        crc = table["crc"].fill_null(0).to_numpy()
+        crc = numbers(table["crc"], pa.uint32(), 0)
         right = self._crc[places] == crc if not table["crc"].null_count else np.zeros(len(places), bool)
         clean = np.where(acked, once & right, np.where(rejected, state == 0, (state == 0) | (once & right)))
         at = self._at[places]

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from delivery.columns import flags, integers
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
 from delivery.outcome import Outcome
 
@@ -180,15 +181,14 @@ def _settled(folder: RunFolder, table: pa.Table) -> Sent:
     """What has a row."""
     if table["producer"].null_count or table["sequence"].null_count:
         raise EvidenceError(f"{folder.sent} holds a record without producer or sequence: the workload sends none")
-    outcome = table["outcome"].to_numpy(zero_copy_only=False)
     return Sent(
-        _ints(table["producer"]),
-        _ints(table["sequence"]),
-        _ints(table["partition"]),
-        _ints(table["offset"]),
-        _ints(table["crc"]),
-        np.asarray(outcome == Outcome.ACKED, dtype=bool),
-        np.asarray(outcome == Outcome.REJECTED, dtype=bool),
+        integers(table["producer"]),
+        integers(table["sequence"]),
+        integers(table["partition"]),
+        integers(table["offset"]),
+        integers(table["crc"]),
+        flags(pc.equal(table["outcome"], Outcome.ACKED)),
+        flags(pc.equal(table["outcome"], Outcome.REJECTED)),
     )
 
 
@@ -213,8 +213,8 @@ def read_delivered(folder: RunFolder) -> Delivered:
 
 def _delivered(table: pa.Table) -> Delivered:
     # A producer that is not known is -1 here, which in a key of 64 bits cannot be told from producer 65535.
-    identified = pc.and_(table["producer"].is_valid(), table["sequence"].is_valid()).to_numpy(zero_copy_only=False).astype(bool)
-    columns = {name: _ints(table[name]) for name in ("producer", "sequence", "crc", "partition", "offset", "batch", "attempt", "start")}
+    identified = flags(table["producer"].is_valid()) & flags(table["sequence"].is_valid())
+    columns = {name: integers(table[name]) for name in ("producer", "sequence", "crc", "partition", "offset", "batch", "attempt", "start")}
     return Delivered(**columns, identified=identified)
 
 
@@ -248,7 +248,7 @@ def evidence(folder: RunFolder, sent: pa.Table, delivered: pa.Table, unsettled: 
 
 def _evidence(folder: RunFolder, table: pa.Table, sent: Sent, delivered: pa.Table) -> Evidence:
     keys = pa.chunked_array([table["key"].combine_chunks().dictionary_encode().indices])
-    return Evidence(sent, _milliseconds(table["sent_at"]), _ints(keys), _delivered(delivered), _times(folder, delivered["delivered_at"]))
+    return Evidence(sent, _milliseconds(table["sent_at"]), integers(keys), _delivered(delivered), _times(folder, delivered["delivered_at"]))
 
 
 def read_delivered_at(folder: RunFolder) -> np.ndarray:
@@ -267,7 +267,7 @@ def _only(schema: pa.Schema, column: str) -> pa.Schema:
 
 
 def _milliseconds(column: pa.ChunkedArray) -> np.ndarray:
-    return _ints(column.cast(pa.int64()))
+    return integers(column.cast(pa.int64()))
 
 
 def _read(directory: Path, schema: pa.Schema) -> pa.Table:
@@ -278,8 +278,3 @@ def _read(directory: Path, schema: pa.Schema) -> pa.Table:
         except (OSError, pa.ArrowException, KeyError) as error:
             raise EvidenceError(f"{path} cannot be read as evidence: {error}") from error
     return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
-def _ints(column: pa.ChunkedArray) -> np.ndarray:
-    """The column as int64, with -1 for null."""
-    return np.asarray(column.cast(pa.int64()).fill_null(-1).to_numpy(), dtype=np.int64)

@@ -196,9 +196,3 @@ class Slots:
             producer not in self._extents or group.sequences[0] < self._low[producer] or group.sequences[1] > self._high[producer]
             for producer in (range(first, last + 1) if last - first < len(self._extents) else (-1,))
         )
-
-
-def integers(column: pa.ChunkedArray) -> np.ndarray:
-    """The column as integers, with -1 for null."""
-    wide = column if pa.types.is_int64(column.type) else column.cast(pa.int64())
-    return np.asarray(wide.fill_null(-1).to_numpy() if wide.null_count else wide.to_numpy(), np.int64)

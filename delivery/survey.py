@@ -22,16 +22,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from delivery import history, recovery
 from delivery.anomaly import Anomaly
 from delivery.band import Asked, Band, Due, Edition, Found, changed, passing, settling
 from delivery.checker import PartitionCount, Reconciliation, reconcile
+from delivery.columns import array, flags, integers
 from delivery.folder import RunFolder, read_json_lines
 from delivery.history import DELIVERED, SENT, Evidence, read_evidence
 from delivery.matching import Matching, match
-from delivery.parts import Group, Intent, Parts, Slots, integers
+from delivery.parts import Group, Intent, Parts, Slots
 from delivery.recovery import Flow, Stamps
 
 BAND = 1 << 22
@@ -201,11 +201,11 @@ class _Suspects:
             for table in parts.chunks(group, parts.schema.names):
                 slots = self._slots.of(integers(table["producer"]), integers(table["sequence"]))
                 if strangers:
-                    named = pc.and_(table["producer"].is_valid(), table["sequence"].is_valid()).to_numpy(zero_copy_only=False).astype(bool)
+                    named = flags(table["producer"].is_valid()) & flags(table["sequence"].is_valid())
                     slots = np.where(named, slots, -1)
                 rows = np.flatnonzero(np.isin(slots, self._named) | (slots < 0))
                 if len(rows):
-                    found.append(table.take(rows).cast(parts.schema))
+                    found.append(table.take(array(rows)).cast(parts.schema))
         return pa.concat_tables(found) if found else parts.schema.empty_table()
 
     def _touches(self, group: Group) -> bool:

@@ -27,10 +27,10 @@ from delivery import history, recovery
 from delivery.anomaly import Anomaly
 from delivery.band import Due
 from delivery.checker import PartitionCount, Reconciliation, reconcile
+from delivery.columns import integers
 from delivery.folder import RunFolder, read_json_lines
 from delivery.history import DELIVERED, SENT
 from delivery.matching import match
-from delivery.parts import integers
 from delivery.recovery import Stamps
 from delivery.survey import Survey
 

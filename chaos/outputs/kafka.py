@@ -20,6 +20,7 @@ from chaos.outputs.delivered import Delivered
 from chaos.outputs.fetch import Fetcher, Piece
 from chaos.outputs.record_batches import Batch, committed, decode, texts
 from delivery import history, identities
+from delivery.columns import array
 from delivery.folder import EvidenceError, RunFolder
 from delivery.identities import BEFORE
 from delivery.recovery import Stamps
@@ -106,16 +107,16 @@ def _columns(piece: Piece, batches: Sequence[Batch], end: int) -> dict[str, pa.A
     said, of = texts(records.data, records.header, records.header_size, LONGEST_ORIGIN)
     origins = np.array([[-1 if part is None else part for part in _origin(text)] for text in said], np.int64).reshape(-1, 3)[of]
     return {
-        "producer": pa.array(found.producer, mask=~found.found),
-        "sequence": pa.array(found.sequence, mask=~found.found),
-        "crc": pa.array(found.crc, mask=~found.intact),
-        "partition": pa.array(np.full(len(records), piece.partition, np.int32)),
-        "offset": pa.array(records.offset),
+        "producer": array(found.producer, ~found.found),
+        "sequence": array(found.sequence, ~found.found),
+        "crc": array(found.crc, ~found.intact),
+        "partition": array(np.full(len(records), piece.partition, np.int32)),
+        "offset": array(records.offset),
         **{
-            name: pa.array(origins[:, at].astype(kind), mask=origins[:, at] < 0)
+            name: array(origins[:, at].astype(kind), origins[:, at] < 0)
             for at, (name, kind) in enumerate((("start", np.int32), ("batch", np.int64), ("attempt", np.int32)))
         },
-        "delivered_at": pa.array(records.timestamp_ms).cast(history.DELIVERED.field("delivered_at").type),
+        "delivered_at": array(records.timestamp_ms).cast(history.DELIVERED.field("delivered_at").type),
     }
 
 
