@@ -450,7 +450,8 @@ def _draw(found: dict[tuple[str, int], Measured], path: Path) -> None:
         if measured.records_per_s
     ]
     base = altair.Chart(altair.Data(values=rows)).mark_line(point=True)
-    x = altair.X("records:Q", scale=altair.Scale(type="log"), title="records", axis=altair.Axis(format="~s"))
+    sizes = sorted({measured.records for measured in found.values()})
+    x = altair.X("records:Q", scale=altair.Scale(type="log"), title="records", axis=altair.Axis(values=sizes, format="~s"))
     color = altair.Color("who:N", title=None, sort=list(NAMES.values()))
     speed = base.encode(x, altair.Y("records a second:Q", scale=altair.Scale(type="log"), axis=altair.Axis(format="~s")), color)
     memory = base.encode(x, altair.Y("MiB:Q", scale=altair.Scale(type="log"), title="MiB resident"), color)

@@ -28,7 +28,7 @@ WAIT_MS = 100
 REQUEST_S = 30.0
 POLL_S = 0.1
 _FETCH, _VERSION, _CLIENT, _READ_COMMITTED = 1, 11, b"streamproof", 1
-_MOVED = frozenset({3, 5, 6, 9, 74, 75, 76, 100})  # the partition has another leader, or none yet: to be asked for again
+_MOVED = frozenset({3, 5, 6, 9, 56, 74, 75, 78, 100})  # the partition has another leader, or none yet: who leads it is asked again
 _OUT_OF_RANGE = 1
 
 
