@@ -22,7 +22,8 @@ from markupsafe import Markup
 
 from delivery import stateful
 from delivery.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
-from delivery.recovery import Flow, read_flow
+from delivery.recovery import Flow
+from delivery.survey import read_flow
 from expectations import chart, evidence, vega
 from expectations.evaluate import Evaluation, results_path
 from expectations.timeline import timeline
