@@ -8,7 +8,7 @@ COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashe
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-all mutate lint format bench-run bench-sinks down docs lock clean
+.PHONY: help setup demo ui test test-all test-browser mutate lint format bench-run bench-sinks down docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -27,6 +27,9 @@ test: setup  ## the tests, with real Kafka, PostgreSQL, Spark and Toxiproxy; wit
 
 test-all: setup  ## every test, the slow ones and those in a browser too
 	$(RUN) -m pytest tests
+
+test-browser: setup  ## the tests in a browser: Airflow's form, a run, its report, the pages; pictures are in build/browser
+	$(RUN) -m pytest tests/browser
 
 mutate: setup  ## damage histories in every known way: does the verdict find each damage, and raise no false alarm?
 	@$(RUN) -m tests.mutation.run $(if $(SEED),--seed $(SEED))

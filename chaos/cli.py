@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chaos import catalogue, experiment
-from chaos.experiment import PIPELINES, BadInput, Experiment
+from chaos.experiment import BadInput, Experiment
 from chaos.faults import FAULTS
 from chaos.history_cli import compare, history_app, metrics
 from chaos.schedule import Injection, Schedule
@@ -30,6 +30,7 @@ from chaos.terminal import COLOURS, WIDE, JsonOption, out, say
 from delivery.folder import EvidenceError, RunFolder
 from delivery.verdict import RunOutcome
 from expectations.history import HistoryError
+from pipelines.registry import PIPELINES
 from pipelines.strategies import STRATEGIES
 from testbed import embedded, settings
 from testbed.install import SetupError

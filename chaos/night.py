@@ -195,7 +195,8 @@ class Night:
             (each.strategy, f"{each.fault}, seed {each.seed}", each.reason) for each in told if each.run is None or each.outcome is None
         ]
         write_atomically(self.path / "junit.xml", history_junit.junit(told_runs, left))
-        history_page.write([run for run in runs if run.cell in {each.cell for each in told_runs}], self.path / "history.html")
+        mine = [run for run in runs if run.cell in {each.cell for each in told_runs}]
+        history_page.write(mine, self.path / "history.html", settings.cache())
         write_atomically(self.path / "summary.json", json.dumps(summary.to_dict(), indent=1))
         return summary
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ COMPONENTS = {
     "airflow-scheduler": ["scheduler", "--skip-serve-logs"],
     "airflow-dag-processor": ["dag-processor"],
 }
-USER = "admin"
+USER, VIEWER = "admin", "viewer"  # each with the role that it is named for
 HEALTHY_S = 180.0
 MIGRATE_S = 300.0
 REQUEST_S = 30.0
@@ -47,6 +47,7 @@ class Secrets:
 
     port: int
     password: str
+    viewer_password: str
     jwt_secret: str
     api_secret: str
     fernet_key: str
@@ -58,15 +59,18 @@ def home() -> Path:
 
 def _secrets() -> Secrets:
     path = home() / "secrets.json"
-    if path.exists():
-        return Secrets(**json.loads(path.read_text()))
-    made = Secrets(
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    if set(kept) == {field.name for field in fields(Secrets)}:
+        return Secrets(**kept)
+    fresh = Secrets(
         port=free_port(),
         password=secrets.token_urlsafe(12),
+        viewer_password=secrets.token_urlsafe(12),
         jwt_secret=secrets.token_urlsafe(48),
         api_secret=secrets.token_urlsafe(48),
         fernet_key=base64.urlsafe_b64encode(os.urandom(32)).decode(),
     )
+    made = Secrets(**{**asdict(fresh), **kept})  # an older version knew fewer
     home().mkdir(parents=True, exist_ok=True)
     home().chmod(0o700)
     write_atomically(path, json.dumps(asdict(made)))
@@ -78,7 +82,7 @@ def environment() -> dict[str, str]:
     """Everything that Airflow is configured by."""
     here, made = home(), _secrets()
     passwords = here / "passwords.json"
-    write_atomically(passwords, json.dumps({USER: made.password}))
+    write_atomically(passwords, json.dumps({USER: made.password, VIEWER: made.viewer_password}))
     passwords.chmod(0o600)
     address = f"http://127.0.0.1:{made.port}"
     options = {
@@ -92,7 +96,7 @@ def environment() -> dict[str, str]:
         "CORE__FERNET_KEY": made.fernet_key,
         "CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
         "CORE__AUTH_MANAGER": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
-        "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,{VIEWER}:viewer",
         "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": passwords,
         "API__HOST": "127.0.0.1",
         "API__PORT": made.port,
@@ -166,11 +170,11 @@ def down() -> None:
 
 
 class Api:
-    """Airflow's REST API, logged in."""
+    """Airflow's REST API, logged in as one of its users."""
 
-    def __init__(self) -> None:
+    def __init__(self, user: str = USER) -> None:
         self.url = f"http://127.0.0.1:{_secrets().port}"
-        self.user, self.password = USER, _secrets().password
+        self.user, self.password = user, {USER: _secrets().password, VIEWER: _secrets().viewer_password}[user]
         self._client = httpx.Client(base_url=self.url, timeout=REQUEST_S, trust_env=False)
         self._token_at = 0.0
 

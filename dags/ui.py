@@ -23,6 +23,7 @@ password        in {passwords}
 
 Break a job:    {url}/dags/{dag}  ->  Trigger. Choose a preset, or fill in the form. The tasks' logs tell what is going on; when the
                 run is over, `report` has links to its report, its Data Docs and its folder. Red: the verdict was not as expected.
+All runs:       {url}/plugin/streaming-reliability, in the navigation.
 Stop a run:     mark the DAG run failed. The testbed is restored, the verdict is ABORTED.
 The night:      {url}/dags/{nightly}  ->  switch it on, and it runs by its schedule; Trigger runs it now.
                 The task `summary` says what changed, and {home} holds each night's page and JUnit XML.

@@ -21,6 +21,8 @@ Of each injection, from the moment at which it had struck:
 
 A record waits, and belongs to the *backlog*, from when it was sent until it is output; only records that were ACKED, and not those that
 are LOST: nobody waits for them, the verdict counts them. All stamps are the clock of one machine, in ms.
+
+Results of a stateful job are no records that were sent: of such a job a record is output once the micro-batch that read it is committed.
 """
 
 from __future__ import annotations

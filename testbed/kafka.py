@@ -173,6 +173,13 @@ class Cluster:
         found = self._topic(topic)
         return 0 if found.error is not None else len(found.partitions)
 
+    def topic_id(self, topic: str) -> str:
+        """The id that a topic was made with; one that is made again under its name has another. Raises TestbedError without a topic."""
+        from confluent_kafka import TopicCollection
+
+        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_S)
+        return str(self._settle(asked[topic], f"no answer about topic {topic}").topic_id)
+
     def _topic(self, topic: str) -> Any:
         from confluent_kafka import KafkaException
 
