@@ -252,10 +252,4 @@ def _change(store: Store, run: Run) -> Change | None:
     return change([*reversed(earlier), run])
 
 
-def latest() -> Night | None:
-    """The night that was summarised last."""
-    done = sorted(settings.home().glob("nights/*/summary.json"), key=lambda path: path.stat().st_mtime)
-    return Night(done[-1].parent) if done else None
-
-
-__all__ = ["Night", "Summary", "Told", "latest"]
+__all__ = ["Night", "Summary", "Told"]
