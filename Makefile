@@ -8,7 +8,7 @@ COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashe
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all mutate lint format bench-run bench-sinks down docs lock clean
+.PHONY: help setup demo ui test test-all test-browser mutate lint format bench-run bench-sinks bench-oracle down docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -19,11 +19,17 @@ setup:  ## put everything in place: .venv, jars, Toxiproxy
 demo: setup  ## break a pipeline on purpose and look at the verdict in Airflow
 	@$(RUN) -m dags.demo
 
+ui: setup  ## Airflow with its forms and the testbed behind them, until Ctrl-C
+	@$(RUN) -m dags.ui
+
 test: setup  ## the tests, with real Kafka, PostgreSQL, Spark and Toxiproxy; without the slow ones
 	$(RUN) -m pytest -m "not slow" tests/unit tests/integration tests/faults
 
 test-all: setup  ## every test, the slow ones and those in a browser too
 	$(RUN) -m pytest tests
+
+test-browser: setup  ## the tests in a browser: Airflow's form, a run, its report, the pages; pictures are in build/browser
+	$(RUN) -m pytest tests/browser
 
 mutate: setup  ## damage histories in every known way: does the verdict find each damage, and raise no false alarm?
 	@$(RUN) -m tests.mutation.run $(if $(SEED),--seed $(SEED))
@@ -43,6 +49,9 @@ bench-run: setup  ## how long each part of a run takes
 
 bench-sinks: setup  ## how fast each strategy is beside Spark's own sink; ROUNDS=3 by default
 	@$(RUN) -m tests.bench_sinks $(if $(ROUNDS),--rounds $(ROUNDS))
+
+bench-oracle: setup  ## how fast drain and check are beside Kafka's own consumer and others' joins; SIZES=1,10,50 for millions of records
+	@$(RUN) -m tests.bench_oracle $(if $(SIZES),--sizes $(SIZES)) $(if $(PICTURE),--picture $(PICTURE))
 
 down: setup  ## stop the testbed
 	@.venv/bin/streamproof down

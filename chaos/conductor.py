@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chaos.experiment import Phase
-from chaos.faults import FAULTS
+from chaos.faults import FAULTS, executors
 from chaos.faults.fault import Claim, FaultError, RunEnded, Scene
 from chaos.faults.standing import Standing, standing
 from chaos.gate import Gate
@@ -28,6 +28,7 @@ from chaos.schedule import Injection, Schedule, share
 from testbed.process import TestbedError
 
 PHASE_S = 600.0
+ANSWER_S = 30.0
 STRUCK_POLL_S = 0.02
 log = logging.getLogger("chaos.conductor")
 
@@ -80,6 +81,8 @@ def _strike_all(scene: Scene, gate: Gate, schedule: Schedule, phase: Phase, limi
         if number and room.quiet_s:
             gate.open_to(0)  # a time without a fault must not use up what the next one needs
             _pause(scene, room.quiet_s)
+        # On a busy machine a driver's first answer takes seconds: a fault that asks it must not lose the work it needs to that.
+        scene.eventually(lambda: executors.answered(scene), ANSWER_S)
         gate.open_to(int((limit - share(groups[number + 1 :], room)) * scene.records), ahead)
         if number and not room.quiet_s:
             _wait_for_share(scene, scene.progress.committed() / scene.records + room.quiet_share)

@@ -23,6 +23,7 @@ from delivery.guarantee import Guarantee, Promise, forbidden
 from pipelines.failpoints import Site
 from pipelines.registry import PIPELINES
 from pipelines.strategies import STRATEGIES
+from testbed import settings
 from testbed.external import External
 
 TESTBEDS = ("embedded", "external")
@@ -408,19 +409,42 @@ class Experiment(_Model):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
-class Form(_Model):
-    """One experiment as a form: what Airflow shows and the API takes."""
+PRESETS = {path.stem: path for path in sorted((settings.ROOT / "experiments").glob("*.yaml"))}
+PresetName = Annotated[str, _known("preset", tuple(PRESETS)), Field(json_schema_extra={"enum": list(PRESETS)})]
 
+
+class Form(_Model):
+    """One experiment as a form: what Airflow shows and the API takes. It is made of its fields, or is a preset."""
+
+    preset: PresetName | None = Field(
+        None, description="One of the experiments in experiments/, as it is there; only `seed` may be given beside it"
+    )
     strategy: StrategyName = Field("two_phase_commit", description="How the job commits its output and its offsets")
     fault: FaultName | Literal["none"] = Field(
         "kill_executor", description="What is broken while it runs", json_schema_extra={"enum": [*FAULTS, "none"]}
     )
     workload: Source = Field(Source.FLIGHTS, description="flights: real flights of 2013; synthetic: seeded events, for volume")
     records: int = Field(20_000, ge=1_000, le=10_000_000, description="How many records are sent")
-    seed: int | None = Field(None, ge=0, le=MAX_SEED, description="Makes the schedule and the workload; drawn when empty")
+    seed: int | None = Field(
+        None, ge=0, le=MAX_SEED, description="Makes the schedule and the workload; drawn when empty, a preset has its own"
+    )
+
+    @model_validator(mode="after")
+    def _preset_or_fields(self) -> Self:
+        """A form sends all of its fields: what was left alone cannot be told from what was set to the same."""
+        changed = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
+        against = [name for name in changed if name not in ("preset", "seed")]
+        if self.preset is not None and against:
+            told = ", ".join(f"{name} {shown(str(getattr(self, name)))}" for name in against)
+            raise ValueError(
+                f"preset: {self.preset} says what is run, but {told} was given too: empty `preset`, or leave the rest as it was"
+            )
+        return self
 
     def experiment(self) -> Experiment:
-        """Raises pydantic's ValidationError when the fields do not fit each other."""
+        """Raises pydantic's ValidationError when the fields do not fit each other, BadInput when the preset cannot be read."""
+        if self.preset is not None:
+            return load(PRESETS[self.preset]).with_seed(self.seed)
         faults = [] if self.fault == "none" else [FaultSpec(fault=self.fault)]
         fields: dict[str, Any] = {
             "name": f"{self.strategy}-{self.fault}".replace("_", "-"),
@@ -460,6 +484,11 @@ _CHOKES = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, 
 
 def load(path: Path) -> Experiment:
     """Read an experiment from a YAML file. Raises BadInput naming the file, the field, what was expected and what came."""
+    return load_as(path, Experiment, "at least `strategy`", "the experiment")
+
+
+def load_as(path: Path, model: type[Model], needed: str, whole: str) -> Model:
+    """Read a YAML file as ``model``: ``needed`` is what its mapping has to hold, ``whole`` what it is. Raises BadInput as :func:`load`."""
     try:
         text = path.read_text()
     except FileNotFoundError as error:
@@ -475,8 +504,8 @@ def load(path: Path) -> Experiment:
     except _CHOKES as error:
         raise BadInput(f"{path} is not YAML that can be read: {type(error).__name__}: {named(str(error))}") from error
     if not isinstance(data, dict):
-        raise BadInput(f"{path}: expected a mapping with at least `strategy`, came {type(data).__name__}")
-    return parse(data, str(path), Experiment)
+        raise BadInput(f"{path}: expected a mapping with {needed}, came {type(data).__name__}")
+    return parse(data, str(path), model, whole)
 
 
 def _problem(error: yaml.YAMLError) -> str:
@@ -486,19 +515,19 @@ def _problem(error: yaml.YAMLError) -> str:
     return " ".join(str(error).split())
 
 
-def parse(data: dict[str, Any], where: str, model: type[Model]) -> Model:
+def parse(data: dict[str, Any], where: str, model: type[Model], whole: str = "the experiment") -> Model:
     """Validate ``data``. Raises BadInput with one line per problem."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise BadInput(explain(error, where)) from None
+        raise BadInput(explain(error, where, whole)) from None
 
 
-def explain(error: ValidationError, where: str) -> str:
+def explain(error: ValidationError, where: str, whole: str = "the experiment") -> str:
     """Pydantic's findings as lines that a user can act on."""
     lines = []
     for problem in error.errors():
-        field = ".".join(named(part) for part in problem["loc"]) or "the experiment"
+        field = ".".join(named(part) for part in problem["loc"]) or whole
         message = problem["msg"].removeprefix("Value error, ")
         came = "" if problem["type"] in ("missing", "value_error") else f", came {shown(problem['input'])}"
         lines.append(f"{where}: {field}: {message}{came}")

@@ -169,11 +169,12 @@ def html(
     """Write a page with strategies by faults: how each stands, since when, and how long recovery takes."""
     from chaos import history as remembered
     from expectations import history_page
+    from testbed import settings
 
     with remembered.opened(store) as opened:
         runs = _lately(opened, strategy, fault, since)
     with _written(file):
-        say(f"{history_page.write(runs, file)}")
+        say(f"{history_page.write(runs, file, settings.cache())}")
 
 
 @history_app.command()

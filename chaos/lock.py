@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from testbed import embedded
 
 STALE_S = 60.0
 BEAT_S = 5.0
+LOOK_S = 0.5
 
 
 class TestbedBusy(Exception):
@@ -83,6 +84,23 @@ def acquire(run: str, folder: Path, pid: int | None) -> None:
         return
     with os.fdopen(descriptor, "w") as file:
         json.dump(asdict(Holder(run, str(folder), pid, created)), file)
+
+
+def wait(run: str, timeout_s: float, say: Callable[[str], None]) -> None:
+    """Wait until no other run holds the lock, or its holder cannot give it back any more. ``say`` is told whom it waits for.
+
+    Raises TestbedBusy naming the holder after ``timeout_s``. The lock is not taken: whoever waits may still find it taken by a third.
+    """
+    deadline, told = time.monotonic() + timeout_s, ""
+    while (found := holder()) is not None and found.run != run and not is_stale(found):
+        if time.monotonic() > deadline:
+            raise TestbedBusy(
+                f"the testbed was held by run {found.run} ({found.folder}) for {timeout_s:.0f} s; it was waited for that long"
+            )
+        if found.run != told:
+            told = found.run
+            say(f"the testbed is held by run {found.run}: waiting for it, {timeout_s:.0f} s at most")
+        time.sleep(LOOK_S)
 
 
 def beat(run: str) -> None:

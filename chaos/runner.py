@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from chaos import steps, testbeds
+from chaos import steps, supervisor, testbeds
 from chaos.experiment import Experiment
 from chaos.faults.fault import RunEnded
 from delivery.baseline import attach
@@ -70,13 +70,24 @@ def run(
 def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker | None) -> None:
     """The three steps that make a run. The first failure ends all of them (they watch the journal) and is raised.
 
+    A run that is stopped need not wait until its steps have looked: its driver is killed at once. What stops this thread itself (Airflow's
+    timeout is raised in it) is journaled, or the steps would go on without it.
+
     ``evaluation`` is started with the recovery phase: importing Great Expectations takes seconds, which the run does not wait for then.
     """
     with ThreadPoolExecutor(len(PARALLEL), thread_name_prefix="step") as pool:
         jobs = [pool.submit(steps.perform, step, folder) for step in PARALLEL]
-        while wait(jobs, timeout=LOOK_S).not_done:
-            if evaluation is not None and any(event["phase"] == "recovery" for event in folder.journal.events("phase")):
-                evaluation.start()
+        try:
+            while wait(jobs, timeout=LOOK_S).not_done:
+                events = folder.journal.events("phase", "aborted")
+                if any(event["event"] == "aborted" for event in events):
+                    supervisor.kill_drivers(folder)
+                elif evaluation is not None and any(event["phase"] == "recovery" for event in events):
+                    evaluation.start()
+        except BaseException as stopped:
+            folder.journal.append("aborted", reason=f"it was stopped: {type(stopped).__name__}")
+            supervisor.kill_drivers(folder)
+            raise
     errors = [error for job in jobs if (error := job.exception()) is not None]
     for error in sorted(errors, key=lambda error: isinstance(error, RunEnded)):
         raise error

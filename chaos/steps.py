@@ -286,7 +286,7 @@ def expect(folder: RunFolder, evaluate: Callable[[RunFolder], Evaluation] = eval
 def report(folder: RunFolder) -> None:
     """Record the run in the history, write ``report.html``."""
     _remember(folder)
-    log.info("report: %s", render(folder))
+    log.info("report: %s", render(folder, settings.cache()))
 
 
 def restore(folder: RunFolder) -> None:

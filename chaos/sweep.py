@@ -19,7 +19,7 @@ from chaos.experiment import BadInput, Experiment, FaultSpec, Source, Workload
 from chaos.faults.crash_at_step import find
 from chaos.observer import Observer
 from delivery.anomaly import Anomaly
-from delivery.folder import RunFolder, write_atomically
+from delivery.folder import EvidenceError, RunFolder, write_atomically
 from delivery.verdict import RunOutcome
 from pipelines.failpoints import Action, Failpoint, Site
 from pipelines.strategies import STRATEGIES
@@ -117,8 +117,8 @@ def sweep(
 ) -> tuple[list[Result], Path]:
     """Run every cell; ``say`` gets each result with its number and how many there are. Returns the results and the matrix's folder.
 
-    The matrix is written anew after each cell, so that a sweep that is stopped has shown something. A cell whose fault did not bite is
-    tried again, ``retries`` times.
+    The matrix is written anew after each cell, so that a sweep that is stopped has shown something; as a page, at the end. A cell whose
+    fault did not bite is tried again, ``retries`` times.
     """
     folder = settings.home() / "sweeps" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,21 @@ def sweep(
         say(result, number, len(wanted))
         if result.outcome == RunOutcome.ABORTED:
             break
+    page([result.run for result in results], folder / "matrix.html")
     return results, folder
+
+
+def page(runs: list[str], path: Path) -> None:
+    """Runs as a page with links to their reports. One whose folder is damaged is left out."""
+    from expectations import history, history_page
+
+    rows = []
+    for run in runs:
+        try:
+            rows.append(history.read(RunFolder(settings.runs() / run)))
+        except EvidenceError as error:
+            log.warning("%s", error)
+    history_page.write(rows, path, settings.cache())
 
 
 def attempt(cell: Cell, seed: int, records: int = RECORDS, tries: int = 1) -> Result:

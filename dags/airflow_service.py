@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,14 @@ COMPONENTS = {
     "airflow-scheduler": ["scheduler", "--skip-serve-logs"],
     "airflow-dag-processor": ["dag-processor"],
 }
-USER = "admin"
+USER, VIEWER = "admin", "viewer"  # each with the role that it is named for
 HEALTHY_S = 180.0
 MIGRATE_S = 300.0
 REQUEST_S = 30.0
 DAG = "chaos_experiment"
+NIGHTLY = "chaos_nightly"
+DAGS = (DAG, NIGHTLY)
+POOL = "streamproof_testbed"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Secrets:
 
     port: int
     password: str
+    viewer_password: str
     jwt_secret: str
     api_secret: str
     fernet_key: str
@@ -55,15 +59,18 @@ def home() -> Path:
 
 def _secrets() -> Secrets:
     path = home() / "secrets.json"
-    if path.exists():
-        return Secrets(**json.loads(path.read_text()))
-    made = Secrets(
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    if set(kept) == {field.name for field in fields(Secrets)}:
+        return Secrets(**kept)
+    fresh = Secrets(
         port=free_port(),
         password=secrets.token_urlsafe(12),
+        viewer_password=secrets.token_urlsafe(12),
         jwt_secret=secrets.token_urlsafe(48),
         api_secret=secrets.token_urlsafe(48),
         fernet_key=base64.urlsafe_b64encode(os.urandom(32)).decode(),
     )
+    made = Secrets(**{**asdict(fresh), **kept})  # an older version knew fewer
     home().mkdir(parents=True, exist_ok=True)
     home().chmod(0o700)
     write_atomically(path, json.dumps(asdict(made)))
@@ -75,11 +82,12 @@ def environment() -> dict[str, str]:
     """Everything that Airflow is configured by."""
     here, made = home(), _secrets()
     passwords = here / "passwords.json"
-    write_atomically(passwords, json.dumps({USER: made.password}))
+    write_atomically(passwords, json.dumps({USER: made.password, VIEWER: made.viewer_password}))
     passwords.chmod(0o600)
     address = f"http://127.0.0.1:{made.port}"
     options = {
         "CORE__DAGS_FOLDER": settings.ROOT / "dags",
+        "CORE__PLUGINS_FOLDER": settings.ROOT / "dags" / "plugins",
         "CORE__LOAD_EXAMPLES": False,
         "CORE__EXECUTOR": "LocalExecutor",
         "CORE__PARALLELISM": 6,
@@ -88,7 +96,7 @@ def environment() -> dict[str, str]:
         "CORE__FERNET_KEY": made.fernet_key,
         "CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
         "CORE__AUTH_MANAGER": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
-        "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,{VIEWER}:viewer",
         "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": passwords,
         "API__HOST": "127.0.0.1",
         "API__PORT": made.port,
@@ -98,6 +106,8 @@ def environment() -> dict[str, str]:
         "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{here / 'airflow.db'}",
         "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": 1,
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,
+        # A task whose process and supervisor are gone is noticed after this time, not after 300 s.
+        "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 60,
         "DAG_PROCESSOR__REFRESH_INTERVAL": 30,
         "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": 30,
         "LOGGING__BASE_LOG_FOLDER": here / "logs",
@@ -137,7 +147,9 @@ def up(say: Callable[[str], None] = lambda line: None) -> Api:
     api = Api()
     for role, handle in handles.items():
         wait_until(f"{role}: healthy", lambda role=role: api.healthy(role), HEALTHY_S, process=handle, poll_s=0.3)  # type: ignore[misc]
-    wait_until(f"the DAG {DAG}", api.knows_dag, HEALTHY_S, process=handles["airflow-dag-processor"], poll_s=0.3)
+    api.make_pool(POOL, 1, "One experiment at a time on the testbed")
+    for dag in DAGS:
+        wait_until(f"the DAG {dag}", lambda dag=dag: api.knows_dag(dag), HEALTHY_S, process=handles["airflow-dag-processor"], poll_s=0.3)  # type: ignore[misc]
     say(f"Airflow ready after {time.monotonic() - begun:.1f} s")
     return api
 
@@ -158,11 +170,11 @@ def down() -> None:
 
 
 class Api:
-    """Airflow's REST API, logged in."""
+    """Airflow's REST API, logged in as one of its users."""
 
-    def __init__(self) -> None:
+    def __init__(self, user: str = USER) -> None:
         self.url = f"http://127.0.0.1:{_secrets().port}"
-        self.user, self.password = USER, _secrets().password
+        self.user, self.password = user, {USER: _secrets().password, VIEWER: _secrets().viewer_password}[user]
         self._client = httpx.Client(base_url=self.url, timeout=REQUEST_S, trust_env=False)
         self._token_at = 0.0
 
@@ -174,28 +186,47 @@ class Api:
         part = {"airflow-api-server": "metadatabase", "airflow-scheduler": "scheduler", "airflow-dag-processor": "dag_processor"}[role]
         return bool((found.get(part) or {}).get("status") == "healthy")
 
-    def knows_dag(self) -> bool:
-        return self.request("GET", f"/api/v2/dags/{DAG}", accept=(200, 404)).status_code == 200
+    def make_pool(self, name: str, slots: int, description: str) -> None:
+        body = {"name": name, "slots": slots, "description": description, "include_deferred": False}
+        self.request("POST", "/api/v2/pools", body, accept=(201, 409))  # 409: it is there
 
-    def trigger(self, run_id: str, conf: dict[str, Any]) -> None:
+    def knows_dag(self, dag: str = DAG) -> bool:
+        return self.request("GET", f"/api/v2/dags/{dag}", accept=(200, 404)).status_code == 200
+
+    def unpause(self, dag: str) -> None:
+        self.request("PATCH", f"/api/v2/dags/{dag}", {"is_paused": False})
+
+    def trigger(self, run_id: str, conf: dict[str, Any], dag: str = DAG) -> None:
         """Start a DAG run. Raises TestbedError with Airflow's answer when it refuses the form."""
-        self.request("POST", f"/api/v2/dags/{DAG}/dagRuns", {"dag_run_id": run_id, "conf": conf, "logical_date": None})
+        self.request("POST", f"/api/v2/dags/{dag}/dagRuns", {"dag_run_id": run_id, "conf": conf, "logical_date": None})
 
-    def state(self, run_id: str) -> str:
-        return str(self.request("GET", f"/api/v2/dags/{DAG}/dagRuns/{run_id}").json()["state"])
+    def state(self, run_id: str, dag: str = DAG) -> str:
+        return str(self.request("GET", f"/api/v2/dags/{dag}/dagRuns/{run_id}").json()["state"])
 
-    def tasks(self, run_id: str) -> dict[str, str | None]:
+    def instances(self, run_id: str, dag: str = DAG) -> list[dict[str, Any]]:
+        """Its task instances; a mapped task has one for each index."""
+        return list(self.request("GET", f"/api/v2/dags/{dag}/dagRuns/{run_id}/taskInstances").json()["task_instances"])
+
+    def tasks(self, run_id: str, dag: str = DAG) -> dict[str, str | None]:
         """Each task's state."""
-        found = self.request("GET", f"/api/v2/dags/{DAG}/dagRuns/{run_id}/taskInstances").json()["task_instances"]
-        return {task["task_id"]: task["state"] for task in found}
+        return {task["task_id"]: task["state"] for task in self.instances(run_id, dag)}
 
-    def log(self, run_id: str, task: str) -> str:
-        """The text of a task's first try, with the errors that ended it."""
-        found = self.request("GET", f"/api/v2/dags/{DAG}/dagRuns/{run_id}/taskInstances/{task}/logs/1?full_content=true").json()["content"]
-        return "\n".join(text for line in found for text in _texts(line))
+    def log(self, run_id: str, task: str, dag: str = DAG, index: int = -1, attempt: int = 1) -> str:
+        """The text of one try of a task, with the errors that ended it."""
+        path = f"/api/v2/dags/{dag}/dagRuns/{run_id}/taskInstances/{task}/logs/{attempt}?full_content=true&map_index={index}"
+        return "\n".join(text for line in self.request("GET", path).json()["content"] for text in _texts(line))
 
-    def mark_failed(self, run_id: str) -> None:
-        self.request("PATCH", f"/api/v2/dags/{DAG}/dagRuns/{run_id}", {"state": "failed"})
+    def mark_failed(self, run_id: str, dag: str = DAG) -> None:
+        self.request("PATCH", f"/api/v2/dags/{dag}/dagRuns/{run_id}", {"state": "failed"})
+
+    def mark_task_failed(self, run_id: str, task: str, dag: str = DAG, index: int = -1) -> None:
+        path = f"/api/v2/dags/{dag}/dagRuns/{run_id}/taskInstances/{task}"
+        self.request("PATCH", path if index < 0 else f"{path}/{index}", {"new_state": "failed"})
+
+    def clear(self, run_id: str, tasks: list[Any], dag: str = DAG) -> None:
+        """Run tasks again, and all that comes after them; a running one is stopped first. A mapped one is named as [task, index]."""
+        body = {"dry_run": False, "dag_run_id": run_id, "task_ids": tasks, "include_downstream": True, "only_failed": False}
+        self.request("POST", f"/api/v2/dags/{dag}/clearTaskInstances", {**body, "reset_dag_runs": True})
 
     def request(self, verb: str, path: str, body: Any = None, accept: tuple[int, ...] = (200, 201)) -> httpx.Response:
         try:

@@ -25,6 +25,8 @@ def _param(name: str, field: dict[str, Any], definitions: dict[str, Any]) -> Par
         merged |= {key: choice[key] for key in _KEYWORDS if key in choice}
     merged |= {key: field[key] for key in _KEYWORDS if key in field}
     types = list(dict.fromkeys(choice["type"] for choice in choices if "type" in choice)) or ["string"]
+    if "enum" in merged and "null" in types:
+        merged["enum"] = [*merged["enum"], None]
     return Param(field.get("default"), type=types[0] if len(types) == 1 else types, title=name.replace("_", " ").capitalize(), **merged)
 
 

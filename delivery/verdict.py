@@ -34,18 +34,19 @@ from delivery.anomaly import RESULT_KINDS, Anomaly
 from delivery.atomicity import torn
 from delivery.batches import read_batches
 from delivery.blame import Timeline, explain
-from delivery.checker import KINDS, Reconciliation, count, reconcile, sent_only
+from delivery.checker import KINDS, Reconciliation, count, sent_only
 from delivery.commits import ahead
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
 from delivery.guarantee import Guarantee, Promise, forbidden
 from delivery.history import Evidence, read_evidence, write_table
-from delivery.matching import Finding, match
+from delivery.matching import Finding
 from delivery.order import reordered
 from delivery.payloads import read_payloads
-from delivery.recovery import Flow, Stamps, ends, flow, longest_gap, milliseconds, recovery, stamps, throughput
+from delivery.recovery import Flow, Stamps, ends, longest_gap, milliseconds, recovery, stamps, throughput
 from delivery.second_opinion import disagreement
 from delivery.source import behind_the_end
 from delivery.stateful import Declaration
+from delivery.survey import Survey, survey
 
 PHASES = ("steady", "impact", "recovery")
 NEEDS_THE_END = frozenset({Anomaly.LOST, Anomaly.TORN, Anomaly.MISSING})
@@ -124,20 +125,22 @@ RECONCILIATION = pa.schema(
 )
 
 
+Look = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps], Survey]
 Second = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], Iterable[Finding]], str | None]
 
 
-def judge(folder: RunFolder, terms: Terms, second: Second = disagreement) -> Judgement:
+def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: Look = survey) -> Judgement:
     """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged.
 
-    ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR.
+    ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR. ``look``
+    compares the histories.
     """
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
     events = [_with(folder.journal.path, event, "at", "event") for event in folder.journal.events()]
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
     if terms.stateful is None:
-        judged = _records(folder, terms, progress, ends(events, progress), stamps(drain), second)
+        judged = _records(folder, terms, progress, look(folder, terms.asked, progress, ends(events, progress), stamps(drain)), second)
     else:
         judged = _results(folder, terms.stateful)
     evidence, found, findings, seen = judged.evidence, judged.found, judged.findings, judged.seen
@@ -196,22 +199,17 @@ class _Judged:
     results: dict[str, Any] | None = None
 
 
-def _records(
-    folder: RunFolder, terms: Terms, progress: Sequence[dict[str, Any]], decided: np.ndarray, kind: Stamps, second: Second
-) -> _Judged:
-    """A job that delivers records: they are compared with what was sent."""
-    evidence = read_evidence(folder)
-    matched = match(evidence.sent, evidence.delivered)
-    found = reconcile(matched)
-    seen = flow(evidence.sent, evidence.sent_at, evidence.delivered, evidence.delivered_at, decided, kind)
-    findings = list(found.findings)
+def _records(folder: RunFolder, terms: Terms, progress: Sequence[dict[str, Any]], surveyed: Survey, second: Second) -> _Judged:
+    """A job that delivers records: they were compared with what was sent."""
+    evidence, matched = surveyed.evidence, surveyed.matched
+    findings = list(surveyed.found.findings)
     if Anomaly.REORDERED in terms.asked:
         findings += reordered(matched, evidence.keys)
     if Anomaly.TORN in terms.asked:
         findings += torn(matched, progress)
     if Anomaly.AHEAD in terms.asked:
         findings += ahead(matched, evidence.delivered_at, progress)
-    return _Judged(evidence, found, seen, findings, second(folder, terms.asked, progress, findings))
+    return _Judged(evidence, surveyed.found, surveyed.flow, findings, second(folder, terms.asked, progress, findings))
 
 
 def _results(folder: RunFolder, declared: Declaration) -> _Judged:

@@ -1,290 +1,248 @@
-"""The run's timeline as a picture: what was committed when, at what rate, and what was being broken meanwhile.
+"""Charts of runs, described for Vega: the timeline of a run, and the recovery times of a cell's runs.
 
-Three panels over one time axis: the records committed so far, the rate of each micro-batch, and the backlog, which are records that were
-sent and could not be read yet. Phases are bands, an injection is a hatched window from the moment it struck until it was healed, each
-micro-batch is a tick at the bottom, and driver starts and exits are lines. Drawn as SVG with classes only, so that the page's style sheet
-gives the colours for light and dark; nothing in it needs a script.
+The timeline is four panels over one time axis: the rate of the output, the backlog, the micro-batches (a bar each, as wide as the batch was
+long and as high as its records), and the driver's starts, exits and failpoints. In each the phases are bands, and an injection is a shaded
+window from the moment it struck until it was healed. Nothing is told by a colour alone: windows have edges and a name, moments a shape.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from markupsafe import Markup, escape
+from delivery.verdict import RunOutcome
+from expectations.history import Run
+from expectations.timeline import Timeline, describe
+from expectations.vega import Figure, figure
 
-from delivery.recovery import Flow
+if TYPE_CHECKING:
+    pass
 
-POINTS = 400
-
-
-@dataclass(frozen=True)
-class Span:
-    """A stretch of the run, in seconds since its start."""
-
-    name: str
-    start_s: float
-    end_s: float
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A moment of the run: a driver's ``start`` or ``exit``, or a ``failpoint``."""
-
-    kind: str
-    at_s: float
-    label: str
+NAMED_FAULTS = 6
+PHASES = {"steady": "var(--steady)", "impact": "var(--impact)", "recovery": "var(--recovery)"}
+SHAPES = {"start": "triangle-up", "exit": "cross", "failpoint": "diamond"}
+OUTCOMES = {
+    RunOutcome.PASSED: ("circle", "var(--good)"),
+    RunOutcome.FAILED: ("cross", "var(--bad)"),
+    RunOutcome.INCONCLUSIVE: ("diamond", "var(--doubt)"),
+    RunOutcome.ERROR: ("square", "var(--doubt)"),
+    RunOutcome.ABORTED: ("triangle-down", "var(--soft)"),
+}
+RECOVERIES = {"recovery_s": "until the first output after the fault, s", "caught_up_s": "until the backlog was gone, s"}
+SHAPE_COLOURS = {"start": "var(--good)", "exit": "var(--bad)", "failpoint": "var(--bad)"}
 
 
-@dataclass(frozen=True)
-class Batch:
-    """One committed micro-batch. ``committed`` counts the records that the job has passed over by then."""
+def draw(shown: Timeline) -> Figure:
+    """The timeline of a run."""
+    import altair as alt
 
-    at_s: float
-    committed: int
-    records_per_s: float
-    batch: int
-    start: int
-    rows: int
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """What the chart shows. ``backlog`` is how many records were waiting at some moments in order; empty where that is not known."""
-
-    began: datetime
-    end_s: float
-    phases: tuple[Span, ...]
-    faults: tuple[Span, ...]
-    marks: tuple[Mark, ...]
-    batches: tuple[Batch, ...]
-    backlog: tuple[tuple[float, int], ...] = ()
+    panels: list[Any] = []
+    if shown.output:
+        panels.append(_panel(shown, "output", "output, records/s", 110, [_output(shown)]))
+    if shown.backlog:
+        panels.append(_panel(shown, "backlog", "backlog: records sent, not yet to be read", 90, [_backlog(shown)]))
+    panels.append(_panel(shown, "batches", "micro-batches, records each", 80, [_batches(shown)]))
+    panels.append(_panel(shown, "driver", "driver", 38, [_moments(shown)]))
+    return figure(alt.vconcat(*panels), "timeline", describe(shown))
 
 
-def timeline(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]], flow: Flow | None = None) -> Timeline | None:
-    """The timeline of a run, from its journal, its progress and its records. None when the first two name no moment to draw."""
-    shown = ("phase", "driver_started", "driver_exited", "injection_started", "injection_injected", "injection_healed", "failpoint_fired")
-    moments = [_moment(event["at"]) for event in events if event["event"] in shown]
-    commits = [_moment(line["committed_at"]) for line in progress]
-    if not moments and not commits:
-        return None
-    began = min(moments + commits)
-    end_s = max((moment - began).total_seconds() for moment in moments + commits) or 1.0
-    return Timeline(
-        began,
-        end_s,
-        tuple(_phases(events, began, end_s)),
-        tuple(_faults(events, began, end_s)),
-        tuple(_marks(events, began)),
-        tuple(_batches(progress, began)),
-        tuple(_backlog(flow, began, end_s)) if flow is not None else (),
+def _panel(shown: Timeline, name: str, title: str, height: int, layers: Sequence[Any]) -> Any:
+    import altair as alt
+
+    back = [_phases(shown, name), *layers, *_faults(shown, name)]
+    if name == "output" or (not shown.output and name == "batches"):
+        back += _names(shown, name)
+    return alt.layer(*back).properties(name=name, title=alt.Title(title), height=height)
+
+
+def _time(shown: Timeline, panel: str, field: str) -> Any:
+    """The common axis; only the last panel writes it out."""
+    import altair as alt
+
+    last = panel == "driver"
+    title = f"seconds since {shown.began:%Y-%m-%d %H:%M:%S} UTC" if last else None
+    axis = alt.Axis(title=title, labels=last, ticks=last, grid=False, domain=True)
+    return alt.X(f"{field}:Q", scale=alt.Scale(domain=[0, shown.end_s], nice=False), axis=axis)
+
+
+def _phases(shown: Timeline, panel: str) -> Any:
+    import altair as alt
+
+    rows = [{"phase": phase.name, "from": phase.start_s, "to": phase.end_s} for phase in shown.phases]
+    colour = alt.Color("phase:N", scale=alt.Scale(domain=list(PHASES), range=list(PHASES.values())), legend=None)
+    chart = alt.Chart(alt.InlineData(values=rows), name=f"{panel}_phases").mark_rect(clip=True)
+    return chart.encode(x=_time(shown, panel, "from"), x2="to:Q", color=colour)
+
+
+def _faults(shown: Timeline, panel: str) -> list[Any]:
+    import altair as alt
+
+    rows = [{"fault": fault.name, "from": fault.start_s, "to": fault.end_s} for fault in shown.faults]
+    data = alt.InlineData(values=rows)
+    said = [
+        alt.Tooltip("fault:N"),
+        alt.Tooltip("from:Q", title="struck, s", format=".1f"),
+        alt.Tooltip("to:Q", title="healed, s", format=".1f"),
+    ]
+    window = alt.Chart(data, name=f"{panel}_faults").mark_rect(clip=True, color="var(--hatch)", opacity=0.16)
+    edges = [
+        alt.Chart(data, name=f"{panel}_{edge}")
+        .mark_rule(clip=True, color="var(--hatch)", strokeDash=dash)
+        .encode(x=_time(shown, panel, edge))
+        for edge, dash in (("from", [1, 0]), ("to", [4, 3]))
+    ]
+    return [window.encode(x=_time(shown, panel, "from"), x2="to:Q", tooltip=said), *edges]
+
+
+def _names(shown: Timeline, panel: str) -> list[Any]:
+    """The names of the faults, one below the other, and of the phases; those of the right half stand to the left of their window."""
+    import altair as alt
+
+    faults: list[dict[str, Any]] = [
+        {"name": fault.name, "at": fault.start_s, "y": 18 + 13 * row} for row, fault in enumerate(shown.faults[:NAMED_FAULTS])
+    ]
+    phases = [{"name": phase.name, "at": phase.start_s, "y": 6} for phase in shown.phases if phase.end_s - phase.start_s > shown.end_s / 12]
+    drawn = []
+    for align, dx in (("left", 4), ("right", -4)):
+        mine = [row for row in faults if (row["at"] <= shown.end_s * 0.6) == (align == "left")]
+        halo: dict[str, Any] = {"align": align, "dx": dx, "baseline": "middle", "fontSize": 11, "fontWeight": 600}
+        data = alt.InlineData(values=mine)
+        place = {"x": _time(shown, panel, "at"), "y": alt.Y("y:Q", scale=None, axis=None), "text": "name:N"}
+        drawn.append(alt.Chart(data).mark_text(**halo, stroke="var(--card)", strokeWidth=3, color="var(--card)").encode(**place))
+        drawn.append(alt.Chart(data, name=f"fault_names_{align}").mark_text(**halo, color="var(--bad)").encode(**place))
+    label = alt.Chart(alt.InlineData(values=phases), name="phase_names").mark_text(align="left", dx=4, baseline="middle", fontSize=11)
+    return [label.encode(x=_time(shown, panel, "at"), y=alt.Y("y:Q", scale=None, axis=None), text="name:N"), *drawn]
+
+
+def _room(values: Iterable[float]) -> Any:
+    """A scale that leaves room for names above the largest value."""
+    import altair as alt
+
+    return alt.Scale(domain=[0, 1.35 * (max(values, default=0) or 1)], nice=False)
+
+
+def _output(shown: Timeline) -> Any:
+    import altair as alt
+
+    rows = [{"at": at, "rate": rate} for at, rate in shown.output]
+    said = [alt.Tooltip("at:Q", title="second", format=".1f"), alt.Tooltip("rate:Q", title="records/s", format=",.0f")]
+    chart = alt.Chart(alt.InlineData(values=rows), name="output_rate")
+    drawn = chart.mark_area(
+        interpolate="step-after", color="var(--curve)", fillOpacity=0.25, line={"color": "var(--curve)", "strokeWidth": 1.5}
+    )
+    return drawn.encode(x=_time(shown, "output", "at"), y=alt.Y("rate:Q", scale=_room(rate for _, rate in shown.output)), tooltip=said)
+
+
+def _backlog(shown: Timeline) -> Any:
+    import altair as alt
+
+    rows = [{"at": at, "waiting": count} for at, count in shown.backlog]
+    said = [alt.Tooltip("at:Q", title="second", format=".1f"), alt.Tooltip("waiting:Q", title="records waiting", format=",")]
+    chart = alt.Chart(alt.InlineData(values=rows), name="backlog_count")
+    drawn = chart.mark_area(color="var(--curve)", fillOpacity=0.25, line={"color": "var(--curve)", "strokeWidth": 1.5})
+    return drawn.encode(x=_time(shown, "backlog", "at"), y=alt.Y("waiting:Q"), tooltip=said)
+
+
+def _batches(shown: Timeline) -> Any:
+    import altair as alt
+
+    rows = [
+        {"from": one.start_s, "to": one.at_s, "rows": one.rows, "batch": one.batch, "start": one.start, "rate": round(one.records_per_s)}
+        for one in shown.batches
+    ]
+    said = [
+        alt.Tooltip("batch:Q", title="batch"),
+        alt.Tooltip("start:Q", title="driver start"),
+        alt.Tooltip("rows:Q", title="records", format=","),
+        alt.Tooltip("rate:Q", title="records/s", format=","),
+        alt.Tooltip("to:Q", title="committed, s", format=".1f"),
+    ]
+    bar = alt.Chart(alt.InlineData(values=rows), name="batch_bars").mark_rect(
+        clip=True, color="var(--curve)", fillOpacity=0.45, stroke="var(--curve)", strokeWidth=1
+    )
+    return bar.encode(
+        x=_time(shown, "batches", "from"),
+        x2="to:Q",
+        y=alt.Y("rows:Q", scale=alt.Undefined if shown.output else _room(one.rows for one in shown.batches)),
+        y2=alt.datum(0),
+        tooltip=said,
     )
 
 
-def _moment(stamp: str) -> datetime:
-    return datetime.fromisoformat(stamp).astimezone(UTC)
+def _moments(shown: Timeline) -> Any:
+    import altair as alt
 
-
-def _phases(events: Sequence[dict[str, Any]], began: datetime, end_s: float) -> Iterable[Span]:
-    starts = [(str(event["phase"]), (_moment(event["at"]) - began).total_seconds()) for event in events if event["event"] == "phase"]
-    for number, (phase, start_s) in enumerate(starts):
-        if phase != "done":
-            yield Span(phase, start_s, starts[number + 1][1] if number + 1 < len(starts) else end_s)
-
-
-def _faults(events: Sequence[dict[str, Any]], began: datetime, end_s: float) -> Iterable[Span]:
-    struck: dict[str, float] = {}
-    healed: dict[str, float] = {}
-    for event in events:
-        if event["event"] in ("injection_started", "injection_injected", "injection_healed"):
-            into = healed if event["event"] == "injection_healed" else struck
-            into[str(event["injection"])] = (_moment(event["at"]) - began).total_seconds()
-    for name, start_s in struck.items():
-        yield Span(name, start_s, max(start_s, healed.get(name, end_s)))
-
-
-def _marks(events: Sequence[dict[str, Any]], began: datetime) -> Iterable[Mark]:
-    for event in events:
-        at_s = (_moment(event["at"]) - began).total_seconds()
-        if event["event"] == "driver_started":
-            yield Mark("start", at_s, f"driver start {event.get('start')}")
-        elif event["event"] == "driver_exited":
-            yield Mark("exit", at_s, f"driver {event.get('start')} exited ({event.get('reason') or event.get('code')})")
-        elif event["event"] == "failpoint_fired":
-            yield Mark("failpoint", at_s, f"{event.get('failpoint')} fired in batch {event.get('batch')}")
-
-
-def _batches(progress: Sequence[dict[str, Any]], began: datetime) -> Iterable[Batch]:
-    until: dict[str, int] = {}  # the run's topics are its own: they begin at offset 0
-    for line in sorted(progress, key=lambda line: str(line["committed_at"])):
-        for partition, offset in (line.get("until") or {}).items():
-            until[partition] = max(until.get(partition, 0), offset)
-        seconds = max((_moment(line["committed_at"]) - _moment(line["started_at"])).total_seconds(), 0.001)
-        committed = sum(until.values())
-        at_s = (_moment(line["committed_at"]) - began).total_seconds()
-        yield Batch(at_s, committed, line["rows"] / seconds, line["batch"], line["start"], line["rows"])
-
-
-def _backlog(flow: Flow, began: datetime, end_s: float) -> Iterable[tuple[float, int]]:
-    seconds = np.linspace(0, end_s, POINTS)
-    waiting = flow.backlog(np.round(began.timestamp() * 1000 + seconds * 1000).astype(np.int64))
-    return zip(seconds.tolist(), waiting.tolist(), strict=True)
-
-
-class _Frame:
-    """Where a second, a count and a rate lie on the paper."""
-
-    def __init__(self, shown: Timeline, width: int) -> None:
-        self.width = width
-        self.narrow = width < 600
-        self.left, self.right = 52, width - 10
-        self.top, self.middle = 40, 212  # upper panel
-        self.signs = 228  # drivers and failpoints
-        self.lower, self.bottom = 262, 344  # lower panel
-        self.last, self.base = (378, 460) if shown.backlog else (self.bottom, self.bottom)  # last panel, where there is one
-        self.ticks = self.base + 10  # one tick a micro-batch
-        self.height = self.base + 56
-        self.times = _steps(shown.end_s, 5 if self.narrow else 10)
-        self.counts = _steps(max((batch.committed for batch in shown.batches), default=1) or 1, 4)
-        self.rates = _steps(max((batch.records_per_s for batch in shown.batches), default=1) or 1, 3)
-        self.waiting = _steps(max((count for _, count in shown.backlog), default=1) or 1, 3)
-        self.end_s = max(shown.end_s, 0.001)
-
-    def x(self, seconds: float) -> float:
-        return round(self.left + (self.right - self.left) * min(max(seconds / self.end_s, 0), 1), 1)
-
-    def y_count(self, count: float) -> float:
-        return round(self.middle - (self.middle - self.top) * count / self.counts[-1], 1)
-
-    def y_rate(self, rate: float) -> float:
-        return round(self.bottom - (self.bottom - self.lower) * rate / self.rates[-1], 1)
-
-    def y_waiting(self, count: float) -> float:
-        return round(self.base - (self.base - self.last) * count / self.waiting[-1], 1)
-
-
-def _steps(largest: float, wanted: int) -> list[float]:
-    """Round numbers from 0 that reach ``largest`` in about ``wanted`` steps."""
-    rough = largest / wanted
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
-    return [round(step * number, 10) for number in range(math.ceil(largest / step - 1e-9) + 1)]
-
-
-def _short(value: float) -> str:
-    for size, unit in ((1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.3g}"
-
-
-def draw(shown: Timeline, width: int, name: str) -> Markup:
-    """The chart as an SVG element ``width`` units wide. ``name`` keeps its ids apart from those of another chart on the page."""
-    frame = _Frame(shown, width)
-    parts = [
-        Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-labelledby="{}-title {}-text">').format(
-            width, frame.height, name, name
-        ),
-        Markup('<title id="{}-title">Records committed over time, with phases and faults</title>').format(name),
-        Markup('<desc id="{}-text">{}</desc>').format(name, describe(shown)),
-        Markup(
-            '<defs><pattern id="{}-hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-            '<rect class="hatch-back" width="7" height="7"/><rect class="hatch" width="2" height="7"/></pattern></defs>'
-        ).format(name),
-        *_bands(shown, frame, name),
-        *_axes(frame, shown),
-        *_curves(shown, frame),
-        *_moments(shown, frame),
-        *_names(shown, frame),  # last, so that nothing crosses them
-        Markup("</svg>"),
+    rows = [
+        {"at": mark.at_s, "kind": mark.kind, "what": mark.label, "lane": 8 + 11 * list(SHAPES).index(mark.kind)} for mark in shown.marks
     ]
-    return Markup("\n").join(parts)
+    chart = alt.Chart(alt.InlineData(values=rows), name="driver_moments").mark_point(filled=True, size=90, opacity=1, clip=False)
+    return chart.encode(
+        x=_time(shown, "driver", "at"),
+        y=alt.Y("lane:Q", scale=None, axis=None),
+        shape=alt.Shape("kind:N", scale=alt.Scale(domain=list(SHAPES), range=list(SHAPES.values())), legend=None),
+        fill=alt.Fill("kind:N", scale=alt.Scale(domain=list(SHAPES), range=list(SHAPE_COLOURS.values())), legend=None),
+        tooltip=[alt.Tooltip("what:N", title="driver"), alt.Tooltip("at:Q", title="second", format=".1f")],
+    )
 
 
-def describe(shown: Timeline) -> str:
-    """The chart in words."""
-    last = shown.batches[-1].committed if shown.batches else 0
-    said = [f"{last} records in {len(shown.batches)} micro-batches over {shown.end_s:.0f} s."]
-    if shown.backlog:
-        second, count = max(shown.backlog, key=lambda point: point[1])
-        said.append(f"At most {count} records were waiting, at {second:.1f} s.")
-    said += [f"Phase {phase.name} from {phase.start_s:.1f} to {phase.end_s:.1f} s." for phase in shown.phases]
-    said += [f"{fault.name} from {fault.start_s:.1f} to {fault.end_s:.1f} s." for fault in shown.faults]
-    said += [f"{mark.label} at {mark.at_s:.1f} s." for mark in shown.marks]
-    return " ".join(said)
+def draw_recovery(runs: Sequence[Run]) -> Figure:
+    """The recovery times of a cell, run by run, the oldest first. A run without one is a mark at the bottom."""
+    import altair as alt
+
+    panels = [_recoveries(runs, figure, title) for figure, title in RECOVERIES.items()]
+    said = [f"{run.run}: {run.outcome}, {'no time' if run.recovery_s is None else f'{run.recovery_s:.1f} s'}" for run in runs]
+    return figure(alt.vconcat(*panels), "recovery", f"Recovery of {len(runs)} runs, the oldest first. {'; '.join(said)}.")
 
 
-def _bands(shown: Timeline, frame: _Frame, name: str) -> Iterable[Markup]:
-    for phase in shown.phases:
-        x, wide = frame.x(phase.start_s), frame.x(phase.end_s) - frame.x(phase.start_s)
-        yield Markup('<rect class="band {}" x="{}" y="{}" width="{}" height="{}"/>').format(phase.name, x, 22, wide, frame.base - 22)
-        if wide > 7 * len(phase.name):
-            yield _text("phase-name", x + 5, 34, phase.name, "start")
-    for fault in shown.faults:
-        x, wide = frame.x(fault.start_s), max(frame.x(fault.end_s) - frame.x(fault.start_s), 2)
-        yield Markup('<rect x="{}" y="{}" width="{}" height="{}" fill="url(#{}-hatch)"><title>{}</title></rect>').format(
-            x, frame.top, wide, frame.base - frame.top, name, f"{fault.name}: {fault.start_s:.1f} to {fault.end_s:.1f} s"
-        )
+def draw_trends(cells: dict[str, Sequence[Run]], name: str) -> Figure | None:
+    """The recovery times of several cells side by side, the newest runs at the right. None when no run has one."""
+    import altair as alt
 
-
-def _axes(frame: _Frame, shown: Timeline) -> Iterable[Markup]:
-    panels = [
-        (frame.counts, frame.y_count, "records committed", 14),
-        (frame.rates, frame.y_rate, "records/s per micro-batch", frame.lower - 10),
+    rows: list[dict[str, Any]] = [
+        {"cell": cell, "back": number - len(runs) + 1, "run": run.run, "outcome": run.outcome, "seconds": run.recovery_s}
+        for cell, runs in cells.items()
+        for number, run in enumerate(runs)
+        if run.recovery_s is not None
     ]
-    if shown.backlog:
-        panels.append((frame.waiting, frame.y_waiting, "backlog: records sent, not yet to be read", frame.last - 10))
-    for steps, y, unit, top in panels:
-        for value in steps:
-            yield Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(frame.left, frame.right, y(value), y(value))
-            yield _text("tick", frame.left - 6, y(value) + 4, _short(value), "end")
-        yield _text("axis", 4, top, unit, "start")
-    for second in frame.times:
-        if second <= frame.end_s:
-            x = frame.x(second)
-            yield Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(x, x, frame.base, frame.base + 4)
-            yield _text("tick", x, frame.height - 20, f"{second:g}", "middle")
-    yield _text("axis", frame.right, frame.height - 4, f"seconds since {shown.began:%Y-%m-%d %H:%M:%S} UTC", "end")
+    if not rows:
+        return None
+    data = alt.InlineData(values=rows)
+    axis = alt.Axis(title="runs before the newest", grid=False, tickMinStep=1, format="d")
+    x = alt.X("back:Q", axis=axis, scale=alt.Scale(domain=[min(row["back"] for row in rows) - 0.5, 0.5], nice=False))
+    y = alt.Y("seconds:Q", scale=alt.Scale(domainMin=0))
+    line = alt.Chart(data, name=f"{name}_lines").mark_line(color="var(--curve)", opacity=0.5).encode(x=x, y=y, detail="cell:N")
+    said = [alt.Tooltip(f"{field}:N") for field in ("cell", "run", "outcome")] + [alt.Tooltip("seconds:Q", format=".2f")]
+    points = alt.Chart(data, name=f"{name}_runs").mark_point(filled=True, size=60, opacity=1)
+    panel = alt.layer(line, points.encode(x=x, y=y, shape=_by_outcome("shape"), fill=_by_outcome("fill"), tooltip=said))
+    newest = ", ".join(f"{cell} {runs[-1].recovery_s:.1f} s" for cell, runs in cells.items() if runs and runs[-1].recovery_s is not None)
+    words = f"Recovery times of {len(cells)} cells, run by run. Of the newest: {newest or 'none'}."
+    return figure(alt.vconcat(panel.properties(title=alt.Title(RECOVERIES["recovery_s"]), height=120)), name, words)
 
 
-def _curves(shown: Timeline, frame: _Frame) -> Iterable[Markup]:
-    path = [f"M{frame.x(0)} {frame.y_count(0)}"]
-    for batch in shown.batches:
-        path.append(f"H{frame.x(batch.at_s)}V{frame.y_count(batch.committed)}")
-    yield Markup('<path class="curve" d="{}"/>').format("".join([*path, f"H{frame.x(frame.end_s)}"]))
-    for batch in shown.batches:
-        x, y = frame.x(batch.at_s), frame.y_rate(batch.records_per_s)
-        said = f"batch {batch.batch} of start {batch.start}: {batch.rows} records, {batch.records_per_s:.0f}/s, at {batch.at_s:.1f} s"
-        yield Markup('<line class="stem" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(x, x, frame.bottom, y)
-        yield Markup('<circle class="dot" cx="{}" cy="{}" r="2.5"><title>{}</title></circle>').format(x, y, said)
-        yield Markup('<line class="batch" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(x, x, frame.ticks, frame.ticks + 8)
-    if shown.backlog:
-        points = "L".join(f"{frame.x(second)} {frame.y_waiting(count)}" for second, count in shown.backlog)
-        yield Markup('<path class="backlog" d="M{}L{} {}L{} {}Z"/>').format(
-            points, frame.x(frame.end_s), frame.base, frame.x(0), frame.base
-        )
+def _by_outcome(channel: str) -> Any:
+    import altair as alt
+
+    shapes, colours = zip(*OUTCOMES.values(), strict=True)
+    if channel == "shape":
+        return alt.Shape("outcome:N", scale=alt.Scale(domain=list(OUTCOMES), range=list(shapes)), legend=None)
+    return alt.Fill("outcome:N", scale=alt.Scale(domain=list(OUTCOMES), range=list(colours)), legend=None)
 
 
-def _moments(shown: Timeline, frame: _Frame) -> Iterable[Markup]:
-    signs = {"start": "M-5 7L0 -2L5 7Z", "exit": "M-4 -4L4 4M4 -4L-4 4", "failpoint": "M0 -5L5 0L0 5L-5 0Z"}
-    for mark in shown.marks:
-        x = frame.x(mark.at_s)
-        yield Markup('<line class="moment {}" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(mark.kind, x, x, frame.top, frame.base)
-        yield Markup('<path class="sign {}" transform="translate({} {})" d="{}"><title>{}</title></path>').format(
-            mark.kind, x, frame.signs, signs[mark.kind], f"{mark.label} at {mark.at_s:.1f} s"
-        )
+def _recoveries(runs: Sequence[Run], name: str, title: str) -> Any:
+    import altair as alt
 
-
-def _names(shown: Timeline, frame: _Frame) -> Iterable[Markup]:
-    for row, fault in enumerate(shown.faults[:8]):
-        x = frame.x(fault.start_s)
-        room_right = x + 6.2 * len(fault.name) + 8 < frame.right
-        yield _text("fault-name", x + 4 if room_right else x - 4, frame.top + 14 + 14 * row, fault.name, "start" if room_right else "end")
-
-
-def _text(kind: str, x: float, y: float, words: str, anchor: str) -> Markup:
-    return Markup('<text class="{}" x="{}" y="{}" text-anchor="{}">{}</text>').format(kind, round(x, 1), round(y, 1), anchor, escape(words))
+    rows = [
+        {"number": number, "run": run.run, "day": f"{run.began_at:%Y-%m-%d %H:%M}", "outcome": run.outcome, "seconds": getattr(run, name)}
+        for number, run in enumerate(runs, 1)
+    ]
+    last = name == list(RECOVERIES)[-1]
+    axis = alt.Axis(title="run by run, the oldest first" if last else None, labels=last, grid=False, tickMinStep=1, format="d")
+    x = alt.X("number:Q", axis=axis, scale=alt.Scale(domain=[0.5, len(runs) + 0.5], nice=False))
+    said = [alt.Tooltip(f"{field}:N") for field in ("run", "day", "outcome")] + [alt.Tooltip("seconds:Q", format=".2f")]
+    y = alt.Y("seconds:Q", scale=alt.Scale(domain=[0, 1.1 * max((row["seconds"] or 0 for row in rows), default=0) or 1], nice=False))
+    known = alt.InlineData(values=[row for row in rows if row["seconds"] is not None])
+    line = alt.Chart(known, name=f"{name}_line").mark_line(color="var(--curve)", opacity=0.5).encode(x=x, y=y)
+    points = alt.Chart(alt.InlineData(values=[{**row, "seconds": row["seconds"] or 0} for row in rows]), name=f"{name}_runs")
+    drawn = points.mark_point(filled=True, size=80, opacity=1)
+    layers = (line, drawn.encode(x=x, y=y, shape=_by_outcome("shape"), fill=_by_outcome("fill"), tooltip=said))
+    return alt.layer(*layers).properties(name=name, title=alt.Title(title), height=110)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
@@ -20,12 +20,15 @@ from expectations.history import Cell, Run
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(runs: Iterable[Run]) -> str:
+def junit(runs: Iterable[Run], left: Iterable[tuple[str, str, str]] = ()) -> str:
+    """``left`` are cases that have no run: a strategy, a name, and why. They are errors, in a suite of their own."""
     ordered = sorted(runs, key=lambda run: (run.cell, run.began_at, run.run))
     often = Counter(run.cell for run in ordered)
     suites = ET.Element("testsuites")
     for number, (named, mine) in enumerate(groupby(ordered, key=lambda run: (run.pipeline, run.strategy, run.guarantee))):
         suites.append(_suite(number, *named, list(mine), often))
+    if left := list(left):
+        suites.append(_left(len(suites), left))
     ET.indent(suites)
     text: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
     return f"{text.decode()}\n"
@@ -55,6 +58,28 @@ def _suite(number: int, pipeline: str, strategy: str, guarantee: str, runs: Sequ
             told = ET.SubElement(case, kind, type=str(run.outcome), message=_text(run.reason.splitlines()[0] if run.reason else ""))
             told.text = _text(f"{run.reason}\n{_told(run)}")
     ET.SubElement(suite, "system-out").text = _text("".join(f"{run.outcome}: {_told(run)}\n" for run in runs))
+    ET.SubElement(suite, "system-err")
+    return suite
+
+
+def _left(number: int, left: Sequence[tuple[str, str, str]]) -> ET.Element:
+    suite = ET.Element(
+        "testsuite",
+        id=str(number),
+        package="streamproof",
+        name="left",
+        timestamp=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
+        hostname="localhost",
+        tests=str(len(left)),
+        failures="0",
+        errors=str(len(left)),
+        time="0.000",
+    )
+    ET.SubElement(suite, "properties")
+    for strategy, name, reason in left:
+        case = ET.SubElement(suite, "testcase", classname=_text(strategy), name=_text(name), time="0.000")
+        ET.SubElement(case, "error", type="not run", message=_text(reason.splitlines()[0] if reason else "")).text = _text(reason)
+    ET.SubElement(suite, "system-out")
     ET.SubElement(suite, "system-err")
     return suite
 

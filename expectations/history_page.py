@@ -1,7 +1,7 @@
-"""The matrix of the history as one HTML file that needs no network: what is broken where, since when, and how long recovery takes.
+"""The history as pages that need no network: the matrix, what is broken where and since when, and one cell with its runs.
 
-Each run is a bar: its height is the recovery time, its colour and outline the outcome. Colours come from the style sheet, for light and
-dark, and nothing is told by a colour alone.
+In the matrix each run is a bar: its height is the recovery time, its colour and outline the outcome. Colours come from the style sheet, for
+light and dark, and nothing is told by a colour alone.
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ from markupsafe import Markup
 
 from delivery.folder import write_atomically
 from delivery.verdict import RunOutcome
-from expectations.history import Run
+from expectations import chart, vega
+from expectations.history import Cell, Run
 from expectations.history_changes import Change, Kind
 from expectations.history_matrix import TREND, Line, Matrix, Square, matrix
+from expectations.vega import Figure
 
 BAR, GAP, HEIGHT, LEAST = 5, 2, 26, 3
 
 
-def write(runs: Sequence[Run], path: Path) -> Path:
-    """Write the page, with links to the runs' reports as they lie on this disk."""
-    write_atomically(path, html(matrix(runs), lambda run: _beside(run, path)))
+def write(runs: Sequence[Run], path: Path, kept: Path | None = None) -> Path:
+    """Write the matrix as one file, with charts, and links to the runs' reports as they lie on this disk.
+
+    ``kept`` is a folder in which the charts' library is looked for, and left.
+    """
+    write_atomically(path, html(matrix(runs), lambda run: _beside(run, path), library=vega.library(kept)))
     return path
 
 
@@ -35,20 +40,19 @@ def _beside(run: Run, page: Path) -> str | None:
     return quote(os.path.relpath(report, page.resolve().parent)) if report.is_file() else None
 
 
-def html(found: Matrix, link: Callable[[Run], str | None]) -> str:
-    """The page. ``link`` says where the report of a run is, None where it is gone."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(day=_day, since=_since, seconds=_seconds, faults=_faults, summary=_summary)
+def html(
+    found: Matrix, link: Callable[[Run], str | None], cell: Callable[[Cell], str | None] = lambda cell: None, library: str | None = None
+) -> str:
+    """The matrix. ``link`` says where the report of a run is, None where it is gone; ``cell`` where a cell has a page of its own.
+
+    With the charts' ``library`` each strategy has a chart of its recovery times.
+    """
+    scripts = [library, vega.START] if library is not None else []
     anchors = {place: f"square-{number}" for number, place in enumerate(found.squares)}
     runs = [run for square in found.squares.values() for entry in square.entries for run in entry.runs]
     changes = found.changes
-    return environment.get_template("history.html.j2").render(
+    page = _environment().get_template("history.html.j2")
+    return page.render(
         matrix=found,
         squares=[[(name, found.squares.get((line, name)), anchors.get((line, name))) for name in found.columns] for line in found.lines],
         told=[each for each in changes if each.kind not in (Kind.STABLE, Kind.NEW)],
@@ -58,11 +62,49 @@ def html(found: Matrix, link: Callable[[Run], str | None]) -> str:
         ended=max((run.began_at for run in runs), default=None),
         title=_title,
         link=link,
+        cell=cell,
+        figures=[_trends(found, line, f"trends{number}") if scripts else None for number, line in enumerate(found.lines)],
+        scripts=[Markup(script) for script in scripts],
+        allowed=vega.allowed(*scripts) if scripts else Markup("'none'"),
         bars=bars,
         trend=trend,
         most_bars=TREND,
-        rendered=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        rendered=_now(),
     )
+
+
+def _trends(found: Matrix, line: Line, name: str) -> Figure | None:
+    squares = [square for (mine, _), square in found.squares.items() if mine == line]
+    return chart.draw_trends({entry.cell.faults: entry.runs[-TREND:] for square in squares for entry in square.entries}, name)
+
+
+def cell_html(runs: Sequence[Run], link: Callable[[Run], str | None], home: str, scripts: Sequence[str]) -> str:
+    """The page of one cell, given its runs. ``home`` is where the matrix is, ``scripts`` where those are that draw charts."""
+    ((square,),) = [matrix(runs).squares.values()]
+    (entry,) = square.entries
+    page = _environment().get_template("cell.html.j2")
+    figure = chart.draw_recovery(entry.runs)
+    return page.render(entry=entry, runs=entry.runs[::-1], figure=figure, link=link, home=home, scripts=scripts, rendered=_now())
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(day=_day, moment=_moment, since=_since, seconds=_seconds, faults=_faults, summary=_summary)
+    return environment
+
+
+def _now() -> str:
+    return _moment(datetime.now(UTC)) + " UTC"
+
+
+def _moment(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def bars(runs: Sequence[Run]) -> Markup:

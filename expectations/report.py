@@ -1,7 +1,8 @@
 """The run's report: one HTML file that holds all that a reader needs, opens from a disk, and asks nobody for anything.
 
 It is rendered from whatever the run's folder holds. Of a run that was stopped or broke there may be little more than a journal: the report
-then says what is missing rather than leaving it out.
+then says what is missing rather than leaving it out. Of many anomalous records it shows some of each kind; ``anomalies.csv`` beside it has
+all of them.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ from typing import Any
 import jinja2
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet as pq
+from markupsafe import Markup
 
 from delivery import stateful
 from delivery.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
-from delivery.recovery import Flow, read_flow
-from expectations import chart, evidence
+from delivery.recovery import Flow
+from delivery.survey import read_flow
+from expectations import chart, evidence, vega
 from expectations.evaluate import Evaluation, results_path
+from expectations.timeline import timeline
 
-SHOWN_RECORDS = 200
+ANOMALIES = "anomalies.csv"
+SHOWN_RECORDS = 200  # of each anomaly
 SHOWN_BATCHES = 200
 STEPS = ("prepare", "run_pipeline", "generate_load", "inject_faults", "drain", "verify", "expect", "report", "restore")
 
@@ -40,11 +46,12 @@ class _Found:
     partitions: list[dict[str, Any]] = field(default_factory=list)
     evaluation: Evaluation | None = None
     flow: Flow | None = None
+    settings: str = ""
     missing: list[str] = field(default_factory=list)
 
 
-def render(folder: RunFolder) -> Path:
-    """Write the run's ``report.html`` and return its path."""
+def render(folder: RunFolder, kept: Path | None = None) -> Path:
+    """Write the run's ``report.html`` and return its path. ``kept`` is a folder in which the charts' library is looked for, and left."""
     found = _read(folder)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -54,7 +61,8 @@ def render(folder: RunFolder) -> Path:
         lstrip_blocks=True,
     )
     environment.filters.update(number=_number, seconds=_seconds, words=_words, rate=_rate, times=_times)
-    shown = chart.timeline(found.events, found.progress, found.flow)
+    shown = timeline(found.events, found.progress, found.flow)
+    library = vega.library(kept)
     page = environment.get_template("report.html.j2").render(
         run=found.verdict.get("run") or folder.name,
         verdict=found.verdict,
@@ -63,15 +71,17 @@ def render(folder: RunFolder) -> Path:
         facts=_facts(found.verdict),
         seed=_seed(found),
         missing=found.missing,
-        wide=chart.draw(shown, 960, "wide") if shown else None,
-        narrow=chart.draw(shown, 360, "narrow") if shown else None,
         timeline=shown,
+        figure=chart.draw(shown) if shown else None,
+        scripts=[Markup(library), Markup(vega.START)],
+        allowed=vega.allowed(library, vega.START),
         batches_left_out=max(len(found.progress) - SHOWN_BATCHES, 0),
         shown_batches=SHOWN_BATCHES,
         injections=_injections(folder, found),
         phases=[(phase, (found.verdict.get("phases") or {}).get(phase)) for phase in evidence.PHASES],
         records=found.records,
         record_count=found.record_count,
+        beside=ANOMALIES,
         partitions=found.partitions,
         baseline=found.verdict.get("baseline"),
         notes=found.verdict.get("notes") or [],
@@ -80,6 +90,7 @@ def render(folder: RunFolder) -> Path:
         evaluation=found.evaluation,
         steps=_steps(found.events),
         versions=found.verdict.get("versions") or {},
+        settings=found.settings,
         rendered=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
     path = Path(folder.report)
@@ -103,6 +114,10 @@ def _read(folder: RunFolder) -> _Found:
     if not found.progress:
         found.missing.append("progress.jsonl is missing or empty: the job committed no micro-batch, or nobody saw it.")
     try:
+        found.settings = folder.experiment.read_text()
+    except OSError:
+        found.missing.append("experiment.yaml is missing: the run's settings are not known.")
+    try:
         _read_reconciliation(folder, found)
     except (OSError, pa.ArrowException):
         found.missing.append("reconciliation.parquet is missing or damaged: which records were lost or doubled is not known.")
@@ -119,9 +134,11 @@ def _read(folder: RunFolder) -> _Found:
 
 def _read_reconciliation(folder: RunFolder, found: _Found) -> None:
     table = pq.read_table(folder.reconciliation)
-    records = table.filter(pc.equal(table["row"], "record"))
+    records = table.filter(pc.equal(table["row"], "record")).select(list(evidence.RECORD_COLUMNS))
     found.record_count = records.num_rows
-    found.records = records.slice(0, SHOWN_RECORDS).select(list(evidence.RECORD_COLUMNS)).to_pylist()
+    for anomaly in pc.unique(records["anomaly"]).to_pylist():
+        found.records += records.filter(pc.equal(records["anomaly"], anomaly)).slice(0, SHOWN_RECORDS).to_pylist()
+    pyarrow.csv.write_csv(records, folder.path / ANOMALIES)
     partitions = table.filter(pc.equal(table["row"], "partition"))
     found.partitions = partitions.select(list(evidence.PARTITION_COLUMNS)).to_pylist()
 

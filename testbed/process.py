@@ -7,8 +7,10 @@ anything down: see :func:`marked`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -25,6 +27,7 @@ from testbed import settings
 
 MARK = "STREAMPROOF_TESTBED"
 KILL_S = 10.0
+PORTS = 10_000, 32_000
 _EXITING = 0x4  # PF_EXITING of the kernel's include/linux/sched.h
 
 
@@ -88,10 +91,16 @@ def _is_dying(pid: int) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of the loopback address that was free a moment ago.
+
+    Below the ports that the kernel gives to outgoing connections (32768 and up on Linux): one of those could take the port of a server that
+    is down for a while, and it could not come back.
+    """
+    while True:
+        port = random.randint(*PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def spawn(role: str, command: list[str], folder: Path, more: Mapping[str, str] | None = None) -> Handle:

@@ -39,6 +39,7 @@ from chaos.faults.pause_executor import PauseExecutor
 from chaos.faults.pause_kafka import PauseKafka
 from chaos.faults.pause_postgres import PausePostgres
 from chaos.faults.pause_worker import PauseWorker
+from chaos.faults.recreate_topic import RecreateTopic
 from chaos.faults.reset_kafka import ResetKafka
 from chaos.faults.skewed_key import SkewedKey
 from chaos.faults.slicer import Slicer
@@ -77,6 +78,7 @@ _ALL: tuple[Fault, ...] = (
     FenceTransaction(),
     AddPartitions(),
     ExpireRecords(),
+    RecreateTopic(),
     CutPostgres(),
     BlackHolePostgres(),
     PausePostgres(),

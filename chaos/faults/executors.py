@@ -15,7 +15,7 @@ from testbed.embedded import Testbed
 from testbed.process import TestbedError, told
 
 AIM_S = 60.0
-LOOK_S = 2.0
+LOOK_S = 0.5
 WANTED = "an executor with a running task"
 
 
@@ -49,7 +49,7 @@ def _held(scene: Scene) -> psutil.Process:
 
 def _busy(scene: Scene) -> tuple[dict[str, Any], psutil.Process] | None:
     driver = scene.driver()
-    busy = [found for found in _of(driver) if found["isActive"] and found["activeTasks"] > 0 and found["id"] != "driver"]
+    busy = [found for found in known(driver) if found["isActive"] and found["activeTasks"] > 0 and found["id"] != "driver"]
     if not busy:
         return None
     processes = spark.executor_processes(driver["application"])
@@ -71,7 +71,7 @@ def _runs_in(worker: int, executor: psutil.Process) -> bool:
         return False
 
 
-def _of(driver: dict[str, Any]) -> list[dict[str, Any]]:
+def known(driver: dict[str, Any]) -> list[dict[str, Any]]:
     """All executors by the driver's own account; none while it does not answer, as between two starts."""
     try:
         return spark.driver_executors(driver["ui"], driver["application"])
@@ -80,7 +80,7 @@ def _of(driver: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def driver_lost(executor: dict[str, Any]) -> bool:
-    return any(found["id"] == executor["executor"] and not found["isActive"] for found in _of(executor))
+    return any(found["id"] == executor["executor"] and not found["isActive"] for found in known(executor))
 
 
 def master_says(testbed: Testbed, executor: dict[str, Any]) -> str:
@@ -88,9 +88,15 @@ def master_says(testbed: Testbed, executor: dict[str, Any]) -> str:
     return spark.application_executors(testbed.spark.master_ui, executor["application"]).get(executor["executor"], "not listed")
 
 
+def answered(scene: Scene) -> bool:
+    """Whether the driver that was started last answers questions about its executors; True as long as none was ready."""
+    driver = scene.folder.journal.last("driver_ready")
+    return driver is None or bool(known(driver))
+
+
 def failed_tasks(driver: dict[str, Any]) -> int:
     """Failed tasks so far, by the driver's own count; 0 when it does not answer."""
-    return sum(int(found["failedTasks"]) for found in _of(driver))
+    return sum(int(found["failedTasks"]) for found in known(driver))
 
 
 def run_python(strategy: str) -> bool:

@@ -91,6 +91,18 @@ def test_a_lost_commit_is_written_again_by_a_job_that_relies_on_the_checkpoint(t
     assert FAULTS["lose_last_commit"].provokes("checkpoint", {}) == [Anomaly.DUPLICATED]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["checkpoint", "offset_commit"])
+def test_what_a_topic_held_that_is_deleted_and_made_again_is_seen_as_lost(testbed: Testbed, strategy: str) -> None:
+    """It was acknowledged, and the job goes on as if nothing had been."""
+    verdict = _run(strategy, 8000, {"recreate_topic": {}})
+    (injection,) = verdict["injections"]
+    assert verdict["outcome"] == "FAILED", verdict["reason"]
+    assert all(claim["holds"] for claim in injection["evidence"])
+    assert verdict["anomalies"][Anomaly.LOST] >= injection["target"]["held"]
+    assert verdict["anomalies"][Anomaly.PHANTOM] == verdict["anomalies"][Anomaly.CORRUPTED] == 0
+
+
 # --- healing what a dead runner left --------------------------------------------------------------------------------------------------
 
 

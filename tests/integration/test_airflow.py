@@ -48,11 +48,18 @@ def test_airflow_listens_on_loopback_only_and_asks_who_is_there(airflow: Api) ->
     assert airflow._client.get("/api/v2/dags", headers={"Authorization": ""}).status_code == 401
 
 
-def test_a_form_with_an_unknown_key_is_refused_before_anything_is_started(airflow: Api) -> None:
-    airflow.trigger("bad-form", {"recordz": 5})
-    assert _until(lambda: _ended(airflow, "bad-form")) == "failed"
-    assert not (settings.runs() / "bad-form").exists()
-    assert "the form: recordz" in airflow.log("bad-form", "prepare")
+@pytest.mark.parametrize(
+    ("name", "conf", "told"),
+    [
+        ("unknown-key", {"recordz": 5}, "the form: recordz"),
+        ("contradiction", {"preset": "kill-executor", "strategy": "checkpoint"}, "preset: kill-executor says what is run"),
+    ],
+)
+def test_a_bad_form_is_refused_before_anything_is_started(airflow: Api, name: str, conf: dict[str, Any], told: str) -> None:
+    airflow.trigger(name, conf)
+    assert _until(lambda: _ended(airflow, name)) == "failed"
+    assert not (settings.runs() / name).exists()
+    assert told in airflow.log(name, "prepare")
 
 
 def test_a_run_that_is_marked_failed_is_aborted_and_the_testbed_restored(airflow: Api, testbed: Testbed) -> None:

@@ -147,7 +147,7 @@ def test_a_fault_that_takes_long_leaves_the_next_one_its_part(run: Run) -> None:
     def until_it_stands_still(scene: Scene) -> None:
         before = -1
         while before != (before := scene.progress.committed()):
-            time.sleep(0.2)
+            time.sleep(1.0)
 
     run.conduct([Note("long", until_it_stands_still), other := Note("other")], [at("long", 0.2), at("other", 0.3)])
     assert other.at[0] <= 0.75 * RECORDS - 2 * BATCH

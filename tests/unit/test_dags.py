@@ -1,4 +1,4 @@
-"""The DAG: it loads, it is shaped as a run is, its form is the command line's model."""
+"""The DAGs: they load, one is shaped as a run is, its form is the command line's model; the other as a night is."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from chaos import experiment
 from chaos.experiment import BadInput, Form
+from chaos.matrix import load
 from chaos.steps import STEPS
+from dags.airflow_service import DAG, DAGS, NIGHTLY, POOL
 from testbed import settings
 
 
@@ -21,8 +24,8 @@ def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def dag(airflow_home: Path) -> Any:
-    """The DAG as Airflow loads it. Airflow reads its settings at import, so its home is set before."""
+def dags(airflow_home: Path) -> dict[str, Any]:
+    """The DAGs as Airflow loads them. Airflow reads its settings at import, so its home is set before."""
     os.environ["AIRFLOW_HOME"] = str(airflow_home)
     os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
     from airflow.dag_processing.dagbag import DagBag
@@ -30,10 +33,20 @@ def dag(airflow_home: Path) -> Any:
 
     bag = DagBag(str(settings.ROOT / "dags"))
     assert bag.import_errors == {}
-    assert list(bag.dags) == ["chaos_experiment"], "only DAG files are parsed"
-    found = bag.dags["chaos_experiment"]
-    check_cycle(found)
-    return found
+    assert sorted(bag.dags) == sorted(DAGS), "only DAG files are parsed"
+    for found in bag.dags.values():
+        check_cycle(found)
+    return dict(bag.dags)
+
+
+@pytest.fixture(scope="module")
+def dag(dags: dict[str, Any]) -> Any:
+    return dags[DAG]
+
+
+@pytest.fixture(scope="module")
+def nightly(dags: dict[str, Any]) -> Any:
+    return dags[NIGHTLY]
 
 
 def test_every_step_of_a_run_is_a_task_and_nothing_else_is(dag: Any) -> None:
@@ -58,6 +71,53 @@ def test_one_experiment_at_a_time(dag: Any) -> None:
     assert dag.dagrun_timeout is None, "a dagrun_timeout would skip the teardown"
 
 
+def test_a_night_is_scheduled_by_its_matrix_and_does_not_begin_by_itself(nightly: Any) -> None:
+    assert nightly.schedule == load(settings.ROOT / "experiments" / "matrices" / "nightly.yaml").schedule
+    assert not nightly.catchup
+    assert nightly.is_paused_upon_creation
+    assert nightly.max_active_runs == 1
+
+
+def test_one_cell_fails_and_the_night_goes_on_to_its_summary(nightly: Any) -> None:
+    assert nightly.get_task("tell").trigger_rule == "all_done"
+    assert nightly.get_task("compare").trigger_rule == nightly.get_task("summary").trigger_rule == "all_done"
+    assert [task.task_id for task in nightly.leaves] == ["summary"], "the night is red when its summary is"
+
+
+def test_nights_and_experiments_share_one_pool(dag: Any, nightly: Any) -> None:
+    assert {dag.get_task("prepare").pool, nightly.get_task("cell").pool, nightly.get_task("compare").pool} == {POOL}
+    assert {dag.get_task(step).pool for step in STEPS if step != "prepare"} == {"default_pool"}, "or they would wait for one another"
+
+
+def test_tasks_link_to_what_the_run_made(dag: Any, nightly: Any) -> None:
+    names = ["Report", "Data Docs", "Run's folder"]
+    assert [link.name for link in dag.get_task("verify").operator_extra_links] == names
+    assert [link.name for link in nightly.get_task("cell").operator_extra_links] == names
+    task = dag.get_task("verify").prepare_for_execution()
+    task.folder = "/somewhere/runs/my-run"
+    pages = [link.get_link(task, ti_key=None) for link in task.operator_extra_links]
+    assert pages == [f"/streamproof/runs/my-run/{page}" for page in ("report", "data-docs/", "files/")]
+
+
+def test_a_matrix_that_cannot_be_read_leaves_the_dag_as_it_is_and_makes_the_night_red(airflow_home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "nightly.yaml"
+    file.write_text("strategies: [hope]\nfaults: [kill_executor]\n")
+    code = """
+from airflow.sdk.exceptions import AirflowFailException
+from dags import chaos_nightly
+from dags.cell import PlanOperator
+assert chaos_nightly.SCHEDULE == "0 2 * * *"
+class Run: run_id = "manual"
+try:
+    PlanOperator(task_id="plan").execute({"dag_run": Run})
+except AirflowFailException as error:
+    print(error)
+"""
+    env = {**os.environ, "AIRFLOW_HOME": str(airflow_home), "PYTHONPATH": str(settings.ROOT), "STREAMPROOF_NIGHTLY": str(file)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert "strategies.0: there is no strategy 'hope'" in done.stdout, done.stderr
+
+
 def test_the_form_is_the_model(dag: Any) -> None:
     fields = Form.model_json_schema()["properties"]
     assert set(dag.params) == set(fields)
@@ -77,6 +137,7 @@ def test_the_form_is_the_model(dag: Any) -> None:
         ({"records": -1}, "records"),
         ({"recordz": 20000}, "recordz"),
         ({"seed": "abc"}, "seed"),
+        ({"preset": "none-of-them"}, "preset"),
     ],
 )
 def test_the_server_refuses_what_the_form_would_not_offer(conf: dict[str, Any], named: str) -> None:
@@ -86,10 +147,26 @@ def test_the_server_refuses_what_the_form_would_not_offer(conf: dict[str, Any], 
         validate(conf)
 
 
+def test_a_preset_is_the_experiment_of_that_file_and_a_seed_may_be_given_beside_it() -> None:
+    from dags.form import validate
+
+    sent = {name: field.default for name, field in Form.model_fields.items()}  # as the form does, all of its fields
+    preset = experiment.load(settings.ROOT / "experiments" / "network-latency.yaml")
+    assert validate({**sent, "preset": "network-latency"}).experiment() == preset
+    assert validate({**sent, "preset": "network-latency", "seed": 5}).experiment() == preset.with_seed(5)
+
+
+def test_a_preset_and_a_field_that_contradicts_it_are_refused() -> None:
+    from dags.form import validate
+
+    with pytest.raises(BadInput, match=r"preset: network-latency says what is run, but strategy 'checkpoint' was given too"):
+        validate({"preset": "network-latency", "strategy": "checkpoint"})
+
+
 def test_loading_the_dags_imports_nothing_heavy(airflow_home: Path) -> None:
     code = """
 import sys
-import dags.chaos_experiment
+import dags.chaos_experiment, dags.chaos_nightly
 heavy = {"pyspark", "kafka", "confluent_kafka", "great_expectations", "pandas", "pyarrow"} & {name.split(".")[0] for name in sys.modules}
 assert not heavy, heavy
 """

@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from chaos import steps
 from chaos.experiment import Experiment
 from chaos.faults import FAULTS
+from chaos.matrix import Matrix
 from delivery.verdict import RunOutcome, Terms, without_evidence
 from docs import generate
 from pipelines.strategies import STRATEGIES
@@ -98,3 +100,12 @@ def test_every_link_between_the_documents_leads_somewhere() -> None:
             if not target.exists() or (anchor and anchor not in headings):
                 broken.append(f"{page.name}: {link}")
     assert broken == []
+
+
+def test_the_matrix_that_is_told_can_be_run_and_the_told_fields_of_an_event_are_all() -> None:
+    told = _text("airflow.md")
+    [example] = re.findall(r"```yaml\n(schedule: .*?)```", told, re.DOTALL)
+    assert Matrix.model_validate(yaml.safe_load(example)).cells
+    [extra] = re.findall(r"`streamproof_verdict` \| each run that was judged \| (.*) \|", told)
+    [listed] = re.findall(r"^TOLD = \((.*?)\)", (ROOT / "dags" / "assets.py").read_text(), re.MULTILINE | re.DOTALL)
+    assert re.findall(r"`(\w+)`", extra) == re.findall(r'"(\w+)"', listed)

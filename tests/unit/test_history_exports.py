@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -43,9 +44,9 @@ ANT: dict[str, tuple[set[str], str]] = {
 SECONDS = re.compile(r"\d+\.\d{3}")
 
 
-def _suites(runs: list[Run]) -> ET.Element:
+def _suites(runs: list[Run], left: Sequence[tuple[str, str, str]] = ()) -> ET.Element:
     """The document, in the form that servers take."""
-    document = ET.fromstring(junit(runs))
+    document = ET.fromstring(junit(runs, left))
     assert document.tag == "testsuites"
     for element in document.iter():
         attributes, children = ANT[element.tag]
@@ -111,6 +112,14 @@ def test_of_a_reason_of_many_lines_the_message_is_the_first_and_the_text_has_all
 @given(st.text(), st.text(min_size=1), st.sampled_from("PFIEA"))
 def test_whatever_a_run_says_the_document_can_be_read(reason: str, faults: str, outcome: str) -> None:
     _suites([night(0, outcome, reason=reason, faults=faults, strategy=faults, folder=reason)])
+
+
+def test_what_was_not_run_is_an_error_in_a_suite_of_its_own() -> None:
+    left = [("two_phase_commit", "kill_executor, seed 1", "the night's time was over\nbefore its turn \0")]
+    first, last = _suites([RUN], left)
+    assert (first.attrib["errors"], last.attrib["tests"], last.attrib["errors"]) == ("0", "1", "1")
+    (error,) = last.iter("error")
+    assert (error.attrib["type"], error.attrib["message"]) == ("not run", "the night's time was over")
 
 
 # --- metrics ------------------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -45,3 +48,30 @@ def test_a_lock_that_cannot_be_read_is_held_by_somebody(home: Path) -> None:
     lock.path().write_text("{")
     with pytest.raises(lock.TestbedBusy, match="held by run unknown"):
         lock.acquire("two", home, os.getpid())
+
+
+def test_who_waits_is_told_for_whom_once_and_goes_on_when_it_is_given_back(home: Path) -> None:
+    lock.acquire("one", home, os.getpid())
+    said: list[str] = []
+    threading.Timer(1.2, lock.release, ["one"]).start()
+    begun = time.monotonic()
+    lock.wait("two", 30, said.append)
+    assert time.monotonic() - begun > 1
+    assert said == ["the testbed is held by run one: waiting for it, 30 s at most"]
+
+
+def test_who_has_waited_too_long_is_told_by_whom_it_is_held(home: Path) -> None:
+    lock.acquire("one", home, os.getpid())
+    with pytest.raises(lock.TestbedBusy, match=r"was held by run one .* for 0 s"):
+        lock.wait("two", 0.1, lambda line: None)
+
+
+def test_nobody_waits_for_itself_nor_for_a_holder_that_is_gone(home: Path) -> None:
+    lock.acquire("one", home, os.getpid())
+    lock.wait("one", 0.1, lambda line: None)
+    gone = subprocess.Popen(["sleep", "60"])
+    lock.release("one")
+    lock.acquire("dead", home, gone.pid)
+    gone.kill()
+    gone.wait()
+    lock.wait("two", 0.1, lambda line: None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from chaos import sweep
@@ -11,6 +13,8 @@ from delivery.anomaly import Anomaly
 from delivery.guarantee import Guarantee
 from pipelines.failpoints import Action, Site
 from pipelines.strategies import STRATEGIES
+from testbed import settings
+from tests.remembered import write
 
 
 def test_every_step_of_every_strategy_is_crashed_in_every_way() -> None:
@@ -83,3 +87,15 @@ def test_the_compact_matrix_has_a_row_for_each_step() -> None:
     assert rows[2:] == [
         "| offset_commit | `after_output` | DUPLICATED | 5 DUPLICATED |  | **0 / 0, INCONCLUSIVE** | `after_offset_commit`: 0 / 0 |"
     ]
+
+
+def test_the_matrix_as_a_page_leads_to_the_reports_of_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMPROOF_CACHE", str(settings.cache()))
+    monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path))
+    write(settings.runs(), "one").report.write_text("")
+    (settings.runs() / "damaged").mkdir()
+    sweep.page(["one", "damaged"], tmp_path / "sweeps" / "matrix.html")
+    text = (tmp_path / "sweeps" / "matrix.html").read_text()
+    assert 'href="../runs/one/report.html"' in text
+    assert '<figure class="chart">' in text
+    assert "damaged" not in text

@@ -1,0 +1,25 @@
+"""What other DAGs can be scheduled on.
+
+``streamproof_verdict`` has an event for each run that was judged, with its name, outcome and figures as ``extra``: from
+``chaos_experiment`` one, from ``chaos_nightly`` one a cell. ``streamproof_night`` has one event a night.
+
+A run that was stopped, or broke before it was judged, says nothing of the job under test and has no event.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import Asset
+
+VERDICT = Asset(name="streamproof_verdict", uri="streamproof://verdict")
+NIGHT = Asset(name="streamproof_night", uri="streamproof://night")
+TOLD = (
+    "run", "experiment", "outcome", "as_expected", "reason", "pipeline", "strategy", "guarantee", "expected_anomalies", "anomalies",
+    "seed", "recovery_s", "caught_up_s",
+)  # fmt: skip
+
+
+def told(verdict: dict[str, Any]) -> dict[str, Any]:
+    """A verdict as an event's ``extra``."""
+    return {name: verdict[name] for name in TOLD}

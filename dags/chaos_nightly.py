@@ -1,0 +1,63 @@
+"""DAG ``chaos_nightly``: every night the cells of a matrix, one after the other, and what they changed since the nights before.
+
+The matrix is ``experiments/matrices/nightly.yaml``, or the file that ``STREAMPROOF_NIGHTLY`` names. It is read here for the schedule and
+the quota, and again when a night begins: one that cannot be read does not break the DAG, it makes that night red and says why.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import TriggerRule, dag, task_group
+
+from chaos.experiment import BadInput
+from chaos.matrix import Matrix, Quota, load
+from dags.airflow_service import POOL
+from dags.cell import CellOperator, CompareOperator, PlanOperator, SummaryOperator, TellOperator, matrix_file
+from dags.notifier import ChangeNotifier
+from dags.step import WAIT_S
+
+SPARE_S = 300  # what a run may take beside its own time: waiting for its turn is apart
+LONGEST = timedelta(hours=1)
+NAME = "{{ task.cell['name'] }}"
+
+
+def _read() -> tuple[str | None, Quota]:
+    try:
+        found = load(matrix_file())
+    except BadInput:
+        return str(Matrix.model_fields["schedule"].default), Quota()
+    return found.schedule, found.quota
+
+
+SCHEDULE, QUOTA = _read()
+
+
+@task_group(prefix_group_id=False)
+def one(cell: Any) -> None:
+    """One cell, and whoever is scheduled on its verdict."""
+    longest = timedelta(seconds=QUOTA.cell_s + SPARE_S + WAIT_S)
+    run = CellOperator(task_id="cell", cell=cell, pool=POOL, execution_timeout=longest, map_index_template=NAME)
+    run >> TellOperator(task_id="tell", cell=cell, trigger_rule=TriggerRule.ALL_DONE, map_index_template=NAME)
+
+
+@dag(
+    schedule=SCHEDULE,
+    catchup=False,
+    max_active_runs=1,
+    is_paused_upon_creation=True,
+    tags=["streamproof"],
+    description="A matrix of strategies, faults and seeds, night by night: what is newly broken, fixed, flaky, slower",
+    default_args={"retries": 0, "execution_timeout": LONGEST},
+    on_failure_callback=ChangeNotifier(failed=True),
+    on_success_callback=ChangeNotifier(failed=False),
+)
+def chaos_nightly() -> None:
+    plan = PlanOperator(task_id="plan")
+    compare = CompareOperator(task_id="compare", pool=POOL, trigger_rule=TriggerRule.ALL_DONE)
+    summary = SummaryOperator(task_id="summary", trigger_rule=TriggerRule.ALL_DONE)
+    plan >> one.expand(cell=plan.output) >> compare >> summary
+
+
+chaos_nightly()

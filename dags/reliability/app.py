@@ -1,0 +1,127 @@
+"""The web app of the plugin. Every route asks first who is there; none changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import jinja2
+from fastapi import Depends, FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from chaos import history
+from chaos.experiment import BadInput
+from dags.reliability import access, files
+from expectations import history_page, vega
+from expectations.history import Cell, HistoryError, Run
+from expectations.history_matrix import matrix
+from expectations.history_store import Wanted
+from testbed import settings
+
+HERE = Path(__file__).parent
+ASSETS = {"icon.svg": "image/svg+xml", "icon-dark.svg": "image/svg+xml"}
+SCRIPTS = ("assets/vega.js", "assets/charts.js")
+
+app = FastAPI(dependencies=[Depends(access.may_look)], docs_url=None, redoc_url=None, openapi_url=None)
+app.exception_handler(HTTPException)(access.refuse)
+pages = jinja2.Environment(
+    loader=jinja2.FileSystemLoader([HERE / "templates", Path(history_page.__file__).parent / "templates"]),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+@app.middleware("http")
+async def _headers(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await answer(request)
+    for name, value in access.HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+@app.exception_handler(HistoryError)
+@app.exception_handler(BadInput)
+def _no_history(request: Request, error: Exception) -> Response:
+    return PlainTextResponse(str(error), 503)
+
+
+@app.get("/")
+def overview() -> Response:
+    with history.opened() as store:
+        runs = store.runs()
+    return _page(history_page.html(matrix(runs), _report, _cell))
+
+
+@app.get("/cell")
+def cell(pipeline: str, strategy: str, guarantee: str, faults: str) -> Response:
+    with history.opened() as store:
+        runs = store.runs(Wanted(cell=Cell(pipeline, strategy, guarantee, faults)))
+    if not runs:
+        raise HTTPException(404, "There is no run of such a cell in the history.")
+    return _page(history_page.cell_html(runs, _report, "./", SCRIPTS))
+
+
+@app.get("/runs/{run}/report")
+def report(run: str) -> Response:
+    if not files.exists(run):
+        files.folder(run)
+        raise HTTPException(404, "This run has no report yet: it is written when the run has ended.")
+    return RedirectResponse(f"files/{files.REPORT}")
+
+
+@app.get("/runs/{run}/data-docs")
+@app.get("/runs/{run}/files")
+def without_slash(request: Request) -> Response:
+    return RedirectResponse(f"{request.url.path.rsplit('/', 1)[1]}/")
+
+
+@app.get("/runs/{run}/data-docs/{path:path}")
+def data_docs(run: str, path: str) -> Response:
+    found = files.locate(run, path or "index.html", "expectations/data_docs")
+    if found.is_dir():
+        raise HTTPException(404, "There is no such page.")
+    return files.serve(found)
+
+
+@app.get("/runs/{run}/files/{path:path}")
+def run_files(request: Request, run: str, path: str) -> Response:
+    found = files.locate(run, path)
+    if found.is_file():
+        return files.serve(found, report=path == files.REPORT)
+    if path and not path.endswith("/"):
+        return RedirectResponse(f"{quote(found.name)}/")
+    entries = sorted(found.iterdir(), key=lambda entry: (entry.is_file(), entry.name))
+    rows = [
+        {"name": entry.name, "link": quote(entry.name) + "/" * entry.is_dir(), "size": entry.stat().st_size if entry.is_file() else None}
+        for entry in entries
+        if entry.exists()  # a link may lead nowhere
+    ]
+    up = "../" * (path.rstrip("/").count("/") + 4 if path else 3)
+    return _page(pages.get_template("files.html.j2").render(run=run, path=path.rstrip("/"), rows=rows, home=up, report=files.exists(run)))
+
+
+@app.get("/assets/{name}")
+def assets(name: str) -> Response:
+    if name == "vega.js":
+        return Response(vega.library(settings.cache()), media_type="text/javascript")
+    if name == "charts.js":
+        return Response(vega.START, media_type="text/javascript")
+    if name not in ASSETS:
+        raise HTTPException(404, "There is no such file.")
+    return FileResponse(HERE / "assets" / name, media_type=ASSETS[name])
+
+
+def _page(text: str) -> Response:
+    return HTMLResponse(text, headers={"Content-Security-Policy": access.CHARTS})
+
+
+def _report(run: Run) -> str | None:
+    return f"runs/{quote(run.run)}/report" if files.exists(run.run) else None
+
+
+def _cell(found: Cell) -> str:
+    return f"cell?{urlencode({name: getattr(found, name) for name in ('pipeline', 'strategy', 'guarantee', 'faults')})}"

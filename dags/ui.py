@@ -1,0 +1,85 @@
+"""``make ui``: the testbed and Airflow, on this machine only and behind a login, until Ctrl-C. Nothing is left running then."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+
+from dags import airflow_service
+from dags.airflow_service import DAG, NIGHTLY, Api
+from testbed import embedded
+from testbed.install import SetupError
+from testbed.process import TestbedError
+
+LOOK_S = 2.0
+TOLD = """
+Airflow is at   {url}
+user            {user}
+password        in {passwords}
+
+Break a job:    {url}/dags/{dag}  ->  Trigger. Choose a preset, or fill in the form. The tasks' logs tell what is going on; when the
+                run is over, `report` has links to its report, its Data Docs and its folder. Red: the verdict was not as expected.
+All runs:       {url}/plugin/streaming-reliability, in the navigation.
+Stop a run:     mark the DAG run failed. The testbed is restored, the verdict is ABORTED.
+The night:      {url}/dags/{nightly}  ->  switch it on, and it runs by its schedule; Trigger runs it now.
+                The task `summary` says what changed, and {home} holds each night's page and JUnit XML.
+
+Ctrl-C stops all of it.
+"""
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def start() -> Api:
+    """Airflow and the testbed, side by side."""
+    with ThreadPoolExecutor(2) as pool:
+        testbed, airflow = pool.submit(embedded.up, say), pool.submit(airflow_service.up, say)
+        testbed.result()
+        return airflow.result()
+
+
+def stay(stopped: threading.Event) -> None:
+    """Until somebody stops it. Raises TestbedError when a part of Airflow ends by itself."""
+    while not stopped.wait(LOOK_S):
+        dead = [role for role, state in airflow_service.status().items() if state != "up"]
+        if dead:
+            raise TestbedError(f"{', '.join(dead)} ended by itself: see the logs in {airflow_service.home()}")
+
+
+def main() -> int:
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+
+    begun = time.monotonic()
+    try:
+        api = start()
+        for stopping in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(stopping, stop)
+        places = {"passwords": airflow_service.home() / "passwords.json", "home": airflow_service.home().parent / "nights"}
+        say(TOLD.format(url=api.url, user=api.user, dag=DAG, nightly=NIGHTLY, **places))
+        say(f"ready after {time.monotonic() - begun:.0f} s")
+        stay(stopped)
+    except (TestbedError, SetupError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        say("stopping Airflow and the testbed")
+        airflow_service.down()
+        embedded.down()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""DAGs for the tests: the house's operators with a timeout of seconds, and one that is scheduled on verdicts."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import TriggerRule, dag, task
+
+from dags.airflow_service import POOL
+from dags.assets import VERDICT
+from dags.cell import CellOperator, CompareOperator, PlanOperator, SummaryOperator
+from dags.form import params
+from dags.step import PrepareOperator, RestoreOperator, StepOperator
+from testbed import settings
+
+SHORT = timedelta(seconds=20)
+
+
+@dag(schedule=None, params=params(), default_args={"retries": 0})
+def impatient_experiment() -> None:
+    prepare = PrepareOperator().as_setup()
+    folder = "{{ ti.xcom_pull(task_ids='prepare') }}"
+    pipeline = StepOperator(step="run_pipeline", folder=folder, execution_timeout=SHORT)
+    beside = [StepOperator(step=step, folder=folder) for step in ("generate_load", "inject_faults")]
+    drain = StepOperator(step="drain", folder=folder)
+    restore = RestoreOperator(folder=folder).as_teardown(setups=prepare, on_failure_fail_dagrun=True)
+    prepare >> [pipeline, *beside] >> drain >> restore
+
+
+@dag(schedule=None, default_args={"retries": 0})
+def impatient_night() -> None:
+    plan = PlanOperator(task_id="plan")
+    cell = CellOperator.partial(task_id="cell", pool=POOL, execution_timeout=SHORT).expand(cell=plan.output)
+    compare = CompareOperator(task_id="compare", trigger_rule=TriggerRule.ALL_DONE)
+    plan >> cell >> compare >> SummaryOperator(task_id="summary", trigger_rule=TriggerRule.ALL_DONE)
+
+
+@dag(schedule=[VERDICT])
+def on_verdict() -> None:
+    @task
+    def note(triggering_asset_events: Any = None) -> None:
+        """The metadata of the verdicts that this was started by, a line each."""
+        with (settings.home() / "verdicts.jsonl").open("a") as file:
+            for event in triggering_asset_events[VERDICT]:
+                file.write(f"{json.dumps(event.extra)}\n")
+
+    note()
+
+
+impatient_experiment()
+impatient_night()
+on_verdict()

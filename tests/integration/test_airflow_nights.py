@@ -1,0 +1,377 @@
+"""Nights and aborted runs on a real Airflow: one Airflow for all of them. Whatever ends a run, the testbed is left as it was found."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import psutil
+import pytest
+
+from chaos import heal, lock
+from chaos.night import Night, Summary
+from dags import airflow_service
+from dags.airflow_service import DAG, NIGHTLY, Api
+from delivery.folder import RunFolder, read_json_lines
+from testbed import settings
+from testbed.embedded import Testbed
+from testbed.process import marked
+from tests import regressing
+from tests.listeners import Webhook
+
+WAIT_S = 240.0
+SECRET = "hooks/c2VjcmV0LXBhdGg"
+HEAD = "faults: [crash_at_step]\nworkload: {source: synthetic, records: 2400}\n"
+LONG = "strategies: [checkpoint]\nfaults: [network_latency]\nworkload: {source: synthetic, records: 2000000}\n"
+FORM = {"strategy": "checkpoint", "fault": "network_latency", "workload": "synthetic", "seed": 3}
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def webhook() -> Iterator[Webhook]:
+    with Webhook() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def airflow(home: Path, webhook: Webhook) -> Iterator[Api]:
+    folders = {"dags-folder": settings.ROOT / "dags", "tests": settings.ROOT / "tests" / "dags"}
+    bundle = "airflow.dag_processing.bundles.local.LocalDagBundle"
+    bundles = [{"name": name, "classpath": bundle, "kwargs": {"path": str(path)}} for name, path in folders.items()]
+    connection = {"conn_type": "http", "schema": "http", "host": "127.0.0.1", "port": webhook.port, "extra": {"endpoint": SECRET}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STREAMPROOF_NIGHTLY", str(home / "nightly.yaml"))
+        patch.setenv("STREAMPROOF_STRATEGIES", "tests.regressing:Regressing")
+        patch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps(bundles))
+        patch.setenv("AIRFLOW_CONN_STREAMPROOF_WEBHOOK", json.dumps(connection))
+        api = airflow_service.up()
+        for dag in (NIGHTLY, "impatient_experiment", "impatient_night", "on_verdict"):
+            _until(lambda dag=dag: api.knows_dag(dag))  # type: ignore[misc]
+            api.unpause(dag)
+        yield api
+        airflow_service.down()
+
+
+@pytest.fixture(autouse=True)
+def _left_as_it_was_found(testbed: Testbed) -> Iterator[None]:
+    """After each of these: no run holds the testbed or has left something in it, no driver lives, every link is as it was."""
+    yield
+    _until(lambda: lock.holder() is None)
+    assert heal.unrestored() == []
+    assert [process for process in marked() if "STREAMPROOF_RUN" in process.environ()] == []
+    assert all(testbed.proxies.toxics(name) == {} for name in testbed.links)
+
+
+def _until(condition: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
+    deadline = time.monotonic() + wait_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.3)
+    return found
+
+
+def _matrix(text: str) -> None:
+    (settings.home() / "nightly.yaml").write_text(text)
+
+
+def _ended(api: Api, run_id: str, dag: str = NIGHTLY) -> str:
+    def state() -> str | None:
+        found = api.state(run_id, dag)
+        return found if found in ("success", "failed") else None
+
+    return str(_until(state))
+
+
+def _summary(night: str) -> Summary:
+    found = Night.named(night).summary()
+    assert found is not None
+    return found
+
+
+def _states(api: Api, run_id: str, dag: str = NIGHTLY) -> dict[int, str]:
+    """How each cell's task ended."""
+    return {found["map_index"]: found["state"] for found in api.instances(run_id, dag) if found["task_id"] == "cell"}
+
+
+def _struck(run: str) -> RunFolder:
+    """A run, once its first fault has struck."""
+    folder = RunFolder(settings.runs() / run)
+    _until(lambda: folder.path.is_dir() and folder.journal.last("injection_injected"))
+    return folder
+
+
+def _outcome(folder: RunFolder) -> str:
+    return str(folder.read_json(folder.verdict)["outcome"])
+
+
+def _times(folder: Path) -> tuple[str, str]:
+    """When a run took the testbed, and when it gave it back."""
+    journal = RunFolder(folder).journal
+    taken, restored = journal.last("testbed_taken"), journal.last("restored")
+    assert taken is not None
+    assert restored is not None
+    return taken["at"], restored["at"]
+
+
+def _kill(folder: RunFolder, step: str) -> psutil.Process:
+    """SIGKILL the process that performs a step; returns its parent."""
+    [pid] = {event["pid"] for event in folder.journal.events("step_started") if event["step"] == step}
+    process = psutil.Process(pid)
+    parent = process.parent()
+    process.send_signal(signal.SIGKILL)
+    assert parent is not None
+    return parent
+
+
+# --- nights -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def nights(airflow: Api, webhook: Webhook) -> tuple[str, list[int], str]:
+    """Two nights over a job that somebody broke in between. How they ended, and how many posts there were after each."""
+    _matrix(f"strategies: [regressing, offset_commit]\n{HEAD}")
+    posts = []
+    states = []
+    for name in ("night-1", "night-2"):
+        airflow.trigger(name, {}, NIGHTLY)
+        states.append(_ended(airflow, name))
+        time.sleep(5 if name == "night-1" else 0)  # what must not come is waited for
+        posts.append(len(webhook.posts))
+        regressing.change().touch()
+    regressing.change().unlink()
+    return states[0], posts, states[1]
+
+
+def test_a_night_as_expected_is_green_and_passed_over_in_silence(nights: Any) -> None:
+    assert nights[0] == "success"
+    assert nights[1][0] == 0
+    assert {told.state for told in _summary("night-1").cells} == {"new"}
+
+
+def test_cells_hold_the_testbed_one_after_the_other(nights: Any) -> None:
+    first, second = sorted(_times(folder) for folder in settings.runs().glob("night-1-*"))
+    assert first[1] <= second[0]
+
+
+def test_a_cells_log_tells_what_it_is_doing_and_it_links_to_its_report(nights: Any, airflow: Api) -> None:
+    log = airflow.log("night-1", "cell", NIGHTLY, 0)
+    assert "phase: impact" in log
+    assert "micro-batches" in log
+    assert "the driver's processes are gone: yes" in log
+    path = f"/api/v2/dags/{NIGHTLY}/dagRuns/night-1/taskInstances/cell/links?map_index=0"
+    run = "night-1-01-regressing-crash-at-step-s1"
+    assert airflow.request("GET", path).json()["extra_links"] == {
+        "Report": f"/streamproof/runs/{run}/report",
+        "Data Docs": f"/streamproof/runs/{run}/data-docs/",
+        "Run's folder": f"/streamproof/runs/{run}/files/",
+    }
+
+
+def test_the_next_night_is_red_and_names_the_cell_that_broke(nights: Any, airflow: Api) -> None:
+    assert nights[2] == "failed"
+    assert _states(airflow, "night-2") == {0: "failed", 1: "success"}, "the other went on"
+    assert [(told.strategy, told.state) for told in _summary("night-2").news] == [("regressing", "newly broken")]
+    log = airflow.log("night-2", "summary", NIGHTLY)
+    told = r"newly broken: regressing \(at-least-once\) x crash_at_step, seed 1: FAILED: regressing broke at-least-once: \d+ LOST"
+    assert re.search(told, log), log
+
+
+def test_its_junit_xml_has_one_failure_and_its_page_is_there(nights: Any) -> None:
+    night = Night.named("night-2").path
+    suites = ET.parse(night / "junit.xml").getroot()
+    assert [case.attrib["classname"].split(".")[1] for case in suites.iter("testcase") if case.find("failure") is not None] == [
+        "regressing"
+    ]
+    assert "newly broken" in (night / "history.html").read_text()
+
+
+def test_somebody_is_told_of_it_once_and_no_log_holds_the_webhooks_address(nights: Any, webhook: Webhook) -> None:
+    _until(lambda: webhook.posts)
+    [post] = webhook.posts[:1]
+    assert post.path == f"/{SECRET}"
+    assert "newly broken: regressing" in post.body["text"]
+    logs = [path for path in (airflow_service.home()).rglob("*.log") if path.is_file()]
+    assert logs
+    assert [path for path in logs if SECRET in path.read_text(errors="replace")] == []
+
+
+def test_another_dag_is_scheduled_on_verdicts_and_gets_what_they_say(nights: Any) -> None:
+    file = settings.home() / "verdicts.jsonl"
+
+    def told() -> dict[str, dict[str, Any]] | None:
+        found = {extra["run"]: extra for extra in read_json_lines(file)}
+        return found if "night-2-02-offset-commit-crash-at-step-s1" in found else None
+
+    found = _until(told)
+    assert found["night-1-01-regressing-crash-at-step-s1"]["as_expected"] is True
+    broken = found["night-2-01-regressing-crash-at-step-s1"]
+    assert (broken["outcome"], broken["as_expected"]) == ("FAILED", False)
+    assert broken["anomalies"]["LOST"] > 0
+
+
+@pytest.mark.slow
+def test_cells_are_left_over_when_the_nights_time_is_used_up_and_are_not_green(airflow: Api) -> None:
+    _matrix(f"strategies: [offset_commit, checkpoint, two_phase_commit]\nseeds: [1, 2]\nquota: {{night_s: 60}}\n{HEAD}")
+    airflow.trigger("short-night", {}, NIGHTLY)
+    assert _ended(airflow, "short-night") == "failed"
+    states = _states(airflow, "short-night")
+    assert states[0] == "success"
+    assert states[5] == "skipped"
+    left = [told for told in _summary("short-night").cells if told.state == "not run"]
+    assert len(left) == sum(state == "skipped" for state in states.values())
+    assert "not run: two_phase_commit" in airflow.log("short-night", "summary", NIGHTLY)
+
+
+def test_a_matrix_that_cannot_be_run_makes_the_night_red_before_anything_is_run(airflow: Api) -> None:
+    _matrix("strategies: [hope]\nfaults: [kill_executor]\n")
+    airflow.trigger("no-night", {}, NIGHTLY)
+    assert _ended(airflow, "no-night") == "failed"
+    assert "strategies.0: there is no strategy 'hope'" in airflow.log("no-night", "plan", NIGHTLY)
+
+
+@pytest.mark.slow
+def test_a_night_and_an_experiment_wait_for_each_other(airflow: Api) -> None:
+    _matrix(f"strategies: [offset_commit, two_phase_commit]\n{HEAD}")
+    airflow.trigger("beside", {**FORM, "fault": "none", "records": 20_000})
+    folder = RunFolder(settings.runs() / "beside")
+    _until(lambda: folder.journal.last("phase"))
+    airflow.trigger("night-beside", {}, NIGHTLY)
+    assert _ended(airflow, "beside", DAG) == "success"
+    assert _ended(airflow, "night-beside") == "success"
+    assert "the testbed is held by run beside: waiting for it" in airflow.log("night-beside", "cell", NIGHTLY, 0)
+    times = sorted(_times(each) for each in (folder.path, *settings.runs().glob("night-beside-*")))
+    assert len(times) == 3
+    assert all(before[1] <= after[0] for before, after in pairwise(times))
+
+
+# --- a cell that is stopped ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_cell_whose_process_is_killed_is_aborted_and_the_night_goes_on(airflow: Api) -> None:
+    _matrix(f"strategies: [offset_commit, checkpoint]\n{HEAD}")
+    airflow.trigger("killed", {}, NIGHTLY)
+    folder = _struck("killed-01-offset-commit-crash-at-step-s1")
+    _kill(folder, "prepare")
+    assert _ended(airflow, "killed") == "failed"
+    assert _outcome(folder) == "ABORTED"
+    assert _states(airflow, "killed") == {0: "failed", 1: "success"}
+    assert [(told.strategy, told.state) for told in _summary("killed").cells if not told.as_expected] == [("offset_commit", "stopped")]
+
+
+@pytest.mark.slow
+def test_a_cell_whose_worker_is_killed_leaves_the_testbed_clean_and_the_night_red(airflow: Api) -> None:
+    """The process above the task's, which reports for it: Airflow misses its heartbeat after a minute."""
+    _matrix(LONG)
+    airflow.trigger("worker", {}, NIGHTLY)
+    folder = _struck("worker-01-checkpoint-network-latency-s1")
+    [pid] = {event["pid"] for event in folder.journal.events("step_started") if event["step"] == "prepare"}
+    worker = psutil.Process(pid).parent()
+    assert worker is not None
+    worker.send_signal(signal.SIGKILL)
+    assert _ended(airflow, "worker") == "failed"
+    assert _outcome(folder) == "ABORTED"
+
+
+@pytest.mark.slow
+def test_a_cell_that_is_marked_failed_is_aborted_and_the_night_goes_on(airflow: Api) -> None:
+    _matrix(f"strategies: [checkpoint, offset_commit]\n{HEAD}")
+    airflow.trigger("marked", {}, NIGHTLY)
+    folder = _struck("marked-01-checkpoint-crash-at-step-s1")
+    airflow.mark_task_failed("marked", "cell", NIGHTLY, 0)
+    assert _ended(airflow, "marked") == "failed"
+    assert _outcome(folder) == "ABORTED"
+    assert _states(airflow, "marked") == {0: "failed", 1: "success"}
+
+
+@pytest.mark.slow
+def test_a_cell_that_is_cleared_while_it_runs_is_aborted_and_run_again(airflow: Api) -> None:
+    _matrix(f"strategies: [checkpoint]\n{HEAD}")
+    airflow.trigger("cleared", {}, NIGHTLY)
+    folder = _struck("cleared-01-checkpoint-crash-at-step-s1")
+    airflow.clear("cleared", [["cell", 0]], NIGHTLY)
+    again = RunFolder(settings.runs() / f"{folder.name}-try2")
+    _until(lambda: again.verdict.exists())
+    assert _ended(airflow, "cleared") == "success"
+    assert _outcome(folder) == "ABORTED"
+    assert _outcome(again) == "PASSED"
+    assert [told.run for told in _summary("cleared").cells] == [again.name]
+
+
+@pytest.mark.slow
+def test_a_cell_that_takes_too_long_is_aborted(airflow: Api) -> None:
+    _matrix(LONG)
+    airflow.trigger("long", {}, "impatient_night")
+    assert _ended(airflow, "long", "impatient_night") == "failed"
+    folder = RunFolder(settings.runs() / "long-01-checkpoint-network-latency-s1")
+    assert _outcome(folder) == "ABORTED"
+    assert "AirflowTaskTimeout" in folder.read_json(folder.verdict)["reason"]
+    assert [told.state for told in _summary("long").cells] == ["stopped"]
+
+
+@pytest.mark.slow
+def test_a_night_that_is_marked_failed_ends_with_the_cell_at_work_and_begins_no_other(airflow: Api) -> None:
+    _matrix(f"strategies: [checkpoint, offset_commit]\n{HEAD}")
+    airflow.trigger("given-up", {}, NIGHTLY)
+    folder = _struck("given-up-01-checkpoint-crash-at-step-s1")
+    airflow.mark_failed("given-up", NIGHTLY)
+    _until(folder.verdict.exists)
+    _until(lambda: folder.journal.last("restored"))
+    assert _outcome(folder) == "ABORTED"
+    assert _ended(airflow, "given-up") == "failed"
+    assert not list(settings.runs().glob("given-up-02-*"))
+
+
+# --- an experiment that is stopped --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_an_experiment_whose_process_is_killed_is_aborted_and_not_green(airflow: Api) -> None:
+    airflow.trigger("killed-step", {**FORM, "records": 20_000})
+    folder = _struck("killed-step")
+    _kill(folder, "run_pipeline")
+    assert _ended(airflow, "killed-step", DAG) == "failed"
+    assert _outcome(folder) == "ABORTED"
+
+
+@pytest.mark.slow
+def test_an_experiment_one_task_of_which_is_marked_failed_is_aborted_and_not_green(airflow: Api) -> None:
+    airflow.trigger("marked-step", {**FORM, "records": 2_000_000})
+    folder = _struck("marked-step")
+    airflow.mark_task_failed("marked-step", "generate_load")
+    assert _ended(airflow, "marked-step", DAG) == "failed"
+    assert _outcome(folder) == "ABORTED"
+
+
+@pytest.mark.slow
+def test_an_experiment_that_is_cleared_while_it_runs_is_aborted_and_another_run_is_made(airflow: Api) -> None:
+    airflow.trigger("cleared-step", {**FORM, "records": 20_000})
+    folder = _struck("cleared-step")
+    airflow.clear("cleared-step", ["prepare"])
+    again = RunFolder(settings.runs() / "cleared-step-try2")
+    _until(lambda: again.verdict.exists() and again.journal.last("restored"))
+    assert _ended(airflow, "cleared-step", DAG) == "success"
+    assert (_outcome(folder), _outcome(again)) == ("ABORTED", "PASSED")
+    assert "micro-batches" in airflow.log("cleared-step", "run_pipeline", attempt=2)
+    path = f"/api/v2/dags/{DAG}/dagRuns/cleared-step/taskInstances/report/links"
+    assert airflow.request("GET", path).json()["extra_links"]["Report"] == "/streamproof/runs/cleared-step-try2/report"
+    before = again.read_json(again.verdict)
+    airflow.clear("cleared-step", ["verify"])
+    _until(lambda: len([event for event in again.journal.events("step_finished") if event["step"] == "restore"]) == 2)
+    assert _ended(airflow, "cleared-step", DAG) == "success"
+    assert again.read_json(again.verdict)["anomalies"] == before["anomalies"]
+    assert not (settings.runs() / "cleared-step-try3").exists()
+
+
+@pytest.mark.slow
+def test_a_step_that_takes_too_long_aborts_the_experiment(airflow: Api) -> None:
+    airflow.trigger("long-step", {**FORM, "records": 2_000_000}, "impatient_experiment")
+    assert _ended(airflow, "long-step", "impatient_experiment") == "failed"
+    assert _outcome(RunFolder(settings.runs() / "long-step")) == "ABORTED"

@@ -1,0 +1,193 @@
+"""A night's summary: what each cell changed, what was not run, and when the night is red."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from chaos import history, steps
+from chaos.experiment import BadInput
+from chaos.matrix import MatrixCell
+from chaos.night import Night, Summary
+from delivery.folder import EvidenceError, RunFolder, write_atomically
+from delivery.verdict import RunOutcome, without_evidence
+from expectations.history_changes import Kind
+
+MATRIX = "strategies: [offset_commit, two_phase_commit]\nfaults: [kill_executor]\nquota: {night_s: 600}\n"
+Play = Callable[..., Summary]
+
+
+@pytest.fixture
+def matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path / "home"))
+    file = tmp_path / "matrix.yaml"
+    file.write_text(MATRIX)
+    return file
+
+
+def _run(name: str, cell: MatrixCell, outcome: RunOutcome, recovery_s: float = 1.0) -> RunFolder:
+    """A run's folder as its steps leave it, in the history."""
+    folder = steps.create(cell.experiment, name)
+    verdict = {**without_evidence(steps.terms(folder), outcome, f"it {outcome}"), "as_expected": outcome is RunOutcome.PASSED}
+    write_atomically(folder.verdict, json.dumps({**verdict, "recovery_s": recovery_s, "sent": {"acked": 10}, "delivered": 10}))
+    folder.journal.append("restored")
+    history.record(folder)
+    return folder
+
+
+@pytest.fixture
+def play(matrix: Path) -> Play:
+    """Play a night: the letter of each cell's outcome, ``-`` for one whose turn does not come."""
+
+    def played(name: str, outcomes: str, **more: float) -> Summary:
+        night = Night.named(name)
+        by_letter = {outcome[0]: outcome for outcome in RunOutcome}
+        for cell, letter in zip(night.plan(matrix), outcomes, strict=True):
+            if letter != "-":
+                run = night.run(cell, 1)
+                night.begin(cell, run)
+                _run(run, cell, by_letter[letter], **more)
+                night.end(cell, run)
+        return night.summarise()
+
+    return played
+
+
+def _states(summary: Summary) -> dict[str, str]:
+    return {told.strategy: told.state for told in summary.cells}
+
+
+def test_a_first_night_in_which_all_passes_is_new_and_not_red(play: Play) -> None:
+    summary = play("night-1", "PP")
+    assert _states(summary) == {"offset_commit": Kind.NEW, "two_phase_commit": Kind.NEW}
+    assert not summary.red
+    assert summary.news == ()
+
+
+def test_a_night_like_the_one_before_is_no_news(play: Play) -> None:
+    play("night-1", "PP")
+    summary = play("night-2", "PP")
+    assert set(_states(summary).values()) == {Kind.STABLE}
+    assert not summary.red
+    assert summary.news == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "tonight", "state", "red"),
+    [
+        ("P", "F", Kind.NEWLY_BROKEN, True),
+        ("F", "F", Kind.STILL_BROKEN, True),
+        ("F", "P", Kind.FIXED, False),
+        ("P", "I", Kind.NOT_SHOWN, True),
+        ("P", "E", Kind.NOT_SHOWN, True),
+        ("P", "A", "stopped", True),
+        ("P", "-", "not run", True),
+    ],
+)
+def test_the_night_names_the_cell_that_changed(play: Play, before: str, tonight: str, state: str, red: bool) -> None:
+    play("night-1", f"P{before}")
+    summary = play("night-2", f"P{tonight}")
+    assert _states(summary) == {"offset_commit": Kind.STABLE, "two_phase_commit": state}
+    assert summary.red is red
+    assert [told.strategy for told in summary.news] == ["two_phase_commit"]
+    assert f"{state}: two_phase_commit (exactly-once) x kill_executor" in summary.text
+
+
+def test_a_cell_that_recovers_slower_is_told_and_the_night_is_not_red(play: Play) -> None:
+    for number in range(3):
+        play(f"night-{number}", "PP", recovery_s=2.0)
+    summary = play("night-3", "PP", recovery_s=9.0)
+    assert set(_states(summary).values()) == {Kind.SLOWER}
+    assert not summary.red
+    assert len(summary.news) == 2
+
+
+def test_seeds_are_held_against_their_own_nights(play: Play, matrix: Path) -> None:
+    matrix.write_text(MATRIX.replace("offset_commit, ", "") + "seeds: [1, 2]\n")
+    play("night-1", "PF")
+    assert {told.seed: told.state for told in play("night-2", "PF").cells} == {1: Kind.STABLE, 2: Kind.STILL_BROKEN}
+
+
+def test_an_attempt_of_a_cell_is_a_run_of_its_own_and_the_last_one_counts(play: Play, matrix: Path) -> None:
+    play("night-1", "PP")
+    play("night-2", "PA")
+    night = Night.named("night-2")
+    cell = night.cell(2)
+    night.begin(cell, night.run(cell, 2))
+    _run(night.run(cell, 2), cell, RunOutcome.PASSED)
+    night.end(cell, night.run(cell, 2))
+    summary = night.summarise()
+    assert not summary.red
+    assert [told.run for told in summary.cells if told.number == 2] == ["night-2-02-two-phase-commit-kill-executor-s1-try2"]
+
+
+def test_a_run_whose_process_was_killed_is_ended_and_aborted(matrix: Path) -> None:
+    night = Night.named("night-1")
+    first, second = night.plan(matrix)
+    for cell in (first, second):
+        night.begin(cell, night.run(cell, 1))
+    _run(night.run(first, 1), first, RunOutcome.PASSED)
+    killed = steps.create(second.experiment, night.run(second, 1))
+    summary = night.summarise()
+    assert _states(summary)["two_phase_commit"] == "stopped"
+    assert killed.read_json(killed.verdict)["outcome"] == "ABORTED"
+
+
+def test_a_run_that_passed_but_whose_task_did_not_live_to_tell_makes_the_night_red(play: Play) -> None:
+    play("night-1", "PP")
+    night = Night.named("night-1")
+    night.begin(night.cell(2), night.run(night.cell(2), 1))
+    assert night.summary() is None, "what was said before does not stand any more"
+    summary = night.summarise()
+    assert _states(summary)["two_phase_commit"] == "unfinished"
+    assert summary.red
+
+
+def test_a_run_whose_folder_is_gone_is_unfinished_and_makes_the_night_red(play: Play, matrix: Path) -> None:
+    play("night-1", "PP")
+    shutil.rmtree(Path(Night.named("night-1").path.parent.parent / "runs" / "night-1-02-two-phase-commit-kill-executor-s1"))
+    summary = Night.named("night-1").summarise()
+    assert _states(summary)["two_phase_commit"] == "unfinished"
+    assert summary.red
+
+
+def test_junit_has_a_case_for_each_cell_and_an_error_for_those_that_were_not_run(play: Play) -> None:
+    summary = play("night-1", "P-")
+    suites = ET.parse(Path(summary.folder) / "junit.xml").getroot()
+    cases = {case.attrib["classname"].split(".")[-2:][0]: case for case in suites.iter("testcase")}
+    assert len(cases) == 2
+    assert cases["offset_commit"].find("error") is None
+    error = cases["two_phase_commit"].find("error")
+    assert error is not None
+    assert error.attrib["message"] == "its turn did not come"
+
+
+def test_the_page_and_the_summary_lie_in_the_nights_folder(play: Play) -> None:
+    summary = play("night-1", "PF")
+    night = Night.named("night-1")
+    assert night.summary() == summary
+    assert "two_phase_commit" in (night.path / "history.html").read_text()
+
+
+def test_the_nights_time_is_over_when_its_quota_is_used_up(matrix: Path) -> None:
+    night = Night.named("night-1")
+    night.plan(matrix)
+    assert not night.over()
+    plan = json.loads((night.path / "plan.json").read_text())
+    write_atomically(night.path / "plan.json", json.dumps({**plan, "over_at": time.time() - 1}))
+    assert night.over()
+
+
+def test_a_matrix_that_cannot_be_run_begins_no_night(matrix: Path) -> None:
+    matrix.write_text("strategies: [hope]\nfaults: [kill_executor]\n")
+    night = Night.named("night-1")
+    with pytest.raises(BadInput, match="there is no strategy 'hope'"):
+        night.plan(matrix)
+    with pytest.raises(EvidenceError, match="is not a night"):
+        night.summarise()
