@@ -83,6 +83,14 @@ def test_a_stateful_job_is_exact_under_kills(testbed: Testbed, pipeline: str, st
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("pipeline", [WINDOW, JOIN])
+@pytest.mark.parametrize("step", ["before_decision", "after_decision", "between_commits"])
+def test_a_stateful_job_is_exact_when_it_crashes_at_a_step_of_its_commit(testbed: Testbed, pipeline: str, step: str) -> None:
+    """After the decision the next start carries it out without asking for the records again: their event times move no watermark."""
+    _assert_exact(_run(pipeline, "two_phase_commit", FaultSpec(fault="crash_at_step", parameters={"step": step})))
+
+
+@pytest.mark.slow
 def test_sliding_windows_are_exact_when_the_driver_is_killed(testbed: Testbed) -> None:
     sliding = DECLARED.model_copy(update={"window_min": 180, "slide_min": 60})
     _assert_exact(_run(WINDOW, "two_phase_commit", FaultSpec(fault="kill_driver"), stateful=sliding))

@@ -27,7 +27,7 @@ from delivery.folder import EvidenceError, RunFolder, read_json_lines, write_ato
 from delivery.guarantee import Guarantee
 from delivery.history import SentRow, write_delivered, write_sent
 from delivery.outcome import Outcome
-from delivery.recovery import read_flow
+from delivery.survey import read_flow
 from delivery.verdict import RunOutcome, Terms, judge, without_evidence, write_reconciliation
 from expectations import chart, evidence, vega
 from expectations.data_docs import rewrite
