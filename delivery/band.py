@@ -204,7 +204,8 @@ class Band:
             again = (times > 1) | (self._state[seen] > 0)
             first = first[self._state[seen] == 0]
             if number is not None:
-                later = np.setdiff1d(np.arange(len(places)), first)
+                later = np.ones(len(places), bool)
+                later[first] = False
                 self._later.append((places[later], number[later]))
             self._state[seen] = np.where(again, _AGAIN, _ONCE)
         at = places[first]

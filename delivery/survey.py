@@ -180,8 +180,8 @@ class _Suspects:
     def _evidence(self) -> Evidence:
         sent = self._rows(self._sent, lambda group: False)
         delivered = self._rows(self._delivered, self._slots.beyond)
-        settled = self._slots.of(integers(sent["producer"]), integers(sent["sequence"]))
-        return history.evidence(self._folder, sent, delivered, self._intended(np.setdiff1d(self._named, settled)))
+        settled = _distinct([self._slots.of(integers(sent["producer"]), integers(sent["sequence"]))])
+        return history.evidence(self._folder, sent, delivered, self._intended(self._named[~_among(self._named, settled)]))
 
     def _intended(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Those of the slots that were intended, as producer and sequence, in the order of the intents."""
@@ -203,7 +203,7 @@ class _Suspects:
                 if strangers:
                     named = flags(table["producer"].is_valid()) & flags(table["sequence"].is_valid())
                     slots = np.where(named, slots, -1)
-                rows = np.flatnonzero(np.isin(slots, self._named) | (slots < 0))
+                rows = np.flatnonzero(_among(slots, self._named) | (slots < 0))
                 if len(rows):
                     found.append(table.take(array(rows)).cast(parts.schema))
         return pa.concat_tables(found) if found else parts.schema.empty_table()
@@ -253,8 +253,13 @@ class _Suspects:
 
 
 def _distinct(parts: Sequence[np.ndarray]) -> np.ndarray:
-    slots = np.sort(np.concatenate([np.zeros(0, np.int64), *parts]))  # np.unique hashes, which takes ten times as long
+    slots = np.sort(np.concatenate([np.zeros(0, np.int64), *parts]))  # np.unique and np.isin hash, which takes ten times as long
     return np.asarray(slots[changed(slots)])
+
+
+def _among(slots: np.ndarray, sought: np.ndarray) -> np.ndarray:
+    """Which slots are among those that are ``sought``, which ascend."""
+    return np.asarray(np.r_[sought, -1][np.searchsorted(sought, slots)] == slots)
 
 
 def _astray(keys: pa.ChunkedArray, partition: np.ndarray, astray: Collection[tuple[str, int]]) -> np.ndarray:

@@ -164,6 +164,7 @@ def survey(
     )
     written, records = _numbers(spark.sql(_WRITTEN), 2)
     at, first, waited = _numbers(spark.sql(_WAITED), 3)
+    spark.catalog.clearCache()
     visible, shown = (times if kind is Stamps.VISIBLE else recovery.decided(times, ends) for times in (written, first))
     return Survey(evidence, matched, found, recovery.arranged(written, visible, records, at, shown, waited))
 

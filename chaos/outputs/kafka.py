@@ -105,19 +105,23 @@ def _columns(piece: Piece, batches: Sequence[Batch], end: int) -> dict[str, pa.A
         records = records.some(records.offset < end)
     found = identities.decode(records.data, records.value, records.value_size)
     said, of = texts(records.data, records.header, records.header_size, LONGEST_ORIGIN)
-    origins = np.array([[-1 if part is None else part for part in _origin(text)] for text in said], np.int64).reshape(-1, 3)[of]
+    origins = [[-1 if part is None else part for part in _origin(text)] for text in said or [None]]
+    of_run = dict(zip(("start", "batch", "attempt"), zip(*origins, strict=True), strict=True))
     return {
         "producer": array(found.producer, ~found.found),
         "sequence": array(found.sequence, ~found.found),
         "crc": array(found.crc, ~found.intact),
         "partition": array(np.full(len(records), piece.partition, np.int32)),
         "offset": array(records.offset),
-        **{
-            name: array(origins[:, at].astype(kind), origins[:, at] < 0)
-            for at, (name, kind) in enumerate((("start", np.int32), ("batch", np.int64), ("attempt", np.int32)))
-        },
+        **{name: _spread(of_run[name], of, kind) for name, kind in (("start", np.int32), ("batch", np.int64), ("attempt", np.int32))},
         "delivered_at": array(records.timestamp_ms).cast(history.DELIVERED.field("delivered_at").type),
     }
+
+
+def _spread(of_run: Sequence[int], run: np.ndarray, kind: Any) -> pa.Array:
+    """What is known of runs of records, for each record; -1 is null."""
+    values = np.array(of_run, kind)[run]
+    return array(values, values < 0 if min(of_run) < 0 else None)
 
 
 def origin(headers: Any) -> tuple[int | None, int | None, int | None]:

@@ -238,6 +238,9 @@ def _values(data: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     places = np.flatnonzero(data[:-BEHIND] == ord("{"))
     words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
     found = places[words[places] & _SEVEN_BYTES == _VALUE_BEGINS]
+    low, high = np.searchsorted(found, begin), np.searchsorted(found, end)
+    if (high - low).sum() == len(found):
+        return np.asarray(found)
     batch = np.searchsorted(begin, found, "right") - 1
     return np.asarray(found[(batch >= 0) & (found < end[batch])])
 
@@ -292,6 +295,13 @@ def _headers(data: np.ndarray, at: np.ndarray, header: bytes, most: int = _MANY)
     """
     limit = len(data) - BEHIND
     count, at = _varints(data, np.clip(at, 0, limit))
+    if len(count) and count.min() == count.max() == 1:  # as most are: there is no need to pick
+        name_size, name = _varints(data, at)
+        size, place = _varints(data, np.clip(name + np.maximum(name_size, 0), 0, limit))
+        ours = name_size == len(header)
+        ours &= _same(data, np.minimum(name, limit), header)
+        at = np.clip(place + np.maximum(size, 0), 0, limit)
+        return place, size if ours.all() else np.where(ours, size, -1), at
     place, size = np.zeros(len(at), np.int64), np.full(len(at), -1, np.int64)
     rows = np.flatnonzero((count > 0) & (count <= most))
     left = count[rows]
@@ -314,10 +324,10 @@ def _same(data: np.ndarray, at: np.ndarray, text: bytes) -> np.ndarray:
         np.frombuffer(text.ljust(whole, b"\0"), np.uint64),
         np.frombuffer((b"\xff" * len(text)).ljust(whole, b"\0"), np.uint64),
     )
-    words = _pieces(data, at, whole).view(np.uint64)
+    words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
     same = np.ones(len(at), bool)
     for number in range(len(wanted)):
-        same &= words[:, number] & counted[number] == wanted[number]
+        same &= words[at + 8 * number] & counted[number] == wanted[number]
     return same
 
 
@@ -331,8 +341,14 @@ def texts(data: np.ndarray, at: np.ndarray, size: np.ndarray, longest: int) -> t
     size = np.where((size < 0) | (size > longest), -1, size)
     width = -(-max(int(size.max(initial=0)), 1) // 8) * 8
     rows = _pieces(data, np.where(size < 0, 0, at), width)
-    rows[np.arange(width) >= size[:, None]] = 0
+    if len(size) and size.min() == size.max() >= 0:
+        rows[:, size[0] :] = 0
+    else:
+        rows[np.arange(width) >= size[:, None]] = 0
     words = rows.view(np.uint64)
-    changes = np.flatnonzero(np.r_[True, (words[1:] != words[:-1]).any(axis=1) | (size[1:] != size[:-1])]) if len(size) else size
+    differs = size[1:] != size[:-1]
+    for column in words.T:
+        differs |= column[1:] != column[:-1]
+    changes = np.flatnonzero(np.r_[True, differs]) if len(size) else size
     found = [bytes(rows[row, : size[row]]) if size[row] >= 0 else None for row in changes.tolist()]
     return found, np.repeat(np.arange(len(changes)), np.diff(np.r_[changes, len(size)]))

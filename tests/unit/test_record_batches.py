@@ -194,6 +194,20 @@ def test_identities_are_those_that_are_decoded_one_by_one(found: list[bytes | No
             assert bool(many.intact[row]) == one.intact
 
 
+def test_each_byte_is_a_digit_of_an_identity_or_is_none() -> None:
+    whole = identity.encode(0x3A9F, 0xFEDCBA987654, b"{}")
+    made = [whole[:place] + bytes([byte]) + whole[place + 1 :] for place in range(identity.PREFIX_LENGTH) for byte in range(256)]
+    data = np.frombuffer(bytes(BEFORE) + b"".join(made) + bytes(BEHIND), np.uint8)
+    at = BEFORE + np.arange(len(made)) * len(whole)
+    many = identities.decode(data, at, np.full(len(made), len(whole)))
+    ones = [identity.decode(value) for value in made]
+    assert many.found.tolist() == [one is not None for one in ones]
+    rows = np.flatnonzero(many.found).tolist()
+    assert [(int(many.producer[row]), int(many.sequence[row]), int(many.carried_crc[row])) for row in rows] == [
+        (one.producer, one.sequence, one.carried_crc) for one in ones if one is not None
+    ]
+
+
 @given(some.lists(some.integers(0, PAD + 50), max_size=12), some.integers(0, 1 << 30))
 def test_checksums_are_zlibs(sizes: list[int], seed: int) -> None:
     data = np.random.default_rng(seed).integers(0, 256, PAD * 3 + 99, np.uint8)
