@@ -8,8 +8,6 @@ watermark take effect:
     watermark_ms       the watermark it ran with, as Spark reports it; null when unknown
     dropped            the rows that its operators dropped as late (``numRowsDroppedByWatermark``); null when unknown
     committed_at       when it was committed
-    read               false for a batch that this start passed over without reading it: its sink had decided it before, by an earlier
-                       start that had written its state too. Its event times then move no watermark; ``dropped`` is null
 
 A driver that dies between committing a batch and reporting it leaves no line; its next start writes the line from Spark's checkpoint, with
 ``dropped`` null. A batch that is carried out again by a later start has the later's line. The batches are taken in the order in which they
@@ -40,7 +38,6 @@ class Batch:
     watermark_ms: int | None
     dropped: int | None
     committed_at: str
-    read: bool = True
 
 
 def read_batches(path: Path) -> tuple[Batch, ...]:
@@ -49,7 +46,7 @@ def read_batches(path: Path) -> tuple[Batch, ...]:
     for line in read_json_lines(path):
         if missing := [name for name in _NEEDED if name not in line]:
             raise EvidenceError(f"{path} is damaged: {', '.join(missing)} missing in {str(line)[:80]}")
-        lines.append(Batch(**{name: line[name] for name in _NEEDED if name != "batch"}, number=line["batch"], read=line.get("read", True)))
+        lines.append(Batch(*(line[name] for name in _NEEDED)))
     return in_order(lines)
 
 

@@ -169,7 +169,7 @@ def _walk(batches: tuple[Batch, ...], highest: dict[tuple[int, int], int], delay
         if batch.start != start:
             seen, start = dict.fromkeys(seen, 0), batch.start
         marks.append(mark)
-        for stream, delay in enumerate(delays if batch.read else ()):
+        for stream, delay in enumerate(delays):
             seen[stream] = max(seen[stream], highest.get((place, stream), 0) - delay)
         mark = max(mark, min(seen.values()))
     return marks

@@ -9,9 +9,8 @@ As Spark has it, for each stream with its delay:
     final in batch N    what the watermark of batch N has passed: it is emitted in append mode, and leaves the state
 
 A new start of the job knows the watermark, from its checkpoint, but not the streams' highest times: they are gathered anew, so that the
-watermark of a job with several streams may stand still for longer than without that start. A batch that was passed over without reading it
-(:mod:`delivery.batches`) moves no watermark. What a batch drops as late and what it emits so depends on the batches: they are evidence, not
-guessed.
+watermark of a job with several streams may stand still for longer than without that start. What a batch drops as late and what it emits so
+depends on the batches: they are evidence, not guessed.
 
 With INDETERMINATE sends there are two watermarks: the *low* one, had none of them been read, and the *high* one, had each been read by the
 first batch of every start. What the low one passes is late for certain, what the high one does not is in time for certain.
@@ -63,7 +62,7 @@ def watermarks(given: Given, batches: Sequence[Batch], delays_ms: Sequence[int])
     unsure = [given.at[~given.certain & (given.stream == stream)] for stream in range(len(delays_ms))]
     ahead = [int(at.max()) - delay if len(at) else 0 for at, delay in zip(unsure, delays_ms, strict=True)]
     highest = np.zeros((len(batches), len(delays_ms)), np.int64)
-    sure = given.certain & np.array([batch.read for batch in batches], bool)[given.batch]
+    sure = given.certain
     np.maximum.at(highest, (given.batch[sure], given.stream[sure]), given.at[sure] - np.array(delays_ms)[given.stream[sure]])
     low, high = _tracked(highest, batches, np.zeros(len(delays_ms), np.int64)), _tracked(highest, batches, np.array(ahead))
     return Marks(low, np.maximum(low, high))

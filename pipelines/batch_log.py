@@ -44,19 +44,14 @@ class BatchLog:
             if "addBatch" not in report["durationMs"]:
                 continue
             self._last = each.batchId
-            source = report["sources"][0]
-            until = checkpoints.parse(source["endOffset"])
-            # A sink that had decided the batch before need not ask for its records; then nothing of it was carried out, or counted.
-            read = report["numInputRows"] > 0 or checkpoints.parse(source["startOffset"]) == until
+            until = checkpoints.parse(report["sources"][0]["endOffset"])
             mark = (report.get("eventTime") or {}).get("watermark")
-            dropped = sum(operator["numRowsDroppedByWatermark"] for operator in report["stateOperators"]) if read else None
+            dropped = sum(operator["numRowsDroppedByWatermark"] for operator in report["stateOperators"])
             at = datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00"))
             at += timedelta(milliseconds=int(report["durationMs"].get("triggerExecution", 0)))
             watermark_ms = None if mark is None else round(datetime.fromisoformat(mark.replace("Z", "+00:00")).timestamp() * 1000)
-            self._write(report["batchId"], self._start, until, watermark_ms, dropped, at, read)
+            self._write(report["batchId"], self._start, until, watermark_ms, dropped, at)
 
-    def _write(
-        self, batch: int, start: int, until: dict[str, int], watermark_ms: int | None, dropped: int | None, at: datetime, read: bool = True
-    ) -> None:
-        line = {"batch": batch, "start": start, "until": until, "watermark_ms": watermark_ms, "dropped": dropped, "read": read}
+    def _write(self, batch: int, start: int, until: dict[str, int], watermark_ms: int | None, dropped: int | None, at: datetime) -> None:
+        line = {"batch": batch, "start": start, "until": until, "watermark_ms": watermark_ms, "dropped": dropped}
         append_json_line(self._path, {**line, "committed_at": at.astimezone(UTC).isoformat(timespec="milliseconds")})

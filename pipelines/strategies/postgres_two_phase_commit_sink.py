@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pipelines import postgres, task
+from pipelines import postgres, state, task
 from pipelines.decisions import DECIDING
 from pipelines.failpoints import reach
 from pipelines.job import Job
@@ -53,6 +53,7 @@ class Prepare:
         """The gid of what was prepared; None when the batch is decided already, without this task."""
         run, tables = self.job.run, Tables(self.job.query)
         if postgres.decision(connection, tables, here.batch) is not None:
+            state.read_on(records, self.job)
             return None
         gid = f"{tables.schema}:{self.job.start}:{here.batch}:{here.partition}:{here.unique}:{here.attempt}"
         copied = postgres.append(connection, tables, records, Origin(self.job.start, here.batch, here.attempt))

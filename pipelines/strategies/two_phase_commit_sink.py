@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pipelines import state
 from pipelines.decisions import DECIDING
 from pipelines.failpoints import reach
 from pipelines.job import Job
@@ -82,6 +83,7 @@ class Deliver:
     def _deliver(self, frame: DataFrame, batch: int) -> None:
         decided = self._log.read(batch)
         if decided is not None:
+            state.renew(frame, self._job)
             with DECIDING:
                 self._carry_out(decided, batch)
             return

@@ -26,7 +26,6 @@ class Report:
     ran: bool = True
     mark: str | None = "2013-01-01T10:00:00.000Z"
     dropped: tuple[int, ...] = (2,)
-    passed_over: bool = False
 
     @property
     def json(self) -> str:
@@ -35,8 +34,7 @@ class Report:
         found: dict[str, Any] = {"batchId": self.batchId, "numInputRows": self.rows, "timestamp": AT, "durationMs": durations}
         found["eventTime"] = {} if self.mark is None else {"watermark": self.mark}
         found["stateOperators"] = [{"numRowsDroppedByWatermark": rows} for rows in self.dropped]
-        begin = {"in": {"0": 10 * (self.batchId + 1 if self.rows == 0 and not self.passed_over else self.batchId)}}
-        return json.dumps({**found, "sources": [{"startOffset": begin, "endOffset": offsets}]})
+        return json.dumps({**found, "sources": [{"startOffset": None, "endOffset": offsets}]})
 
 
 def _job(path: Path, start: int) -> Job:
@@ -83,12 +81,6 @@ def test_what_a_start_committed_before_it_died_is_written_down_by_the_next(tmp_p
         (2, 1, 1002, None),
         (3, 2, 1357034400000, 2),
     ]
-
-
-def test_a_batch_that_was_passed_over_says_so(tmp_path: Path) -> None:
-    job = _job(tmp_path, 2)
-    BatchLog(job).update([Report(0, rows=0, passed_over=True), Report(1, rows=0), Report(2)])
-    assert [(batch.read, batch.dropped) for batch in read_batches(job.run.batches)] == [(False, None), (True, 2), (True, 2)]
 
 
 def test_a_batch_that_was_reported_is_not_written_again(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from delivery.anomaly import Anomaly
 from delivery.stateful import Deduplication, Join, Sessions, Totals, Windows, judge_results
-from delivery.watermark import watermarks
 from tests.stateful import Declared, Event, Story, Told, job, payloads
 
 TUMBLING, SLIDING = Windows(10, 10, 10), Windows(10, 4, 8)
@@ -204,15 +202,3 @@ def test_an_unknown_send_widens_what_a_window_may_say() -> None:
     for told_sum, count, right in ((6, 2, True), (4, 1, True), (7, 2, False), (4, 3, False)):
         told = Told([{"key": "a", "begin": 0, "count": count, "sum": told_sum}], [0, 0, 0])
         assert (_judged(story, TUMBLING, told) == {}) is right, (told_sum, count)
-
-
-def test_a_batch_that_was_passed_over_without_reading_it_moves_no_watermark() -> None:
-    """Its sink had decided it before; an earlier start had written its state. The job cannot know its event times any more."""
-    story = Story([[Event(1, "a")], [Event(50, "a")], [Event(2, "a"), Event(12, "b")], [Event(40, "b")], []], [1, 2, 2, 2, 2])
-    told = job(story, TUMBLING)
-    assert told.dropped == [0, 0, 0, 0, 0]
-    batches = list(story.ran(told))
-    batches[1] = replace(batches[1], read=False, dropped=None)
-    marks = watermarks(story.given(), batches, TUMBLING.delays_ms)
-    assert marks.low.tolist() == [0, 0, 0, 2, 30]
-    assert watermarks(story.given(), story.ran(told), TUMBLING.delays_ms).low.tolist() == [0, 0, 40, 40, 40]
