@@ -8,7 +8,7 @@ COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashe
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-all test-browser mutate lint format bench-run bench-sinks down docs lock clean
+.PHONY: help setup demo ui test test-all test-browser mutate lint format bench-run bench-sinks bench-oracle down docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -49,6 +49,9 @@ bench-run: setup  ## how long each part of a run takes
 
 bench-sinks: setup  ## how fast each strategy is beside Spark's own sink; ROUNDS=3 by default
 	@$(RUN) -m tests.bench_sinks $(if $(ROUNDS),--rounds $(ROUNDS))
+
+bench-oracle: setup  ## how fast drain and check are beside Kafka's own consumer and others' joins; SIZES=1,10,50 for millions of records
+	@$(RUN) -m tests.bench_oracle $(if $(SIZES),--sizes $(SIZES)) $(if $(PICTURE),--picture $(PICTURE))
 
 down: setup  ## stop the testbed
 	@.venv/bin/streamproof down

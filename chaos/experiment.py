@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Hashable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -18,20 +18,25 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from chaos import overlap
 from chaos.faults import FAULTS
 from chaos.shown import named, shown
-from delivery.anomaly import Anomaly
+from delivery.anomaly import RESULT_KINDS, Anomaly
 from delivery.guarantee import Guarantee, Promise, forbidden
 from pipelines.failpoints import Site
+from pipelines.registry import PIPELINES
 from pipelines.strategies import STRATEGIES
 from testbed import settings
 from testbed.external import External
 
-PIPELINES = ("kafka_to_kafka",)
 TESTBEDS = ("embedded", "external")
+if TYPE_CHECKING:
+    from delivery.stateful import Declaration
+
 Model = TypeVar("Model", bound=BaseModel)
 MAX_SEED = 2**31 - 1
 MAX_FAULTS = 20
 MOST_QUIET_SHARE, MOST_QUIET_S = 0.5, 60.0
 BATCHES = 12
+MINUTE_MS = 60_000
+MOST_RECOVERY_S = 86_400.0
 LEAST_BATCH = 10
 RANDOM_BATCHES = 8
 
@@ -58,7 +63,7 @@ def _known(kind: str, names: tuple[str, ...]) -> Any:
 
 StrategyName = Annotated[str, _known("strategy", tuple(STRATEGIES)), Field(json_schema_extra={"enum": list(STRATEGIES)})]
 FaultName = Annotated[str, _known("fault", tuple(FAULTS)), Field(json_schema_extra={"enum": list(FAULTS)})]
-PipelineName = Annotated[str, _known("pipeline", PIPELINES), Field(json_schema_extra={"enum": list(PIPELINES)})]
+PipelineName = Annotated[str, _known("pipeline", tuple(PIPELINES)), Field(json_schema_extra={"enum": list(PIPELINES)})]
 
 
 TestbedName = Annotated[str, _known("testbed", TESTBEDS), Field(json_schema_extra={"enum": list(TESTBEDS)})]
@@ -151,13 +156,78 @@ class Random(_Model):
 
 
 def _read(value: Any) -> Any:
-    """An external Kafka may be named by its file."""
+    """An external Kafka, or a suite, may be named by its file."""
     if not isinstance(value, str):
         return value
     try:
         return yaml.load(Path(value).read_text(), _Loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, *_CHOKES) as error:
         raise ValueError(f"{value} cannot be read: {error}") from error
+
+
+class Expectation(_Model):
+    """One expectation of a suite, as Great Expectations writes it down."""
+
+    type: str = Field(pattern=r"^[a-z_]+$", description="Great Expectations' name of it")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="Its arguments")
+    id: str | None = None
+    description: str | None = None
+    severity: Literal["critical", "warning", "info"] | None = None
+    notes: Any = None
+    meta: dict[str, Any] | None = None
+    rendered_content: Any = None
+
+
+class Suite(_Model):
+    """A user's own expectations on the columns of what is delivered: a suite in Great Expectations' own format."""
+
+    name: str = Field("suite", min_length=1, max_length=60)
+    expectations: list[Expectation] = Field(min_length=1)
+    id: str | None = None
+    notes: Any = None
+    meta: dict[str, Any] | None = None
+    suite_parameters: dict[str, Any] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """What of it is evaluated."""
+        kept = {"type", "kwargs", "description", "severity", "notes"}
+        return {"name": self.name, "expectations": [each.model_dump(include=kept, exclude_none=True) for each in self.expectations]}
+
+
+def _seconds(value: Any) -> Any:
+    if value is None or (isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?s", value) and 0 < float(value[:-1]) <= MOST_RECOVERY_S):
+        return value
+    raise ValueError(f"expected a time of at most {MOST_RECOVERY_S:g}s as in '60s', came {shown(value)}")
+
+
+class Stateful(_Model):
+    """What a stateful pipeline computes, and how late its events come; times in minutes of event time."""
+
+    window_min: int = Field(60, ge=1, le=10_080, description="Length of a window")
+    slide_min: int | None = Field(
+        None, ge=1, le=10_080, description="A window begins every so many minutes; its length when absent (tumbling)"
+    )
+    delay_min: int = Field(1440, ge=0, le=100_000, description="The declared delay: what comes no later than that is to count")
+    job_delay_min: int | None = Field(
+        None,
+        ge=0,
+        le=100_000,
+        description="The delay that the job sets; the declared one when absent. A smaller one drops what was to count",
+    )
+    disorder_min: int = Field(1200, ge=0, le=100_000, description="One event in five comes up to so much late")
+    late_share: float = Field(0.01, ge=0, le=0.5, description="The share of events that come later than the declared delay")
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        if self.slide_min is not None and self.slide_min > self.window_min:
+            raise ValueError(
+                f"slide_min: {self.slide_min} is more than the window of {self.window_min}: events between two would be left out"
+            )
+        return self
+
+    @property
+    def slide(self) -> int:
+        return self.slide_min or self.window_min
 
 
 class Experiment(_Model):
@@ -173,6 +243,13 @@ class Experiment(_Model):
     )
     guarantee: Guarantee | None = Field(None, description="What is to hold; the strategy's own promise when absent")
     workload: Workload = Workload()
+    stateful: Stateful = Field(default=Stateful(), description="For a stateful pipeline: windows, watermark, and how late events come")
+    suite: Annotated[Suite, BeforeValidator(_read)] | None = Field(
+        None, description="Your own expectations on the delivered columns: a Great Expectations suite, or the name of its YAML or JSON file"
+    )
+    recover_within: Annotated[str | None, BeforeValidator(_seconds)] = Field(
+        None, description="After each fault the backlog must be gone within this time, as in 60s; the run is FAILED if not"
+    )
     faults: list[FaultSpec] = Field(default_factory=list, max_length=MAX_FAULTS)
     random: Random | None = Field(None, description="Draw the faults from the seed, instead of `faults`")
     quiet: Quiet = Field(0.0, description="How much passes without a fault between two: a share of the records, or a time as in 5s")
@@ -191,6 +268,7 @@ class Experiment(_Model):
             raise ValueError(
                 f"expect: {', '.join(contradicted)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
             )
+        self._check_pipeline()
         self._check_testbed()
         if self.random is not None and self.faults:
             raise ValueError("faults: with `random` they are drawn; leave one of the two out")
@@ -204,6 +282,23 @@ class Experiment(_Model):
         for group in overlap.groups(self.faults):
             self._check_overlaps(group)
         return self
+
+    def _check_pipeline(self) -> None:
+        pipeline = PIPELINES[self.pipeline]
+        foreign = [anomaly for anomaly in self.expect if (anomaly in RESULT_KINDS) != pipeline.stateful]
+        if foreign:
+            about = "results, which only a stateful pipeline has" if not pipeline.stateful else "records, which results are not"
+            raise ValueError(f"expect: {', '.join(foreign)} is about {about}")
+        if not pipeline.stateful and self.stateful != Stateful():
+            stateful = ", ".join(name for name, each in PIPELINES.items() if each.stateful)
+            raise ValueError(f"stateful: pipeline {self.pipeline!r} keeps no state; leave it out, or choose one of: {stateful}")
+        if pipeline.strategies is not None and self.strategy not in pipeline.strategies:
+            raise ValueError(
+                f"strategy: {self.strategy} cannot deliver what pipeline {self.pipeline!r} computes, it needs to know the source offset of "
+                f"each row; choose one of: {', '.join(pipeline.strategies)}"
+            )
+        if pipeline.stateful and self.workload.source is not Source.FLIGHTS:
+            raise ValueError(f"workload: pipeline {self.pipeline!r} reads flights; set `source: flights`")
 
     def _check_testbed(self) -> None:
         if (self.testbed == "external") != (self.external is not None):
@@ -265,7 +360,38 @@ class Experiment(_Model):
 
     @property
     def forbidden(self) -> frozenset[Anomaly]:
-        return forbidden(self.promised, self.promises)
+        return forbidden(self.promised, self.promises, PIPELINES[self.pipeline].stateful)
+
+    @property
+    def declared(self) -> Declaration | None:
+        """What a stateful pipeline is to compute; None for one without state."""
+        if not PIPELINES[self.pipeline].stateful:
+            return None
+        from delivery.stateful import Join, Windows  # it brings Arrow, which a form need not wait for
+
+        delay_ms = self.stateful.delay_min * MINUTE_MS
+        if self.pipeline == "departures":
+            return Windows(self.stateful.window_min * MINUTE_MS, self.stateful.slide * MINUTE_MS, delay_ms)
+        return Join(delay_ms)
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether the run is judged by what the delivered records say, too."""
+        return self.suite is not None or PIPELINES[self.pipeline].stateful
+
+    @property
+    def recover_within_s(self) -> float | None:
+        return None if self.recover_within is None else float(self.recover_within[:-1])
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What the pipeline is told."""
+        if not PIPELINES[self.pipeline].stateful:
+            return {}
+        found = self.stateful
+        delay_min = found.delay_min if found.job_delay_min is None else found.job_delay_min
+        minutes = {"length_ms": found.window_min, "slide_ms": found.slide, "delay_ms": delay_min}
+        return {name: value * MINUTE_MS for name, value in minutes.items()}
 
     @property
     def micro_batch(self) -> int:

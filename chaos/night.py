@@ -8,7 +8,7 @@ How a cell stands is what :mod:`expectations.history_changes` finds in its runs 
 
     not run      the night's time was over before its turn, or its turn never came
     stopped      its run is ABORTED
-    no verdict   it began, and nothing can be said of it
+    unfinished   it began, and has no verdict, or one that its task did not live to tell
 
 A night is *red* when a cell is not as expected: its outcome is not PASSED (a negative control that bit has PASSED), or there is none. A
 cell that was not run is not as expected: nobody looked. Slow, flaky and fixed cells that PASSED are told, and do not make it red.
@@ -34,9 +34,9 @@ from expectations.history_changes import Change, Kind, change
 from expectations.history_store import Store, Wanted
 from testbed import settings
 
-NOT_RUN, STOPPED, NO_VERDICT = "not run", "stopped", "no verdict"
+NOT_RUN, STOPPED, UNFINISHED = "not run", "stopped", "unfinished"
 QUIET = (Kind.NEW, Kind.STABLE)
-ORDER = (Kind.NEWLY_BROKEN, NO_VERDICT, Kind.NOT_SHOWN, STOPPED, Kind.FLAKY, Kind.STILL_BROKEN, NOT_RUN, Kind.SLOWER, Kind.FIXED, *QUIET)
+ORDER = (Kind.NEWLY_BROKEN, UNFINISHED, Kind.NOT_SHOWN, STOPPED, Kind.FLAKY, Kind.STILL_BROKEN, NOT_RUN, Kind.SLOWER, Kind.FIXED, *QUIET)
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,10 @@ class Night:
         """The cell's run is about to begin."""
         self._tell(cell, run=run)
 
+    def end(self, cell: MatrixCell, run: str) -> None:
+        """The cell's run has come to its end, and so has whoever carried it."""
+        self._tell(cell, run=run, ended=utc_now())
+
     def leave(self, cell: MatrixCell, reason: str) -> None:
         """The cell is not run."""
         self._tell(cell, reason=reason)
@@ -154,6 +158,7 @@ class Night:
         return None if found["outcome"] == RunOutcome.ABORTED else found
 
     def _tell(self, cell: MatrixCell, **told: str) -> None:
+        (self.path / "summary.json").unlink(missing_ok=True)  # it is not what the night ends with any more
         write_atomically(self.path / "cells" / f"{cell.number}.json", json.dumps(told))
 
     def _told(self, cell: MatrixCell) -> dict[str, str]:
@@ -176,6 +181,7 @@ class Night:
         A cell whose process was killed has nobody else who ends its run: it is restored here. Raises HistoryError when the history cannot
         be read.
         """
+        (self.path / "summary.json").unlink(missing_ok=True)
         cells = [(cell, self._told(cell)) for cell in self.cells()]
         for _, words in cells:
             _end(words.get("run"))
@@ -223,7 +229,7 @@ def _stands(store: Store, cell: MatrixCell, words: dict[str, str]) -> tuple[Told
         run=name,
         outcome=None,
         as_expected=False,
-        state=NOT_RUN if name is None else NO_VERDICT,
+        state=NOT_RUN if name is None else UNFINISHED,
         reason=words.get("reason", ""),
     )
     if name is None:
@@ -234,7 +240,9 @@ def _stands(store: Store, cell: MatrixCell, words: dict[str, str]) -> tuple[Told
         return replace(told, reason=str(error)), None
     held = _change(store, run)
     state, reason = (STOPPED, run.reason) if run.outcome is RunOutcome.ABORTED or held is None else (str(held.kind), held.reason)
-    expected = run.outcome is RunOutcome.PASSED
+    expected = run.outcome is RunOutcome.PASSED and "ended" in words
+    if run.outcome is RunOutcome.PASSED and not expected:
+        state, reason = UNFINISHED, "its run PASSED, but its task did not come to its end"
     return replace(told, cell=str(run.cell), outcome=run.outcome, as_expected=expected, state=state, reason=reason), run
 
 
@@ -244,10 +252,4 @@ def _change(store: Store, run: Run) -> Change | None:
     return change([*reversed(earlier), run])
 
 
-def latest() -> Night | None:
-    """The night that was summarised last."""
-    done = sorted(settings.home().glob("nights/*/summary.json"), key=lambda path: path.stat().st_mtime)
-    return Night(done[-1].parent) if done else None
-
-
-__all__ = ["Night", "Summary", "Told", "latest"]
+__all__ = ["Night", "Summary", "Told"]

@@ -17,20 +17,22 @@ import platform
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from chaos import conductor, dead_man, experiment, heal, lock, outputs, supervisor, testbeds, workload
+from chaos import conductor, dead_man, experiment, heal, lock, outputs, supervisor, testbeds, timed, workload
 from chaos.experiment import BadInput, Experiment
 from chaos.faults import FAULTS
 from chaos.faults.fault import RunEnded, Scene
 from chaos.gate import Gate
+from chaos.outputs import payloads
 from chaos.progress import Progress
 from chaos.schedule import Schedule, plan
 from delivery.folder import EvidenceError, RunFolder, write_atomically
 from delivery.verdict import RunOutcome, Terms, judge, notes, without_evidence, write_reconciliation
-from expectations.evaluate import Evaluation, agree
+from expectations import own
+from expectations.evaluate import Evaluation, agree, with_own, without_own
 from expectations.evaluate import evaluate as evaluate_here
 from expectations.history import HistoryError
 from expectations.report import render
@@ -53,6 +55,7 @@ def create(found: Experiment, name: str | None = None, owner: int | None = None)
     Repeating it with the ``name`` of an existing run gives that run. Raises BadInput when the experiment cannot be planned.
     """
     schedule = plan(found)
+    check_suite(found)
     settings.runs().mkdir(parents=True, exist_ok=True)
     if name is None:
         name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{found.name}"
@@ -62,9 +65,21 @@ def create(found: Experiment, name: str | None = None, owner: int | None = None)
     if not folder.experiment.exists():
         write_atomically(folder.schedule, schedule.to_json())
         write_atomically(folder.path / "owner.json", json.dumps({"pid": owner}))
+        if found.suite is not None:
+            write_atomically(own.path(folder), json.dumps(found.suite.document(), indent=1))
         folder.journal.append("run_created", run=folder.name, seed=found.seed)
         write_atomically(folder.experiment, found.to_yaml())
     return folder
+
+
+def check_suite(found: Experiment) -> None:
+    """Raises BadInput naming each of the user's own expectations that cannot be evaluated."""
+    if found.suite is None:
+        return
+    try:
+        own.check(found.suite.document())
+    except own.SuiteError as error:
+        raise BadInput(str(error)) from error
 
 
 def perform(name: str, folder: RunFolder, **options: Any) -> None:
@@ -134,9 +149,10 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
         batch_records=found.micro_batch,
         transaction_timeout_ms=found.transaction_timeout_s * 1000,
         master=testbed.spark_master,
-        spark=_spark_settings(folder),
+        spark=_spark_settings(folder) | ({"spark.sql.shuffle.partitions": "2"} if found.declared is not None else {}),
         postgres=testbed.pipeline_postgres,
         executors_bootstrap=testbed.executors_kafka,
+        options=found.options,
     )
     job.write()
     count = found.workload.partitions
@@ -197,7 +213,7 @@ def generate_load(folder: RunFolder) -> None:
         log.info("the workload was sent before")
         return
     here, found = scene(folder), load(folder)
-    events = workload.events(found.workload, found.seed)
+    events = _events(folder, found)
     sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic)
     gate, sent, begun = Gate(folder), sender.reached, time.monotonic()
     before = workload.settled(folder)
@@ -222,6 +238,14 @@ def generate_load(folder: RunFolder) -> None:
     log.info("sent %d records: %s", sent, counts)
 
 
+def _events(folder: RunFolder, found: Experiment) -> Iterator[workload.Event]:
+    if found.declared is None:
+        return workload.events(found.workload, found.seed)
+    events = timed.events(found)
+    timed.write(folder, events)
+    return timed.payloads(events)
+
+
 def inject_faults(folder: RunFolder) -> None:
     """Lead the run through its phases and strike by the schedule."""
     conductor.conduct(scene(folder), Schedule.read(folder))
@@ -229,8 +253,12 @@ def inject_faults(folder: RunFolder) -> None:
 
 def drain(folder: RunFolder) -> None:
     """Read everything that was delivered."""
-    job = Job.read(folder)
-    outputs.of(job).drain(folder, job, testbeds.current(folder), DRAIN_S)
+    job, testbed = Job.read(folder), testbeds.current(folder)
+    drained = outputs.of(job).drain(folder, job, testbed, DRAIN_S)
+    ends = Cluster(testbed.direct_kafka).end_offsets(job.input_topic)
+    write_atomically(folder.source, json.dumps({"end_offsets": {str(partition): end for partition, end in sorted(ends.items())}}))
+    if load(folder).keeps_values:
+        payloads.keep(folder, job, testbed, drained, DRAIN_S)
 
 
 def verify(folder: RunFolder) -> None:
@@ -242,12 +270,17 @@ def verify(folder: RunFolder) -> None:
 
 
 def expect(folder: RunFolder, evaluate: Callable[[RunFolder], Evaluation] = evaluate_here) -> None:
-    """Evaluate the expectation suite. It and the verdict must agree, or the run is an ERROR."""
-    verdict = folder.read_json(folder.verdict)
-    conflict = agree(verdict, evaluate(folder))
+    """Evaluate the expectation suite. It and the verdict must agree, or the run is an ERROR. The user's own suite may make it FAILED."""
+    stored = folder.read_json(folder.verdict)
+    verdict = without_own(stored)
+    evaluation = evaluate(folder)
+    conflict = agree(verdict, evaluation)
     if conflict is not None:
         write_verdict(folder, {**verdict, "outcome": RunOutcome.ERROR, "as_expected": False, "reason": conflict})
         log.error("%s", conflict)
+    elif (found := with_own(verdict, evaluation)) != stored:
+        write_verdict(folder, found)
+        log.info("%s: %s", found["outcome"], found["reason"])
 
 
 def report(folder: RunFolder) -> None:
@@ -308,7 +341,8 @@ def _failed_step(folder: RunFolder) -> dict[str, Any] | None:
 
 
 def overruling(folder: RunFolder) -> tuple[RunOutcome, str] | None:
-    """The outcome that the run has whatever its records say, and why: it was stopped, a step failed, or its two judges disagreed."""
+    """The outcome that the run has whatever its records say, and why: it was stopped, a step failed, its two judges disagreed, or
+    the user's own suite does not hold."""
     aborted, restored = folder.journal.last("aborted"), folder.journal.last("restored")
     if aborted is not None and (restored is None or aborted["at"] <= restored["at"]):  # what comes later stops nothing any more
         return RunOutcome.ABORTED, aborted["reason"]
@@ -316,7 +350,8 @@ def overruling(folder: RunFolder) -> tuple[RunOutcome, str] | None:
         return RunOutcome.ERROR, f"step {failed['step']} failed: {failed['error']}"
     if folder.verdict.exists():
         stored = read_verdict(folder)
-        if stored["outcome"] in (RunOutcome.ABORTED, RunOutcome.ERROR):
+        broke_suite = bool((stored.get("suite") or {}).get("failed"))
+        if broke_suite or stored["outcome"] in (RunOutcome.ABORTED, RunOutcome.ERROR):
             return RunOutcome(stored["outcome"]), stored["reason"]
     return None
 
@@ -381,6 +416,8 @@ def terms(folder: RunFolder) -> Terms:
         seed=found.seed,
         versions=versions(),
         promises=found.promises,
+        stateful=found.declared,
+        recover_within_s=found.recover_within_s,
     )
 
 

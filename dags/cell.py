@@ -12,7 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from dags.assets import NIGHT, VERDICT, told
 from dags.links import LINKS
-from dags.step import WAIT_S, plain
+from dags.step import WAIT_S, attended, plain
+from delivery.folder import RunFolder
 
 MATRIX = "STREAMPROOF_NIGHTLY"
 log = logging.getLogger("chaos.airflow")
@@ -72,15 +73,16 @@ class CellOperator(BaseOperator):
             raise AirflowSkipException(f"{cell.name} is not run: the night's time is over")
         night.begin(cell, name)
         self.folder = str(settings.runs() / name)
-        folder = runner.run(cell.experiment, name)
+        with attended(RunFolder(self.folder)):
+            folder = runner.run(cell.experiment, name)
         verdict = folder.read_json(folder.verdict)
+        night.end(cell, name)
         if not verdict["as_expected"]:
             raise AirflowFailException(f"{verdict['outcome']}: {verdict['reason']}")
         return name
 
     def on_kill(self) -> None:
         from chaos import steps
-        from delivery.folder import RunFolder
 
         if self.folder and RunFolder(self.folder).experiment.is_file():
             steps.abort(RunFolder(self.folder), "its task was stopped in Airflow")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import re
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from dags.links import LINKS
 from delivery.folder import RunFolder
 
 WAIT_S = 900.0
+LOOK_S = 1.0
 TRY = "-try"
 TOGETHER = ("run_pipeline", "generate_load", "inject_faults")
 NEEDS_THE_TESTBED = (*TOGETHER, "drain")
@@ -45,7 +50,8 @@ class StepOperator(BaseOperator):
                 f"run {folder.name} has given the testbed back: it cannot do {self.step} again. "
                 "Clear `prepare` and all that comes after it, which makes a new run."
             )
-        steps.perform(self.step, folder)
+        with attended(folder):
+            steps.perform(self.step, folder)
 
     def on_kill(self) -> None:
         from chaos import steps
@@ -126,6 +132,26 @@ class RestoreOperator(StepOperator):
         verdict = folder.read_json(folder.verdict)
         if not verdict["as_expected"]:
             raise AirflowFailException(f"{verdict['outcome']}: {verdict['reason']}")
+
+
+@contextlib.contextmanager
+def attended(folder: RunFolder) -> Iterator[None]:
+    """Abort the run when the process of Airflow that this one reports to is gone: nobody would learn how the task ends."""
+    parent, done = os.getppid(), threading.Event()
+
+    def look() -> None:
+        while not done.wait(LOOK_S):
+            if os.getppid() != parent and folder.experiment.is_file():
+                folder.journal.append("aborted", reason="the process of Airflow that its task reported to is gone")
+                return
+
+    watcher = threading.Thread(target=look, name="attended", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
 
 
 def plain(run_id: str) -> str:

@@ -15,6 +15,11 @@ class Anomaly(StrEnum):
         partition of the output than those of its key.
     TORN: a micro-batch of which one start of the job made some records visible, and others that it had read not.
     AHEAD: an ACKED record that was delivered, but only after the job had committed an offset above the record's own.
+    MISSING: a result of a stateful job (of a window, of a join) that must be there by recomputation, of which no copy was delivered.
+    UNEXPECTED: a delivered result that the recomputation does not have.
+    WRONG_VALUE: a delivered result that says something else than the recomputation.
+    REPEATED: a result of which more than one copy was delivered.
+    DROPPED: a micro-batch in which a job dropped more late rows, or fewer, than its declared delay has it drop.
     """
 
     LOST = "LOST"
@@ -24,3 +29,12 @@ class Anomaly(StrEnum):
     REORDERED = "REORDERED"
     TORN = "TORN"
     AHEAD = "AHEAD"
+    MISSING = "MISSING"
+    UNEXPECTED = "UNEXPECTED"
+    WRONG_VALUE = "WRONG_VALUE"
+    REPEATED = "REPEATED"
+    DROPPED = "DROPPED"
+
+
+RESULT_KINDS = (Anomaly.MISSING, Anomaly.UNEXPECTED, Anomaly.WRONG_VALUE, Anomaly.REPEATED, Anomaly.DROPPED)
+"""Those of results. The others are about records."""

@@ -47,7 +47,9 @@ def torn(matched: Matching, progress: Sequence[dict[str, Any]]) -> list[Finding]
         missing = due[~np.isin(due, held)]
         if len(missing):
             at = tuple(int(row) for row in rows)
-            found.append(Finding(Anomaly.TORN, None, None, len(np.unique(held)), int(missing.min()), at, start, batch))
+            found.append(
+                Finding(Anomaly.TORN, None, None, int(np.count_nonzero(np.diff(np.sort(held)))) + 1, int(missing.min()), at, start, batch)
+            )
     return found
 
 

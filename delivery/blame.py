@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from delivery.anomaly import Anomaly
+from delivery.anomaly import RESULT_KINDS, Anomaly
 from delivery.history import Delivered, Sent
 from delivery.matching import Finding
 
@@ -112,6 +112,8 @@ def _strike(event: dict[str, Any]) -> str:
 
 def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np.ndarray, timeline: Timeline) -> str:
     """One sentence about ``finding``. ``delivered_at`` has the delivered rows' times, in ms since the epoch."""
+    if finding.anomaly in RESULT_KINDS:
+        return _result(finding, delivered, delivered_at, timeline)
     name = _name(finding, sent)
     copies = [_copy(row, delivered) for row in finding.delivered[:4]]
     more = f" and {len(finding.delivered) - 4} more" if len(finding.delivered) > 4 else ""
@@ -139,6 +141,27 @@ def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np
         why = "its send was refused" if finding.sent is not None else "nobody sent it"
         return f"{name} was delivered although {why}: {', '.join(copies)}{more}"
     return f"{name} was delivered damaged: {', '.join(copies)}{more}"
+
+
+_RESULTS = {
+    Anomaly.MISSING: "is missing",
+    Anomaly.UNEXPECTED: "was delivered, and should not have been",
+    Anomaly.WRONG_VALUE: "was delivered wrong",
+    Anomaly.REPEATED: "was delivered {copies} times",
+}
+
+
+def _result(finding: Finding, delivered: Delivered, delivered_at: np.ndarray, timeline: Timeline) -> str:
+    """One sentence about a result of a stateful job."""
+    if finding.anomaly is Anomaly.DROPPED:
+        return f"batch {finding.batch} of start {finding.start}: {finding.detail}"
+    copies = [_copy(row, delivered) for row in finding.delivered[:4]]
+    last = int(delivered_at[finding.delivered[-1]]) if finding.delivered else None
+    strike = timeline.strike_before(datetime.fromtimestamp(last / 1000, UTC)) if last is not None else None
+    what = _RESULTS[finding.anomaly].format(copies=finding.copies)
+    more = f" and {len(finding.delivered) - 4} more" if len(finding.delivered) > 4 else ""
+    where = f" ({', then '.join(copies)}{more})" if copies else ""
+    return f"{finding.result} {what}{where}: {finding.detail}" + (f"; shortly before, {strike}" if strike else "")
 
 
 def _at(copies: Sequence[str]) -> str:

@@ -105,6 +105,13 @@ def reconcile(matched: Matching) -> Reconciliation:
     )
 
 
+def sent_only(sent: Sent, delivered: int) -> Reconciliation:
+    """The account of a job whose output has no records: what was sent, and how much was delivered."""
+    no = np.zeros(len(sent), bool)
+    acked, rejected = int(sent.acked.sum()), int(sent.rejected.sum())
+    return Reconciliation((), _by_partition(sent, no.astype(np.int64), no, no), acked, len(sent) - acked - rejected, rejected, delivered)
+
+
 class _Copies:
     """The delivered rows of a send, found by binary search; sorted only when somebody asks."""
 

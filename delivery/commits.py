@@ -57,5 +57,32 @@ def _committed(partition: np.ndarray, offset: np.ndarray, start: np.ndarray, pro
     return found
 
 
+PARTITION_BITS = 44
+
+
+def passed(progress: Sequence[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """When it was first reported, by any start, that an offset was passed over: of a place, ``partition << PARTITION_BITS | offset``, the
+    time at the first of the ascending ends that lies behind it."""
+    reports = sorted((int(name), end, _milliseconds(line["committed_at"])) for line in progress for name, end in line["until"].items())
+    ends: list[int] = []
+    times: list[int] = []
+    earliest, above = int(_NEVER), None
+    for partition, end, at in reversed(reports):
+        if partition != above:
+            if above is not None:
+                ends.append(above << PARTITION_BITS)  # what lies before a partition's first offset belongs to another
+                times.append(int(_NEVER))
+            ends.append((partition + 1 << PARTITION_BITS) - 1)
+            times.append(int(_NEVER))
+            earliest, above = int(_NEVER), partition
+        earliest = min(earliest, at)
+        ends.append((partition << PARTITION_BITS) + end)
+        times.append(earliest)
+    if above is not None:
+        ends.append(above << PARTITION_BITS)
+        times.append(int(_NEVER))
+    return np.array(ends[::-1], np.int64), np.array([*times[::-1], int(_NEVER)], np.int64)
+
+
 def _milliseconds(stamp: str) -> int:
     return round(datetime.fromisoformat(stamp).timestamp() * 1000)

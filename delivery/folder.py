@@ -166,6 +166,22 @@ class RunFolder:
         return self.path / "progress.jsonl"
 
     @property
+    def batches(self) -> Path:
+        return self.path / "batches.jsonl"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.parquet"
+
+    @property
+    def source(self) -> Path:
+        return self.path / "source.json"
+
+    @property
+    def payloads(self) -> Path:
+        return self.path / "payloads"
+
+    @property
     def reconciliation(self) -> Path:
         return self.path / "reconciliation.parquet"
 

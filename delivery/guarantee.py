@@ -14,6 +14,9 @@ class Guarantee(StrEnum):
     """At-most-once forbids DUPLICATED, at-least-once forbids LOST, exactly-once both. Each forbids PHANTOM and CORRUPTED.
 
     A job that may not lose may not commit an offset before the output either: at-least-once and exactly-once forbid AHEAD.
+
+    A stateful job is held to its results instead of records: each guarantee forbids UNEXPECTED, WRONG_VALUE and DROPPED, at-most-once
+    forbids REPEATED, at-least-once MISSING, exactly-once both.
     """
 
     AT_MOST_ONCE = "at-most-once"
@@ -23,6 +26,11 @@ class Guarantee(StrEnum):
     @property
     def forbidden(self) -> frozenset[Anomaly]:
         return _ALWAYS | _FORBIDDEN[self]
+
+    @property
+    def forbidden_results(self) -> frozenset[Anomaly]:
+        """What the results of a stateful job may not show."""
+        return _ALWAYS_OF_RESULTS | _FORBIDDEN_OF_RESULTS[self]
 
 
 class Promise(StrEnum):
@@ -40,8 +48,10 @@ class Promise(StrEnum):
         return _BROKEN_BY[self]
 
 
-def forbidden(guarantee: Guarantee, promises: Iterable[Promise]) -> frozenset[Anomaly]:
-    """What a run may not show that is held to ``guarantee`` and ``promises``."""
+def forbidden(guarantee: Guarantee, promises: Iterable[Promise], stateful: bool = False) -> frozenset[Anomaly]:
+    """What a run may not show that is held to ``guarantee`` and ``promises``. Promises are about records, which a stateful job has not."""
+    if stateful:
+        return guarantee.forbidden_results
     return guarantee.forbidden | {promise.forbidden for promise in promises}
 
 
@@ -49,5 +59,11 @@ _FORBIDDEN: dict[Guarantee, frozenset[Anomaly]] = {
     Guarantee.AT_MOST_ONCE: frozenset({Anomaly.DUPLICATED}),
     Guarantee.AT_LEAST_ONCE: frozenset({Anomaly.LOST, Anomaly.AHEAD}),
     Guarantee.EXACTLY_ONCE: frozenset({Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.AHEAD}),
+}
+_ALWAYS_OF_RESULTS = frozenset({Anomaly.UNEXPECTED, Anomaly.WRONG_VALUE, Anomaly.DROPPED})
+_FORBIDDEN_OF_RESULTS: dict[Guarantee, frozenset[Anomaly]] = {
+    Guarantee.AT_MOST_ONCE: frozenset({Anomaly.REPEATED}),
+    Guarantee.AT_LEAST_ONCE: frozenset({Anomaly.MISSING}),
+    Guarantee.EXACTLY_ONCE: frozenset({Anomaly.MISSING, Anomaly.REPEATED}),
 }
 _BROKEN_BY = {Promise.ORDERED: Anomaly.REORDERED, Promise.ATOMIC: Anomaly.TORN}

@@ -21,9 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from delivery.columns import flags, integers
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
 from delivery.outcome import Outcome
 
+MAX_PRODUCER = 0xFFFF
 _STAMP = pa.timestamp("ms", tz="UTC")
 _METADATA = {b"schema_version": str(SCHEMA_VERSION).encode()}
 
@@ -79,6 +81,32 @@ def write_sent(path: Path, rows: Iterable[SentRow]) -> None:
 
 def write_delivered(path: Path, columns: Mapping[str, Any]) -> None:
     write_table(path, pa.table(dict(columns), schema=DELIVERED))
+
+
+class DeliveredFile:
+    """A file of ``delivered/`` that is written a group of rows at a time.
+
+    Its encodings are made for being read fast: what counts up is kept as differences, what repeats as numbers of a dictionary. That leaves
+    some five bytes of a record, and to compress these would save little and cost most of the time that a check takes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.records = 0
+        self._writer = pq.ParquetWriter(path, DELIVERED, **FAST)
+
+    def write(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows)
+        self.records += len(rows)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+FAST: dict[str, Any] = {
+    "compression": "none",
+    "use_dictionary": ["producer", "partition", "key", "outcome", "batch", "attempt", "start"],
+    "column_encoding": dict.fromkeys(("sequence", "offset", "sent_at", "delivered_at"), "DELTA_BINARY_PACKED"),
+}
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -139,34 +167,37 @@ def read_sent(folder: RunFolder) -> Sent:
 
 
 def _sent(folder: RunFolder, table: pa.Table) -> Sent:
-    if table["producer"].null_count or table["sequence"].null_count:
-        raise EvidenceError(f"{folder.sent} holds a record without producer or sequence: the workload sends none")
-    outcome = table["outcome"].to_numpy(zero_copy_only=False)
-    sent = Sent(
-        _ints(table["producer"]),
-        _ints(table["sequence"]),
-        _ints(table["partition"]),
-        _ints(table["offset"]),
-        _ints(table["crc"]),
-        np.asarray(outcome == Outcome.ACKED, dtype=bool),
-        np.asarray(outcome == Outcome.REJECTED, dtype=bool),
-    )
-    return _with_unsettled(sent, folder.intents)
-
-
-def _with_unsettled(sent: Sent, intents: Path) -> Sent:
-    ranges = [(int(intent["producer"]), int(intent["first"]), int(intent["count"])) for intent in read_json_lines(intents)]
-    intended = sum(count for _, _, count in ranges)
-    if intended <= len(sent):
+    sent = _settled(folder, table)
+    ranges = [(int(intent["producer"]), int(intent["first"]), int(intent["count"])) for intent in read_json_lines(folder.intents)]
+    if sum(count for _, _, count in ranges) <= len(sent):
         return sent
     producers = np.concatenate([np.full(count, producer, np.int64) for producer, _, count in ranges])
     sequences = np.concatenate([np.arange(first, first + count, dtype=np.int64) for _, first, count in ranges])
     missing = ~np.isin(producers << 48 | sequences, sent.producer << 48 | sent.sequence)
-    count = int(missing.sum())
-    unknown, no = np.full(count, -1, np.int64), np.zeros(count, bool)
+    return _with(sent, producers[missing], sequences[missing])
+
+
+def _settled(folder: RunFolder, table: pa.Table) -> Sent:
+    """What has a row."""
+    if table["producer"].null_count or table["sequence"].null_count:
+        raise EvidenceError(f"{folder.sent} holds a record without producer or sequence: the workload sends none")
     return Sent(
-        np.concatenate([sent.producer, producers[missing]]),
-        np.concatenate([sent.sequence, sequences[missing]]),
+        integers(table["producer"]),
+        integers(table["sequence"]),
+        integers(table["partition"]),
+        integers(table["offset"]),
+        integers(table["crc"]),
+        flags(pc.equal(table["outcome"], Outcome.ACKED)),
+        flags(pc.equal(table["outcome"], Outcome.REJECTED)),
+    )
+
+
+def _with(sent: Sent, producers: np.ndarray, sequences: np.ndarray) -> Sent:
+    """``sent`` and behind it records of which only the intent is known."""
+    unknown, no = np.full(len(producers), -1, np.int64), np.zeros(len(producers), bool)
+    return Sent(
+        np.concatenate([sent.producer, producers]),
+        np.concatenate([sent.sequence, sequences]),
         np.concatenate([sent.partition, unknown]),
         np.concatenate([sent.offset, unknown]),
         np.concatenate([sent.crc, unknown]),
@@ -182,8 +213,8 @@ def read_delivered(folder: RunFolder) -> Delivered:
 
 def _delivered(table: pa.Table) -> Delivered:
     # A producer that is not known is -1 here, which in a key of 64 bits cannot be told from producer 65535.
-    identified = pc.and_(table["producer"].is_valid(), table["sequence"].is_valid()).to_numpy(zero_copy_only=False).astype(bool)
-    columns = {name: _ints(table[name]) for name in ("producer", "sequence", "crc", "partition", "offset", "batch", "attempt", "start")}
+    identified = flags(table["producer"].is_valid()) & flags(table["sequence"].is_valid())
+    columns = {name: integers(table[name]) for name in ("producer", "sequence", "crc", "partition", "offset", "batch", "attempt", "start")}
     return Delivered(**columns, identified=identified)
 
 
@@ -207,10 +238,17 @@ class Evidence:
 def read_evidence(folder: RunFolder) -> Evidence:
     """Read ``sent/`` and ``delivered/``, each file once. Raises EvidenceError when one cannot be read, or holds what no run writes."""
     sent, delivered = _read(folder.sent, SENT), _read(folder.delivered, DELIVERED)
-    keys = pa.chunked_array([sent["key"].combine_chunks().dictionary_encode().indices])
-    return Evidence(
-        _sent(folder, sent), _milliseconds(sent["sent_at"]), _ints(keys), _delivered(delivered), _times(folder, delivered["delivered_at"])
-    )
+    return _evidence(folder, sent, _sent(folder, sent), delivered)
+
+
+def evidence(folder: RunFolder, sent: pa.Table, delivered: pa.Table, unsettled: tuple[np.ndarray, np.ndarray]) -> Evidence:
+    """Evidence of these rows of the files, and of records (producer, sequence) that were intended and have no row."""
+    return _evidence(folder, sent, _with(_settled(folder, sent), *unsettled), delivered)
+
+
+def _evidence(folder: RunFolder, table: pa.Table, sent: Sent, delivered: pa.Table) -> Evidence:
+    keys = pa.chunked_array([table["key"].combine_chunks().dictionary_encode().indices])
+    return Evidence(sent, _milliseconds(table["sent_at"]), integers(keys), _delivered(delivered), _times(folder, delivered["delivered_at"]))
 
 
 def read_delivered_at(folder: RunFolder) -> np.ndarray:
@@ -229,7 +267,7 @@ def _only(schema: pa.Schema, column: str) -> pa.Schema:
 
 
 def _milliseconds(column: pa.ChunkedArray) -> np.ndarray:
-    return _ints(column.cast(pa.int64()))
+    return integers(column.cast(pa.int64()))
 
 
 def _read(directory: Path, schema: pa.Schema) -> pa.Table:
@@ -240,8 +278,3 @@ def _read(directory: Path, schema: pa.Schema) -> pa.Table:
         except (OSError, pa.ArrowException, KeyError) as error:
             raise EvidenceError(f"{path} cannot be read as evidence: {error}") from error
     return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
-def _ints(column: pa.ChunkedArray) -> np.ndarray:
-    """The column as int64, with -1 for null."""
-    return np.asarray(column.cast(pa.int64()).fill_null(-1).to_numpy(), dtype=np.int64)

@@ -18,6 +18,7 @@ class Finding:
     """One anomalous record. ``sent`` and ``delivered`` are row numbers in the histories: the send (None: nobody sent it), its copies.
 
     A TORN micro-batch is named by ``start`` and ``batch`` instead of an identity; ``sent`` is the first of its records that is missing.
+    A ``result`` of a stateful job is named by what it is ``about``, in words and in numbers; ``detail`` says what is wrong with it.
     """
 
     anomaly: Anomaly
@@ -28,6 +29,9 @@ class Finding:
     delivered: tuple[int, ...]
     start: int | None = None
     batch: int | None = None
+    result: str | None = None
+    detail: str = ""
+    about: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

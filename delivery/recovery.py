@@ -21,6 +21,8 @@ Of each injection, from the moment at which it had struck:
 
 A record waits, and belongs to the *backlog*, from when it was sent until it is output; only records that were ACKED, and not those that
 are LOST: nobody waits for them, the verdict counts them. All stamps are the clock of one machine, in ms.
+
+Results of a stateful job are no records that were sent: of such a job a record is output once the micro-batch that read it is committed.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ from typing import Any
 
 import numpy as np
 
-from delivery.folder import EvidenceError, RunFolder, read_json_lines
-from delivery.history import Delivered, Sent, read_delivered, read_delivered_at, read_sent, read_sent_at
+from delivery.folder import EvidenceError
+from delivery.history import Delivered, Sent
 
 NEVER = np.iinfo(np.int64).max
 _SHIFT = 48
@@ -49,13 +51,16 @@ class Stamps(StrEnum):
 
 @dataclass(frozen=True)
 class Flow:
-    """A run's records in time, in ms since the epoch. ``written`` and ``visible`` have a row for each record that was delivered, in the
-    order of ``visible``; ``sent`` and ``shown`` one for each of these that was ACKED: when it was sent, when it was output."""
+    """A run's records in time, in ms since the epoch. ``written`` and ``visible`` have a row for the ``records`` that were delivered then,
+    in the order of ``visible``; ``sent`` and ``shown`` one for the ``waited`` of these that were ACKED: when they were sent, when they
+    were output."""
 
     written: np.ndarray
     visible: np.ndarray
+    records: np.ndarray
     sent: np.ndarray
     shown: np.ndarray
+    waited: np.ndarray
 
     @property
     def moments(self) -> np.ndarray:
@@ -64,7 +69,13 @@ class Flow:
 
     def backlog(self, at: np.ndarray) -> np.ndarray:
         """How many records were waiting at each of these moments."""
-        return np.searchsorted(np.sort(self.sent), at, "right") - np.searchsorted(np.sort(self.shown), at, "right")
+        return np.asarray(_until(self.sent, self.waited, at) - _until(self.shown, self.waited, at))
+
+
+def _until(times: np.ndarray, counts: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """How many there are up to each moment."""
+    order = np.argsort(times, kind="stable")
+    return np.asarray(np.r_[0, np.cumsum(counts[order])][np.searchsorted(times[order], at, "right")])
 
 
 @dataclass(frozen=True)
@@ -79,18 +90,6 @@ class Recovery:
 
 def milliseconds(stamp: str) -> int:
     return round(datetime.fromisoformat(stamp).timestamp() * 1000)
-
-
-def read_flow(folder: RunFolder) -> Flow:
-    """The flow of a run. Raises EvidenceError naming the file when its evidence is missing or cannot be read."""
-    return flow(
-        read_sent(folder),
-        read_sent_at(folder),
-        read_delivered(folder),
-        read_delivered_at(folder),
-        ends(folder.journal.events("driver_ready"), list(read_json_lines(folder.progress))),
-        stamps(folder.read_json(folder.drain)),
-    )
 
 
 def stamps(drain: dict[str, Any]) -> Stamps:
@@ -123,8 +122,16 @@ def flow(sent: Sent, sent_at: np.ndarray, delivered: Delivered, delivered_at: np
     written = first[seen]
     visible = written if kind is Stamps.VISIBLE else decided(written, ends)
     waited = sent.acked[seen] & (seen < len(sent_at))
+    each = np.ones(len(seen), np.int64)
+    return arranged(written, visible, each, sent_at[seen[waited]], visible[waited], each[waited])
+
+
+def arranged(
+    written: np.ndarray, visible: np.ndarray, records: np.ndarray, sent: np.ndarray, shown: np.ndarray, waited: np.ndarray
+) -> Flow:
+    """A flow with its rows in order."""
     earliest = np.argsort(visible, kind="stable")
-    return Flow(written[earliest], visible[earliest], sent_at[seen[waited]], visible[waited])
+    return Flow(written[earliest], visible[earliest], records[earliest], sent, shown, waited)
 
 
 def decided(written: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -143,10 +150,11 @@ def recovery(found: Flow, injected: int | None, healed: int | None) -> Recovery:
     first = _seconds(int(after.min()) - injected) if len(after) else None
     if healed is None:
         return Recovery(first, longest_gap_s=longest_gap(found.moments, injected))
-    left = found.shown[found.sent <= healed]
+    before = found.sent <= healed
+    left = found.shown[before]
     caught_up = max(int(left.max(initial=injected)), injected)
     gap = longest_gap(found.moments, injected, caught_up)
-    return Recovery(first, _seconds(caught_up - injected), int((left > healed).sum()), gap)
+    return Recovery(first, _seconds(caught_up - injected), int(found.waited[before][left > healed].sum()), gap)
 
 
 def longest_gap(moments: np.ndarray, since: int | None = None, until: int | None = None) -> float | None:
@@ -162,17 +170,17 @@ def throughput(found: Flow, begun: int, ended: int) -> tuple[int, float | None]:
     How long a job takes to start is no part of its rate: the time counts from the run's first output on, and what comes after it.
     None when that leaves no time, or no output.
     """
-    records = _between(found.visible, begun, ended)
+    records = _between(found, begun, ended)
     opened = int(found.visible[0]) if len(found.visible) else ended
-    counted = _between(found.visible, opened + 1, ended) if opened >= begun else records
+    counted = _between(found, opened + 1, ended) if opened >= begun else records
     milliseconds = ended - max(begun, opened)
     return records, round(counted * 1000 / milliseconds, 1) if counted and milliseconds > 0 else None
 
 
-def _between(times: np.ndarray, begun: int, ended: int) -> int:
-    """How many of the sorted ``times`` lie from ``begun`` until before ``ended``."""
-    low, high = np.searchsorted(times, [begun, ended], "left")
-    return max(int(high - low), 0)
+def _between(found: Flow, begun: int, ended: int) -> int:
+    """How many records became output from ``begun`` until before ``ended``."""
+    low, high = np.searchsorted(found.visible, [begun, ended], "left")
+    return int(found.records[low:high].sum())
 
 
 def _seconds(milliseconds: int) -> float:

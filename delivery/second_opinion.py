@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Named = tuple[str, int | None, int | None]
 SHOWN = 3
+SPILL = ".second-opinion"
 
 _SENDS = """
     CREATE TEMP TABLE sends AS
@@ -106,9 +107,12 @@ _QUERIES: dict[Anomaly, str] = {
         WHERE first.at_ms > passed.at_ms""",
 }
 
-# One thread: a run is small. No extension is fetched from the network: all that is used is in the wheel.
+# One thread, and not much memory: most runs are small, and of a large one the rest is put on the disk, in its folder. No extension is
+# fetched from the network: all that is used is in the wheel.
 _ALONE: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
+    "memory_limit": "400MB",
+    "preserve_insertion_order": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
@@ -120,7 +124,7 @@ def find(folder: RunFolder, asked: Collection[Anomaly], progress: Sequence[dict[
     """The anomalies that were ``asked`` for, each as (anomaly, producer, sequence), or (TORN, start, batch). Raises EvidenceError."""
     import duckdb
 
-    with duckdb.connect(config=_ALONE) as connection:
+    with duckdb.connect(config={**_ALONE, "temp_directory": str(folder.path / SPILL)}) as connection:
         try:
             _load(connection, folder, progress)
             found: Counter[Named] = Counter()

@@ -3,41 +3,53 @@
 The rules, in order:
 
     ERROR         the checkers and the second opinion (``delivery.second_opinion``) do not name the same records.
-    FAILED        an anomaly that the guarantee, or a promise of the strategy, forbids was found. (LOST and TORN only count once the drain
-                  reached the end of the output.)
+    FAILED        an anomaly that the guarantee, or a promise of the strategy, forbids was found. (LOST, TORN and MISSING only count once
+                  the drain reached the end of the output.)
+                  Or a fault cost more time than the experiment allows (``recover_within``).
     INCONCLUSIVE  something was not shown: an injection without evidence or not healed, a drain that did not reach the end, a phase
-                  without a micro-batch, nothing acknowledged, or an expected anomaly that was not seen (the control did not bite).
+                  without a micro-batch, nothing acknowledged, acknowledged records that the source lost, no result of a stateful job due,
+                  or an expected anomaly that was not seen (the control did not bite).
     PASSED        otherwise.
+
+After that, a user's own suite (``suite``) that does not hold makes the run FAILED, and one that cannot be evaluated an ERROR.
+
+A stateful job has results instead of records: they are judged by computing them again (``delivery.stateful``).
 
 Other ERRORs and ABORTED are not found by looking at records: a step failed, or the run was stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from delivery import baseline
-from delivery.anomaly import Anomaly
+from delivery import baseline, stateful, stateful_second_opinion
+from delivery.anomaly import RESULT_KINDS, Anomaly
 from delivery.atomicity import torn
+from delivery.batches import read_batches
 from delivery.blame import Timeline, explain
-from delivery.checker import KINDS, Reconciliation, count, reconcile
+from delivery.checker import KINDS, Reconciliation, count, sent_only
 from delivery.commits import ahead
 from delivery.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
 from delivery.guarantee import Guarantee, Promise, forbidden
 from delivery.history import Evidence, read_evidence, write_table
-from delivery.matching import Finding, match
+from delivery.matching import Finding
 from delivery.order import reordered
-from delivery.recovery import Flow, ends, flow, longest_gap, milliseconds, recovery, stamps, throughput
+from delivery.payloads import read_payloads
+from delivery.recovery import Flow, Stamps, ends, longest_gap, milliseconds, recovery, stamps, throughput
 from delivery.second_opinion import disagreement
+from delivery.source import behind_the_end
+from delivery.stateful import Declaration
+from delivery.survey import Survey, survey
 
 PHASES = ("steady", "impact", "recovery")
-NEEDS_THE_END = frozenset({Anomaly.LOST, Anomaly.TORN})
+NEEDS_THE_END = frozenset({Anomaly.LOST, Anomaly.TORN, Anomaly.MISSING})
 """What is not known before the drain has read the output to its end: what is missing may still be there."""
 
 
@@ -53,7 +65,7 @@ class RunOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class Terms:
-    """What a run is judged by: ``planned`` are the injections that the schedule holds."""
+    """What a run is judged by: ``planned`` are the injections that the schedule holds, ``stateful`` is what a stateful job declares."""
 
     run: str
     experiment: str
@@ -65,15 +77,18 @@ class Terms:
     seed: int
     versions: dict[str, str] = field(default_factory=dict)
     promises: frozenset[Promise] = frozenset()
+    stateful: Declaration | None = None
+    recover_within_s: float | None = None
 
     @property
     def forbidden(self) -> frozenset[Anomaly]:
-        return forbidden(self.guarantee, self.promises)
+        return forbidden(self.guarantee, self.promises, self.stateful is not None)
 
     @property
     def asked(self) -> tuple[Anomaly, ...]:
         """The anomalies that are looked for: the kinds of every delivery, what was promised not to be, and what is to be seen."""
-        return tuple(anomaly for anomaly in Anomaly if anomaly in {*KINDS, *self.forbidden, *self.expected})
+        kinds = KINDS if self.stateful is None else RESULT_KINDS
+        return tuple(anomaly for anomaly in Anomaly if anomaly in {*kinds, *self.forbidden, *self.expected})
 
 
 @dataclass(frozen=True)
@@ -104,40 +119,37 @@ RECONCILIATION = pa.schema(
         ("blame", pa.string()),
         ("start", pa.int32()),
         ("batch", pa.int64()),
+        ("result", pa.string()),
     ],
     metadata={b"schema_version": str(SCHEMA_VERSION).encode()},
 )
 
 
+Look = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps], Survey]
 Second = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], Iterable[Finding]], str | None]
 
 
-def judge(folder: RunFolder, terms: Terms, second: Second = disagreement) -> Judgement:
+def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: Look = survey) -> Judgement:
     """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged.
 
-    ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR.
+    ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR. ``look``
+    compares the histories.
     """
-    evidence = read_evidence(folder)
-    matched = match(evidence.sent, evidence.delivered)
-    found = reconcile(matched)
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
     events = [_with(folder.journal.path, event, "at", "event") for event in folder.journal.events()]
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
-    seen = flow(evidence.sent, evidence.sent_at, evidence.delivered, evidence.delivered_at, ends(events, progress), stamps(drain))
+    if terms.stateful is None:
+        judged = _records(folder, terms, progress, look(folder, terms.asked, progress, ends(events, progress), stamps(drain)), second)
+    else:
+        judged = _results(folder, terms.stateful)
+    evidence, found, findings, seen = judged.evidence, judged.found, judged.findings, judged.seen
     injections = [_injection(name, events, seen) for name in terms.planned]
     phases = _phases(events, progress, seen)
-    findings = list(found.findings)
-    if Anomaly.REORDERED in terms.asked:
-        findings += reordered(matched, evidence.keys)
-    if Anomaly.TORN in terms.asked:
-        findings += torn(matched, progress)
-    if Anomaly.AHEAD in terms.asked:
-        findings += ahead(matched, evidence.delivered_at, progress)
     counts = count(findings, terms.asked)
-    outcome, reason = _decide(terms, counts, found, drain, injections, phases)
-    if (conflict := second(folder, terms.asked, progress, findings)) is not None:
-        outcome, reason = RunOutcome.ERROR, conflict
+    outcome, reason = _decide(terms, counts, judged, drain, injections, phases, behind_the_end(folder))
+    if judged.conflict is not None:
+        outcome, reason = RunOutcome.ERROR, judged.conflict
     verdict = {
         "schema": SCHEMA_VERSION,
         "run": terms.run,
@@ -154,8 +166,11 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement) -> Jud
         "anomalies": {str(anomaly): count for anomaly, count in counts.items()},
         "sent": {"acked": found.acked, "rejected": found.rejected, "indeterminate": found.indeterminate},
         "delivered": found.delivered,
+        "results": judged.results,
+        "suite": None,
         "injections": injections,
         "phases": phases,
+        "recover_within_s": terms.recover_within_s,
         "recovery_s": _worst(injections, "first_output_s"),
         "caught_up_s": _worst(injections, "caught_up_s"),
         "longest_gap_s": longest_gap(seen.moments),
@@ -170,6 +185,42 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement) -> Jud
     }
     verdict["baseline"] = baseline.compared(folder, verdict)
     return Judgement(verdict, _table(found, findings, evidence, Timeline(progress, events)), found, tuple(findings))
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What the histories show; ``conflict`` is what the second opinion says otherwise, ``results`` the figures of a stateful job."""
+
+    evidence: Evidence
+    found: Reconciliation
+    seen: Flow
+    findings: list[Finding]
+    conflict: str | None
+    results: dict[str, Any] | None = None
+
+
+def _records(folder: RunFolder, terms: Terms, progress: Sequence[dict[str, Any]], surveyed: Survey, second: Second) -> _Judged:
+    """A job that delivers records: they were compared with what was sent."""
+    evidence, matched = surveyed.evidence, surveyed.matched
+    findings = list(surveyed.found.findings)
+    if Anomaly.REORDERED in terms.asked:
+        findings += reordered(matched, evidence.keys)
+    if Anomaly.TORN in terms.asked:
+        findings += torn(matched, progress)
+    if Anomaly.AHEAD in terms.asked:
+        findings += ahead(matched, evidence.delivered_at, progress)
+    return _Judged(evidence, surveyed.found, surveyed.flow, findings, second(folder, terms.asked, progress, findings))
+
+
+def _results(folder: RunFolder, declared: Declaration) -> _Judged:
+    """A stateful job: its results are compared with those that are computed again."""
+    evidence, payloads = read_evidence(folder), read_payloads(folder)
+    judged = stateful.judge(folder, declared, evidence.sent, payloads)
+    found = sent_only(evidence.sent, len(payloads.values))
+    seen = stateful.flow_of_batches(evidence.sent, evidence.sent_at, read_batches(folder.batches))
+    evidence = replace(evidence, delivered=payloads.delivered, delivered_at=payloads.delivered_at)
+    conflict = stateful_second_opinion.disagreement(folder, declared, judged.findings)
+    return _Judged(evidence, found, seen, list(judged.findings), conflict, judged.figures)
 
 
 def notes(events: Sequence[dict[str, Any]]) -> list[str]:
@@ -207,8 +258,11 @@ def without_evidence(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str
         "anomalies": {},
         "sent": {},
         "delivered": None,
+        "results": None,
+        "suite": None,
         "injections": [],
         "phases": {},
+        "recover_within_s": terms.recover_within_s,
         "recovery_s": None,
         "caught_up_s": None,
         "longest_gap_s": None,
@@ -227,36 +281,56 @@ def without_evidence(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str
 def _decide(
     terms: Terms,
     counts: dict[Anomaly, int],
-    found: Reconciliation,
+    judged: _Judged,
     drain: dict[str, Any],
     injections: list[dict[str, Any]],
     phases: dict[str, dict[str, Any]],
+    vanished: int,
 ) -> tuple[RunOutcome, str]:
     undecided = set() if drain["complete"] else NEEDS_THE_END
     broken = [f"{number} {anomaly}" for anomaly, number in counts.items() if number and anomaly in terms.forbidden - undecided]
     if broken:
         return RunOutcome.FAILED, f"{terms.strategy} broke {terms.guarantee}: {', '.join(broken)}"
-    doubts = list(_doubts(terms, counts, found, drain, injections, phases))
+    if slow := list(_slow(terms, injections)):
+        return RunOutcome.FAILED, "; ".join(slow)
+    doubts = list(_doubts(terms, counts, judged, drain, injections, phases))
+    if vanished:
+        doubts.append(f"{vanished} acknowledged records lie behind the end of the input: the source lost them")
     if doubts:
         return RunOutcome.INCONCLUSIVE, "; ".join(doubts)
     seen = [f"{number} {anomaly}" for anomaly, number in counts.items() if number]
-    kept = f"{terms.strategy} kept {terms.guarantee} for {found.acked} acknowledged records"
+    kept = f"{terms.strategy} kept {terms.guarantee} for {judged.found.acked} acknowledged records"
+    if judged.results is not None:
+        kept += f": {judged.results['due']} results were due, {judged.results['late_records']} records came too late to count"
     if terms.expected:
         return RunOutcome.PASSED, f"{kept}; the negative control bit: {', '.join(seen)}, as expected"
     return RunOutcome.PASSED, kept + (f" ({', '.join(seen)}, which it allows)" if seen else "")
 
 
+def _slow(terms: Terms, injections: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The faults after which the backlog was there for longer than was allowed."""
+    if terms.recover_within_s is None:
+        return
+    for injection in injections:
+        took_s = injection["caught_up_s"]
+        if took_s is not None and took_s > terms.recover_within_s:
+            name = injection["injection"]
+            yield f"{terms.strategy} took {took_s:.1f} s to catch up after {name}, {terms.recover_within_s:g} s were allowed"
+
+
 def _doubts(
     terms: Terms,
     counts: dict[Anomaly, int],
-    found: Reconciliation,
+    judged: _Judged,
     drain: dict[str, Any],
     injections: list[dict[str, Any]],
     phases: dict[str, dict[str, Any]],
 ) -> Sequence[str]:
     doubts = []
-    if not found.acked:
+    if not judged.found.acked:
         doubts.append("nothing was acknowledged, so nothing could be lost")
+    if judged.results is not None and not judged.results["due"]:
+        doubts.append("no result was due, so none could be missing")
     if not drain["complete"]:
         doubts.append(f"the drain did not reach the end of the output: {drain['reason']}")
     for injection in injections:
@@ -335,6 +409,7 @@ def _table(found: Reconciliation, findings: Sequence[Finding], evidence: Evidenc
                 "blame": explain(finding, sent, delivered, evidence.delivered_at, timeline),
                 "start": finding.start,
                 "batch": finding.batch,
+                "result": finding.result,
             }
         )
     for account in found.partitions:

@@ -20,15 +20,48 @@ from typing import Any
 import pyarrow as pa
 
 from chaos.cli import EXIT_CODES
+from chaos.experiment import Stateful
 from chaos.faults import FAULTS, Fault
-from delivery import atomicity, baseline, commits, history, order, recovery, verdict
-from delivery.anomaly import Anomaly
+from delivery import (
+    atomicity,
+    baseline,
+    batches,
+    commits,
+    deduplication,
+    events,
+    history,
+    joins,
+    order,
+    payloads,
+    recovery,
+    results,
+    sessions,
+    stateful_second_opinion,
+    totals,
+    verdict,
+    watermark,
+    windows,
+)
+from delivery.anomaly import RESULT_KINDS, Anomaly
 from delivery.guarantee import Guarantee, Promise, forbidden
 from delivery.outcome import Outcome
 from expectations import history as remembered
 from expectations import history_changes, history_compare, history_junit, history_matrix, history_metrics
+from pipelines.registry import PIPELINES
 from pipelines.strategies import STRATEGIES, Strategy
 
+STATEFUL: dict[str, ModuleType] = {
+    "results": results,
+    "given": events,
+    "batches": batches,
+    "watermark": watermark,
+    "windows": windows,
+    "sessions": sessions,
+    "joins": joins,
+    "deduplication": deduplication,
+    "totals": totals,
+    "second_opinion": stateful_second_opinion,
+}
 DOCS = Path(__file__).resolve().parent
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z_:]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -153,11 +186,33 @@ def anomalies() -> str:
 
 def guarantees() -> str:
     extra = {promise.forbidden: f"forbidden if *{promise}*" for promise in Promise}
+    of_records = [anomaly for anomaly in Anomaly if anomaly not in RESULT_KINDS]
     rows = (
-        (str(kind), *("forbidden" if anomaly in kind.forbidden else extra.get(anomaly, "allowed") for anomaly in Anomaly))
+        (str(kind), *("forbidden" if anomaly in kind.forbidden else extra.get(anomaly, "allowed") for anomaly in of_records))
         for kind in Guarantee
     )
-    return table(("guarantee", *(f"`{anomaly}`" for anomaly in Anomaly)), rows)
+    return table(("guarantee", *(f"`{anomaly}`" for anomaly in of_records)), rows)
+
+
+def guarantees_of_results() -> str:
+    rows = (
+        (str(kind), *("forbidden" if anomaly in kind.forbidden_results else "allowed" for anomaly in RESULT_KINDS)) for kind in Guarantee
+    )
+    return table(("guarantee", *(f"`{anomaly}`" for anomaly in RESULT_KINDS)), rows)
+
+
+def stateful_options() -> str:
+    fields = Stateful.model_json_schema()["properties"]
+    rows = (
+        (f"`{name}`", "–" if about.get("default") is None else f"`{about['default']}`", about.get("description", ""))
+        for name, about in fields.items()
+    )
+    return table(("key", "default", "meaning"), rows)
+
+
+def pipelines() -> str:
+    rows = ((f"`{name}`", each.summary, code(each.strategies or ("all",))) for name, each in PIPELINES.items())
+    return table(("pipeline", "in short", "strategies"), rows)
 
 
 def promises() -> str:
@@ -211,6 +266,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "outcomes": outcomes,
     "anomalies": anomalies,
     "guarantees": guarantees,
+    "guarantees_of_results": guarantees_of_results,
+    "stateful_options": stateful_options,
+    "pipelines": pipelines,
+    **{f"stateful:{name}": lambda found=found: told(found) for name, found in STATEFUL.items()},  # type: ignore[misc]
+    "events": lambda: columns(events.EVENTS),
+    "payloads": lambda: columns(payloads.PAYLOADS),
     "promises": promises,
     "exit_codes": exit_codes,
     "order": lambda: told(order),

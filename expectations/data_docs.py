@@ -29,8 +29,8 @@ _DROPPED = {"script", "style", "head", "footer", "button", "iframe", "object", "
 _ICONS = {"fa-check-circle": ("holds", "✓"), "fa-times": ("fails", "✗"), "fa-exclamation-triangle": ("error", "!")}
 
 
-def make_self_contained(site: Path, verdict: dict[str, Any], suite: str, results: list[dict[str, Any]], errors: list[str]) -> None:
-    """Rewrite every page of the site in place, drop its assets, and write its index."""
+def make_self_contained(site: Path, verdict: dict[str, Any], groups: dict[str, list[dict[str, Any]]], errors: list[str]) -> None:
+    """Rewrite every page of the site in place, drop its assets, and write its index. ``groups`` are the results by suite."""
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined)
     page = environment.get_template("data_docs_page.html.j2")
     run = str(verdict.get("run"))
@@ -40,11 +40,24 @@ def make_self_contained(site: Path, verdict: dict[str, Any], suite: str, results
     shutil.rmtree(site / "static", ignore_errors=True)
     validations = sorted(path.relative_to(site).as_posix() for path in site.glob("validations/**/*.html"))
     suites = sorted(path.relative_to(site).as_posix() for path in site.glob("expectations/**/*.html"))
+    pages = {"Validation result": validations, "Expectation suite": suites}
     index = environment.get_template("data_docs_index.html.j2")
-    text = index.render(
-        run=run, home=None, verdict=verdict, suite=suite, results=results, errors=errors, validation=validations[-1:], suite_page=suites[:1]
-    )
+    text = index.render(run=run, home=None, verdict=verdict, groups=groups, errors=errors, links=_links(pages, list(groups)))
     (site / "index.html").write_text(text)
+
+
+def _links(pages: dict[str, list[str]], names: list[str]) -> list[tuple[str, str]]:
+    """Each page with its title. A page's address begins with its suite's name, in which a character that no file has is another."""
+    found = []
+    for name in names:
+        for what, paths in pages.items():
+            mine = [path for path in paths if _plain(name) in _plain(path)] if len(names) > 1 else paths[-1:]
+            found += [(path, f"{what}: {name}") for path in mine[-1:]]
+    return found
+
+
+def _plain(text: str) -> str:
+    return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
 def rewrite(page: str) -> str:

@@ -15,12 +15,12 @@ import os
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from delivery.folder import EvidenceError, RunFolder, write_atomically
-from expectations import data_docs, evidence
+from expectations import data_docs, evidence, own
 
 SAMPLE = 20
 _SITE = "run"
@@ -40,7 +40,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the suite found. ``errors`` are expectations that could not be evaluated: then ``success`` says nothing of the run."""
+    """What the suite found. ``errors`` are expectations that could not be evaluated: then ``success`` says nothing of the run.
+
+    ``own`` are the results of the user's own suite, ``own_suite`` is its name; they are no part of ``success``.
+    """
 
     suite: str
     success: bool
@@ -49,13 +52,16 @@ class Evaluation:
     notes: list[str]
     data_docs: str
     seconds: float
+    own_suite: str | None = None
+    own: list[Result] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Evaluation:
-        return cls(**{**found, "results": [Result(**result) for result in found["results"]]})
+        groups = {group: [Result(**result) for result in found.get(group, [])] for group in ("results", "own")}
+        return cls(**{**found, **groups})
 
 
 def results_path(folder: RunFolder) -> Path:
@@ -81,6 +87,33 @@ def agree(verdict: dict[str, Any], evaluation: Evaluation) -> str | None:
     return f"the verdict is {outcome}, but these expectations do not hold: {failed}"
 
 
+def with_own(verdict: dict[str, Any], evaluation: Evaluation) -> dict[str, Any]:
+    """The verdict with what the user's own suite says: one of its expectations that does not hold makes the run FAILED.
+
+    Under ``suite`` is kept what the run was without it.
+    """
+    if evaluation.own_suite is None or verdict["outcome"] in ("ERROR", "ABORTED"):
+        return verdict
+    failed = [result for result in evaluation.own if not result.success]
+    known = {"name": evaluation.own_suite, "expectations": len(evaluation.own), "failed": [result.description for result in failed]}
+    found = {**verdict, "suite": {**known, "outcome": verdict["outcome"], "reason": verdict["reason"]}}
+    if not failed:
+        return found
+    told = "; ".join(f"{result.description} does not hold ({result.observed})" for result in failed)
+    before = verdict["reason"] if verdict["outcome"] != "PASSED" else None
+    reason = "; ".join(filter(None, (before, f"{evaluation.own_suite}: {told}")))
+    return {**found, "outcome": "FAILED", "as_expected": False, "reason": reason}
+
+
+def without_own(verdict: dict[str, Any]) -> dict[str, Any]:
+    """The verdict as it was before the user's own suite was asked."""
+    suite = verdict.get("suite")
+    if suite is None:
+        return verdict
+    outcome = suite["outcome"]
+    return {**verdict, "suite": None, "outcome": outcome, "as_expected": outcome == "PASSED", "reason": suite["reason"]}
+
+
 def warm_up() -> None:
     """Import Great Expectations, with its usage statistics off. Takes seconds the first time."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read at import; a run's evidence is nobody else's business
@@ -97,37 +130,39 @@ def evaluate(folder: RunFolder) -> Evaluation:
     project, site = Path(folder.expectations) / "gx", Path(folder.expectations) / "data_docs"
     for directory in (project, site):
         shutil.rmtree(directory, ignore_errors=True)
-    suite, outcome = _validate(verdict, database, project, site)
+    context = _project(project, site)
+    suite, outcome = _validate(context, verdict, database)
     results, errors = _results(outcome, {type(expectation).__name__: str(expectation.description) for expectation in suite.expectations})
-    data_docs.make_self_contained(site, verdict, suite.name, [asdict(result) for result in results], errors)
+    success = bool(outcome.success) and not errors
+    own_suite, own_results, own_errors = _own(context, folder, verdict)
+    errors += own_errors
+    groups = {suite.name: [asdict(result) for result in results]}
+    if own_suite is not None:
+        groups[own_suite] = [asdict(result) for result in own_results]
+    data_docs.make_self_contained(site, verdict, groups, errors)
     evaluation = Evaluation(
         suite=suite.name,
-        success=bool(outcome.success) and not errors,
+        success=success,
         errors=errors,
         results=results,
         notes=list(suite.notes or []),
         data_docs=str((site / "index.html").relative_to(folder.path)),
         seconds=round(time.monotonic() - started, 3),
+        own_suite=own_suite,
+        own=own_results,
     )
     write_atomically(results_path(folder), json.dumps(evaluation.to_dict(), indent=1, default=str) + "\n")
     return evaluation
 
 
-def _validate(verdict: dict[str, Any], database: Path, project: Path, site: Path) -> tuple[Any, Any]:
-    """The suite, and its validation result for the one batch that a run is."""
+def _project(project: Path, site: Path) -> Any:
+    """A Great Expectations project with nothing in it but a site for its pages."""
     import great_expectations as gx
-    from great_expectations.checkpoint.actions import UpdateDataDocsAction
     from great_expectations.data_context.types.base import ProgressBarsConfig
-
-    from expectations.suite import build
 
     context = gx.get_context(mode="file", project_root_dir=project)
     context.enable_analytics(False)
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    source = context.data_sources.add_sqlite("evidence", connection_string=f"sqlite:///{database}")
-    batch = source.add_table_asset("run", table_name="summary").add_batch_definition_whole_table("whole run")
-    suite = context.suites.add(build(verdict))
-    validation = context.validation_definitions.add(gx.ValidationDefinition(name="delivery", data=batch, suite=suite))
     for name in context.get_site_names():
         context.delete_data_docs_site(name)
     context.add_data_docs_site(
@@ -138,15 +173,71 @@ def _validate(verdict: dict[str, Any], database: Path, project: Path, site: Path
             "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(site)},
         },
     )
+    return context
+
+
+def _validate(context: Any, verdict: dict[str, Any], database: Path) -> tuple[Any, Any]:
+    """The suite, and its validation result for the one batch that a run is."""
+    from expectations.suite import build
+
+    source = context.data_sources.add_sqlite("evidence", connection_string=f"sqlite:///{database}")
+    batch = source.add_table_asset("run", table_name="summary").add_batch_definition_whole_table("whole run")
+    suite = context.suites.add(build(verdict))
+    return suite, _run(context, "delivery", verdict, batch, suite, "COMPLETE")
+
+
+def _run(context: Any, name: str, verdict: dict[str, Any], batch: Any, suite: Any, result_format: str, **parameters: Any) -> Any:
+    """The validation result of ``suite`` over ``batch``; its pages are written."""
+    import great_expectations as gx
+    from great_expectations.checkpoint.actions import UpdateDataDocsAction
+
+    validation = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
     checkpoint = gx.Checkpoint(
-        name="delivery",
+        name=name,
         validation_definitions=[validation],
         actions=[UpdateDataDocsAction(name="data docs", site_names=[_SITE])],
-        result_format={"result_format": "COMPLETE"},
+        result_format={"result_format": result_format},
     )
-    result = context.checkpoints.add(checkpoint).run(run_id=gx.RunIdentifier(run_name=str(verdict.get("run"))))
-    (only,) = result.run_results.values()
-    return suite, only
+    run = gx.RunIdentifier(run_name=str(verdict.get("run")))
+    (only,) = context.checkpoints.add(checkpoint).run(run_id=run, **parameters).run_results.values()
+    return only
+
+
+def _own(context: Any, folder: RunFolder, verdict: dict[str, Any]) -> tuple[str | None, list[Result], list[str]]:
+    """The user's own suite over the delivered records: its name, its results, and what could not be evaluated."""
+    import great_expectations as gx
+
+    if not own.path(folder).exists():
+        return None, [], []
+    given = folder.read_json(own.path(folder))
+    name = f"own: {given['name']}"
+    suite = context.suites.add(gx.ExpectationSuite(name=name, expectations=given["expectations"]))
+    asset = context.data_sources.add_pandas("output").add_dataframe_asset("records")
+    batch = asset.add_batch_definition_whole_dataframe("whole output")
+    outcome = _run(context, "own", verdict, batch, suite, "SUMMARY", batch_parameters={"dataframe": own.columns(folder)})
+    results, errors = [], []
+    for expectation, found in _paired(suite.expectations, outcome.results):
+        message = _exception(found.exception_info) if found is not None else "was not evaluated"
+        if message is not None:
+            errors.append(f"{name}: {own.said(expectation)}: {message}")
+        detail = (found.result or {}) if found is not None else {}
+        results.append(
+            Result(
+                expectation=expectation.expectation_type,
+                description=own.said(expectation),
+                success=message is None and bool(found.success),
+                observed=f"could not be evaluated: {message}" if message is not None else own.observed(detail),
+                unexpected=int(detail.get("unexpected_count") or 0),
+                sample=[],
+            )
+        )
+    return name, results, errors
+
+
+def _paired(expectations: Any, results: Any) -> list[tuple[Any, Any]]:
+    """Each expectation with its result, None where there is none: Great Expectations gives them in an order of its own."""
+    of = {result.expectation_config.id: result for result in results}
+    return [(expectation, of.get(expectation.id)) for expectation in expectations]
 
 
 def _results(outcome: Any, descriptions: dict[str, str]) -> tuple[list[Result], list[str]]:
@@ -197,10 +288,12 @@ def main(arguments: list[str]) -> int:
         print(f"{'holds' if result.success else 'FAILS'}  {result.expectation}: {result.observed}")
     for error_text in evaluation.errors:
         print(f"error  {error_text}", file=sys.stderr)
+    for result in evaluation.own:
+        print(f"{'holds' if result.success else 'FAILS'}  {evaluation.own_suite}: {result.description}: {result.observed}")
     print(f"{folder.path / evaluation.data_docs} ({evaluation.seconds} s)")
     if evaluation.errors:
         return 3
-    return 0 if evaluation.success else 1
+    return 0 if evaluation.success and all(result.success for result in evaluation.own) else 1
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ The database ``expectations/evidence.sqlite`` is made anew from the run's folder
     ``partitions``  one row per source partition: what was sent there, and what became of it
     ``claims``      one row per checked statement about an injection (``kind`` evidence) or its healing (``kind`` heal)
     ``injections``  one row per injection: when it struck, how long it took until there was new output, and until its backlog was gone
+    ``offsets``     one row per source partition: how many acknowledged offsets, the highest of them, where the input ended
     ``expected``    one row per anomaly that the experiment wants to see (a negative control), with how many were
 
 Records and claims are read from the reconciliation and the journal rather than from the verdict: the verdict is what they check. A table
@@ -26,8 +27,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from delivery import guarantee
-from delivery.anomaly import Anomaly
+from delivery import guarantee, source
+from delivery.anomaly import RESULT_KINDS, Anomaly
+from delivery.checker import KINDS
 from delivery.folder import EvidenceError, RunFolder
 from delivery.guarantee import Guarantee, Promise
 
@@ -39,7 +41,8 @@ _TABLES = {
     "summary": """run TEXT, strategy TEXT, guarantee TEXT, acked INTEGER, indeterminate INTEGER, rejected INTEGER, delivered INTEGER,
         lost INTEGER, duplicated INTEGER, phantom INTEGER, corrupted INTEGER, drain_complete INTEGER, drain_reason TEXT,
         driver_starts INTEGER, batches INTEGER, steady_batches INTEGER, impact_batches INTEGER, recovery_batches INTEGER,
-        recovery_s REAL, caught_up_s REAL, longest_gap_s REAL, reordered INTEGER, torn INTEGER, ahead INTEGER""",
+        recovery_s REAL, caught_up_s REAL, longest_gap_s REAL, reordered INTEGER, torn INTEGER, ahead INTEGER, wrong_results INTEGER,
+        recover_within_s REAL""",
     "phases": "phase TEXT, batches INTEGER, records INTEGER, records_per_s REAL",
     "records": """anomaly TEXT, forbidden INTEGER, producer INTEGER, sequence INTEGER, partition INTEGER, "offset" INTEGER,
         copies INTEGER, blame TEXT""",
@@ -48,6 +51,7 @@ _TABLES = {
     "claims": "injection TEXT, fault TEXT, kind TEXT, claim TEXT, holds INTEGER, detail TEXT",
     "injections": """injection TEXT, fault TEXT, injected_at TEXT, healed_at TEXT, first_output_s REAL, caught_up_s REAL,
         backlog_records INTEGER, longest_gap_s REAL""",
+    "offsets": "partition INTEGER, acked INTEGER, highest INTEGER, end_offset INTEGER",
     "expected": "anomaly TEXT, observed INTEGER",
 }
 
@@ -60,10 +64,16 @@ def database(folder: RunFolder) -> Path:
 def forbidden(verdict: dict[str, Any]) -> frozenset[Anomaly]:
     """What the run's guarantee forbids, and its strategy's promises. Raises EvidenceError when the verdict names one that is not known."""
     try:
-        return guarantee.forbidden(Guarantee(verdict["guarantee"]), map(Promise, verdict.get("promises") or []))
+        promises = map(Promise, verdict.get("promises") or [])
+        return guarantee.forbidden(Guarantee(verdict["guarantee"]), promises, stateful(verdict))
     except (KeyError, ValueError) as error:
         known = ", ".join(Guarantee)
         raise EvidenceError(f"verdict.json names no known guarantee (found {verdict.get('guarantee')!r}, known: {known})") from error
+
+
+def stateful(verdict: dict[str, Any]) -> bool:
+    """Whether the run was judged by results instead of records."""
+    return verdict.get("results") is not None
 
 
 def load(folder: RunFolder, verdict: dict[str, Any]) -> Path:
@@ -90,6 +100,7 @@ def _fill(connection: sqlite3.Connection, folder: RunFolder, verdict: dict[str, 
     _write(connection, "phases", _phases(verdict))
     _write(connection, "claims", claims(folder, verdict))
     _write(connection, "injections", _injections(verdict))
+    _write(connection, "offsets", _offsets(folder))
     _write(connection, "expected", [])
     if not folder.reconciliation.exists():
         return
@@ -112,6 +123,8 @@ def _write(connection: sqlite3.Connection, table: str, rows: Iterable[Sequence[A
 
 def _summary(verdict: dict[str, Any]) -> tuple[Any, ...]:
     sent, counts = verdict.get("sent") or {}, verdict.get("anomalies") or {}
+    if stateful(verdict):
+        counts = dict.fromkeys(KINDS, 0) | counts
     drain, phases = verdict.get("drain") or {}, verdict.get("phases") or {}
     return (
         verdict.get("run"),
@@ -129,6 +142,8 @@ def _summary(verdict: dict[str, Any]) -> tuple[Any, ...]:
         verdict.get("caught_up_s"),
         verdict.get("longest_gap_s"),
         *(counts.get(anomaly) for anomaly in ("REORDERED", "TORN", "AHEAD")),
+        sum(counts.get(anomaly, 0) for anomaly in RESULT_KINDS),
+        verdict.get("recover_within_s"),
     )
 
 
@@ -136,6 +151,12 @@ def _phases(verdict: dict[str, Any]) -> list[tuple[Any, ...]]:
     """A phase that the run never entered has a row too, with no batches."""
     found = verdict.get("phases") or {}
     return [(name, *_counts_of(found.get(name) or {})) for name in PHASES]
+
+
+def _offsets(folder: RunFolder) -> list[tuple[Any, ...]]:
+    """Where the acknowledged records lie in the input. Its end is null where the drain did not look."""
+    ends = source.read_ends(folder)
+    return [(partition, acked, highest, ends.get(partition)) for partition, (acked, highest) in source.acknowledged(folder).items()]
 
 
 def _counts_of(phase: dict[str, Any]) -> tuple[Any, ...]:

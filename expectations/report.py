@@ -20,8 +20,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from markupsafe import Markup
 
+from delivery import stateful
 from delivery.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
-from delivery.recovery import Flow, read_flow
+from delivery.recovery import Flow
+from delivery.survey import read_flow
 from expectations import chart, evidence, vega
 from expectations.evaluate import Evaluation, results_path
 from expectations.timeline import timeline
@@ -120,7 +122,7 @@ def _read(folder: RunFolder) -> _Found:
     except (OSError, pa.ArrowException):
         found.missing.append("reconciliation.parquet is missing or damaged: which records were lost or doubled is not known.")
     try:
-        found.flow = read_flow(folder)
+        found.flow = stateful.read_flow(folder) if folder.batches.exists() else read_flow(folder)
     except EvidenceError as error:
         found.missing.append(f"How many records were waiting when is not known: {error}.")
     try:
@@ -148,6 +150,7 @@ def _seed(found: _Found) -> Any:
 
 def _facts(verdict: dict[str, Any]) -> list[tuple[str, str]]:
     sent, drain = verdict.get("sent") or {}, verdict.get("drain") or {}
+    results = verdict.get("results")
     unsure = [f"{_number(sent[outcome])} {outcome}" for outcome in ("rejected", "indeterminate") if sent.get(outcome)]
     reached = "reached the end" if drain.get("complete") else f"did not reach the end ({drain.get('reason') or 'no reason was recorded'})"
     facts = [
@@ -156,6 +159,7 @@ def _facts(verdict: dict[str, Any]) -> list[tuple[str, str]]:
         ("Guarantee", verdict.get("guarantee")),
         ("Sent", f"{_number(sent['acked'])} acknowledged{''.join(f', {one}' for one in unsure)}" if "acked" in sent else None),
         ("Delivered", _number(verdict["delivered"]) if verdict.get("delivered") is not None else None),
+        ("Results", f"{_number(results['due'])} due, {_number(results['late_records'])} records too late to count" if results else None),
         ("Drain", reached if drain else None),
         ("Micro-batches", _number(verdict["batches"]) if verdict.get("batches") is not None else None),
         ("Driver starts", _number(verdict["driver_starts"]) if verdict.get("driver_starts") is not None else None),

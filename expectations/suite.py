@@ -41,10 +41,16 @@ class RunExpectation(UnexpectedRowsExpectation):
 
 class ExpectSourceToBeComplete(RunExpectation):
     unexpected_rows_query: str = """
-        SELECT run.acked, counted.acked AS acked_in_partitions, counted.partitions
-        FROM {batch} AS run JOIN (SELECT COALESCE(SUM(acked), 0) AS acked, COUNT(*) AS partitions FROM partitions) AS counted
-        WHERE COALESCE(run.acked, 0) = 0 OR run.acked <> counted.acked"""
-    description: str = "The source is complete: records were acknowledged, and the partitions' counts add up to them."
+        SELECT run.acked, counted.acked AS acked_in_partitions, counted.outcomes, placed.partition, placed.highest, placed.end_offset
+        FROM {batch} AS run JOIN (
+            SELECT COALESCE(SUM(acked), 0) AS acked, COALESCE(SUM(acked + indeterminate + rejected), 0) AS outcomes FROM partitions
+        ) AS counted LEFT JOIN (
+            SELECT * FROM offsets WHERE highest >= end_offset OR acked > highest + 1
+        ) AS placed
+        WHERE COALESCE(run.acked, 0) = 0 OR run.acked <> counted.acked
+           OR run.acked + run.indeterminate + run.rejected <> counted.outcomes OR placed.partition IS NOT NULL"""
+    description: str = """The source is complete: records were acknowledged, every send has an outcome, each acknowledged record has a place
+        of its own in the input, and the partitions' counts add up to them."""
     observed_query: ClassVar[str] = """
         SELECT COALESCE(acked, 'no') || ' acknowledged; ' || (SELECT COALESCE(SUM(acked), 0) || ' in ' || COUNT(*) FROM partitions)
                || ' partitions' FROM summary"""
@@ -93,6 +99,16 @@ class ExpectOutputAfterEveryFault(RunExpectation):
                THEN 'no output after ' || (COUNT(*) - COUNT(first_output_s)) || ' of ' || COUNT(*) || ' faults'
                ELSE 'after ' || ROUND(MAX(first_output_s), 1) || ' s at the latest; the backlog was gone after '
                || COALESCE(ROUND(MAX(caught_up_s), 1) || ' s', 'a time that is not known') END FROM injections"""
+
+
+class ExpectRecoveryInTime(RunExpectation):
+    unexpected_rows_query: str = """
+        SELECT injections.* FROM {batch} AS run JOIN injections
+        ON injections.caught_up_s IS NULL OR injections.caught_up_s > run.recover_within_s"""
+    description: str = "The job recovered in time: after every fault its backlog was gone within what the experiment allows."
+    observed_query: ClassVar[str] = """
+        SELECT COALESCE('at the latest ' || ROUND(MAX(injections.caught_up_s), 1) || ' s after the fault', 'no fault was planned')
+               || ', allowed are ' || MAX(summary.recover_within_s) || ' s' FROM summary LEFT JOIN injections"""
 
 
 class _ExpectNoAnomaly(RunExpectation):
@@ -149,6 +165,36 @@ class ExpectNoCommitAheadOfOutput(_ExpectNoAnomaly):
     description: str = "No offset was committed ahead of its output: a crash between the two would have lost the records."
 
 
+class ExpectNoResultMissing(_ExpectNoAnomaly):
+    unexpected_rows_query: str = _without(Anomaly.MISSING)[0]
+    observed_query: ClassVar[str] = _without(Anomaly.MISSING)[1]
+    description: str = "No result is missing: each one that is due by computing again was delivered."
+
+
+class ExpectNoResultUnexpected(_ExpectNoAnomaly):
+    unexpected_rows_query: str = _without(Anomaly.UNEXPECTED)[0]
+    observed_query: ClassVar[str] = _without(Anomaly.UNEXPECTED)[1]
+    description: str = "No result is unexpected: each one that was delivered is found by computing again."
+
+
+class ExpectResultsToBeEqual(_ExpectNoAnomaly):
+    unexpected_rows_query: str = _without(Anomaly.WRONG_VALUE)[0]
+    observed_query: ClassVar[str] = _without(Anomaly.WRONG_VALUE)[1]
+    description: str = "Aggregates are equal: each result says what computing it again from the acknowledged records says."
+
+
+class ExpectNoResultRepeated(_ExpectNoAnomaly):
+    unexpected_rows_query: str = _without(Anomaly.REPEATED)[0]
+    observed_query: ClassVar[str] = _without(Anomaly.REPEATED)[1]
+    description: str = "No result is repeated: none was delivered more than once."
+
+
+class ExpectLateRowsToBeDroppedAsDeclared(_ExpectNoAnomaly):
+    unexpected_rows_query: str = _without(Anomaly.DROPPED)[0]
+    observed_query: ClassVar[str] = _without(Anomaly.DROPPED)[1]
+    description: str = "Late rows are dropped as declared: in each micro-batch exactly those that the declared delay has it drop."
+
+
 class ExpectNegativeControlToBite(RunExpectation):
     unexpected_rows_query: str = "SELECT expected.* FROM {batch} AS run JOIN expected ON expected.observed = 0"
     description: str = "The negative control bites: the anomalies that this experiment provokes were found, so the check can fail."
@@ -162,14 +208,17 @@ class ExpectVerdictToMatchItsRecords(RunExpectation):
             COUNT(*) FILTER (WHERE anomaly = 'DUPLICATED') AS duplicated_records,
             COUNT(*) FILTER (WHERE anomaly = 'PHANTOM') AS phantom_records,
             COUNT(*) FILTER (WHERE anomaly = 'CORRUPTED') AS corrupted_records,
-            COUNT(*) FILTER (WHERE anomaly IN ('REORDERED', 'TORN', 'AHEAD')) AS other_records FROM records) AS found
+            COUNT(*) FILTER (WHERE anomaly IN ('REORDERED', 'TORN', 'AHEAD')) AS other_records,
+            COUNT(*) FILTER (WHERE anomaly IN ('MISSING', 'UNEXPECTED', 'WRONG_VALUE', 'REPEATED', 'DROPPED')) AS result_records
+            FROM records) AS found
         WHERE run.lost IS NOT found.lost_records OR run.duplicated IS NOT found.duplicated_records
            OR run.phantom IS NOT found.phantom_records OR run.corrupted IS NOT found.corrupted_records
-           OR COALESCE(run.reordered, 0) + COALESCE(run.torn, 0) + COALESCE(run.ahead, 0) <> found.other_records"""
+           OR COALESCE(run.reordered, 0) + COALESCE(run.torn, 0) + COALESCE(run.ahead, 0) <> found.other_records
+           OR run.wrong_results <> found.result_records"""
     description: str = "The verdict's counts are those of the records that the reconciliation names, one by one."
     observed_query: ClassVar[str] = """
         SELECT (SELECT COUNT(*) FROM records) || ' records named, ' || COALESCE(lost + duplicated + phantom + corrupted
-               + COALESCE(reordered, 0) + COALESCE(torn, 0) + COALESCE(ahead, 0), 'none') || ' counted' FROM summary"""
+               + COALESCE(reordered, 0) + COALESCE(torn, 0) + COALESCE(ahead, 0) + wrong_results, 'none') || ' counted' FROM summary"""
 
 
 _OF_ANOMALY: dict[Anomaly, type[RunExpectation]] = {
@@ -180,6 +229,11 @@ _OF_ANOMALY: dict[Anomaly, type[RunExpectation]] = {
     Anomaly.REORDERED: ExpectNoRecordReordered,
     Anomaly.TORN: ExpectNoBatchTorn,
     Anomaly.AHEAD: ExpectNoCommitAheadOfOutput,
+    Anomaly.MISSING: ExpectNoResultMissing,
+    Anomaly.UNEXPECTED: ExpectNoResultUnexpected,
+    Anomaly.WRONG_VALUE: ExpectResultsToBeEqual,
+    Anomaly.REPEATED: ExpectNoResultRepeated,
+    Anomaly.DROPPED: ExpectLateRowsToBeDroppedAsDeclared,
 }
 
 
@@ -189,6 +243,8 @@ def build(verdict: dict[str, Any]) -> ExpectationSuite:
     chosen: list[type[RunExpectation]] = [_OF_ANOMALY[anomaly] for anomaly in Anomaly if anomaly in banned]
     chosen += [ExpectSourceToBeComplete, ExpectEveryPhaseToHaveBatches, ExpectDrainToReachTheEnd]
     chosen += [ExpectEveryFaultToHaveEvidence, ExpectEveryFaultToBeHealed, ExpectOutputAfterEveryFault]
+    if verdict.get("recover_within_s") is not None:
+        chosen.append(ExpectRecoveryInTime)
     if verdict.get("expected_anomalies"):
         chosen.append(ExpectNegativeControlToBite)
     chosen.append(ExpectVerdictToMatchItsRecords)

@@ -142,7 +142,7 @@ def _bin(end_s: float) -> float:
 def _output(flow: Flow, began: datetime, end_s: float, bin_s: float) -> Iterable[tuple[float, float]]:
     seconds = (flow.visible - round(began.timestamp() * 1000)) / 1000
     edges = np.arange(int(np.ceil(end_s / bin_s)) + 1) * bin_s
-    counts, _ = np.histogram(seconds, edges)
+    counts, _ = np.histogram(seconds, edges, weights=flow.records)
     return zip(np.round(edges[:-1], 3).tolist(), np.round(counts / bin_s, 1).tolist(), strict=True)
 
 

@@ -23,6 +23,15 @@ def until(checkpoint: Path, batch: int) -> dict[str, int]:
     return parse((checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
 
 
+def watermark(checkpoint: Path, batch: int) -> int | None:
+    """The watermark that ``batch`` runs with, in ms; None when the checkpoint does not say."""
+    try:
+        settings = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[1])
+        return int(settings["batchWatermarkMs"])
+    except (FileNotFoundError, IndexError, KeyError, ValueError):
+        return None
+
+
 def records(checkpoint: Path, batch: int) -> str:
     """Which input a batch holds, in words (``partition 0: offsets 10 to 19``); says so when the checkpoint does not know."""
     try:

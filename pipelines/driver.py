@@ -19,10 +19,14 @@ import psutil
 
 from delivery.folder import RunFolder, write_atomically
 from pipelines import checkpoints, kafka_to_kafka, spark_kafka, strategies
+from pipelines.batch_log import BatchLog
 from pipelines.job import Job
+from pipelines.registry import PIPELINES
 
 if TYPE_CHECKING:
+    from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 POLL_S = 0.05
 log = logging.getLogger("pipelines.driver")
@@ -108,7 +112,7 @@ class ProgressLog:
 
 def run(folder: RunFolder, start: int) -> int:
     job = Job.read(folder, start)
-    strategy = strategies.get(job.strategy)
+    strategy, pipeline = strategies.get(job.strategy), PIPELINES[job.pipeline]
     announce(job)
     recovery = strategy.recover(job)
     if recovery:
@@ -116,26 +120,48 @@ def run(folder: RunFolder, start: int) -> int:
     spark = session(job)
     starting = strategy.starting_offsets(job)
     resumes_at = checkpoints.committed(job.checkpoint()) or checkpoints.parse(starting)
-    query = strategy.start(kafka_to_kafka.transform(kafka_to_kafka.read(spark, job, starting)), job)
+    logs: list[ProgressLog | BatchLog] = [ProgressLog(folder.progress, start)]
+    if pipeline.stateful:
+        logs.append(BatchLog(job))
+    query = strategy.start(pipeline.transform(kafka_to_kafka.read(spark, job, starting), job), job)
     context = spark.sparkContext
     folder.journal.append(
         "driver_ready", start=start, application=context.applicationId, ui=context.uiWebUrl, query=job.query, resumes_at=resumes_at
     )
-    progress = ProgressLog(folder.progress, start)
+
+    def report() -> None:
+        reports = query.recentProgress
+        for each in logs:
+            each.update(reports)
+
     stop = folder.path / "stop"
     while query.isActive and not stop.exists():
-        progress.update(query.recentProgress)
+        report()
         time.sleep(POLL_S)
     failure = query.exception()
-    progress.update(query.recentProgress)
+    report()
+    if failure is None and pipeline.stateful:
+        failure = _settle(query)
+        report()
     if failure is not None:
         log.error("the query failed: %s", failure)
         return 1
     query.stop()
-    progress.update(query.recentProgress)
+    report()
     strategy.recover(job)
     spark.stop()
     return 0
+
+
+def _settle(query: StreamingQuery) -> StreamingQueryException | None:
+    """Let a query end the batches by which its last watermark takes effect. Returns what it failed with, if it did."""
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        query.processAllAvailable()
+    except StreamingQueryException as error:
+        return error
+    return None
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from delivery.folder import RunFolder, write_atomically
@@ -18,7 +18,7 @@ class Job:
     ``query`` names it across driver starts (consumer group, prefix of transactional ids). ``start`` counts the driver's starts from 1.
     ``batch_records`` bounds a micro-batch (``maxOffsetsPerTrigger``). ``transaction_timeout_ms`` is how long a prepared transaction
     may wait for its decision before the broker aborts it. ``postgres`` is a connection string without a secret. ``spark`` are Spark
-    settings, ``python_path`` is what executors import from.
+    settings, ``python_path`` is what executors import from. ``options`` are the pipeline's own.
     """
 
     pipeline: str
@@ -35,6 +35,7 @@ class Job:
     postgres: str = ""
     start: int = 0
     executors_bootstrap: str = ""
+    options: dict[str, int] = field(default_factory=dict)
 
     @property
     def task_bootstrap(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pipelines import spark_kafka
 from pipelines.job import Job
+from pipelines.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,3 +45,11 @@ def transform(frame: DataFrame) -> DataFrame:
         "partition AS source_partition",
         "offset AS source_offset",
     )
+
+
+class KafkaToKafka(Pipeline):
+    name = NAME
+    summary = "Events pass on as they came, with where each came from"
+
+    def transform(self, frame: DataFrame, job: Job) -> DataFrame:
+        return transform(frame)

@@ -252,6 +252,18 @@ class Cluster:
         """The broker that leads each partition, -1 where none does."""
         return {number: int(partition.leader) for number, partition in self._topic(topic).partitions.items()}
 
+    def leader_addresses(self, topic: str) -> dict[int, str]:
+        """The address of the broker that leads each partition; a partition that none leads is left out."""
+        from confluent_kafka import KafkaException
+
+        try:
+            found = self._admin.list_topics(topic, timeout=REQUEST_S)
+        except KafkaException as error:
+            raise TestbedError(f"kafka at {self.bootstrap}: no answer about topic {topic} ({error.args[0].str()})") from error
+        addresses = {number: f"{broker.host}:{broker.port}" for number, broker in found.brokers.items()}
+        partitions = found.topics[topic].partitions.items()
+        return {number: addresses[partition.leader] for number, partition in partitions if partition.leader in addresses}
+
     def in_sync(self, topic: str, partition: int) -> list[int]:
         """The brokers that have all of a partition."""
         return sorted(self._topic(topic).partitions[partition].isrs)

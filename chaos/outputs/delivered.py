@@ -9,11 +9,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from delivery import history
 from delivery.folder import RunFolder, write_atomically
 from delivery.recovery import Stamps
 
 NEW = ".new"  # below delivered/: what is drained, until all of it is there
+FILE_RECORDS = 4_000_000
+GROUP_RECORDS = 1 << 17
 log = logging.getLogger("chaos.drain")
 
 
@@ -26,13 +30,31 @@ class Delivered:
         self._new = folder.delivered / NEW
         shutil.rmtree(self._new, ignore_errors=True)
         self._new.mkdir(parents=True)
+        self._file: history.DeliveredFile | None = None
+        self._waiting: list[pa.Table] = []
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Add rows: ``columns`` are those of ``history.DELIVERED``."""
-        if len(columns["offset"]):
-            history.write_delivered(self._new / f"{self._files:05d}.parquet", columns)
+        """Add rows: ``columns`` are those of ``history.DELIVERED``. They lie in memory until there are enough for a group of rows."""
+        self._waiting.append(pa.table(dict(columns), schema=history.DELIVERED))
+        self.records += len(self._waiting[-1])
+        if sum(map(len, self._waiting)) >= GROUP_RECORDS:
+            self._flush()
+
+    def _flush(self) -> None:
+        rows, self._waiting = pa.concat_tables(self._waiting) if self._waiting else None, []
+        if not rows:
+            return
+        if self._file is None:
+            self._file = history.DeliveredFile(self._new / f"{self._files:05d}.parquet")
             self._files += 1
-            self.records += len(columns["offset"])
+        self._file.write(rows)
+        if self._file.records >= FILE_RECORDS:
+            self._close()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def settle(self, reason: str | None, end_offsets: Mapping[int, int], stamps: Stamps, **more: Any) -> dict[str, Any]:
         """Put the new files in place of the old, and say in ``drain.json`` whether they are all there is; ``reason`` is why not, ``stamps``
@@ -40,6 +62,8 @@ class Delivered:
 
         As long as this goes on there is no ``drain.json``, and so no evidence to judge by.
         """
+        self._flush()
+        self._close()
         self._folder.drain.unlink(missing_ok=True)
         for old in history.files(self._folder.delivered):
             old.unlink()

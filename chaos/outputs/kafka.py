@@ -6,28 +6,35 @@ and part of the output is not decided. A drain that cannot reach the end says so
 
 from __future__ import annotations
 
-import logging
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from chaos.outputs.delivered import Delivered
-from delivery import history, identity
+from chaos.outputs.fetch import Fetcher, Piece
+from chaos.outputs.record_batches import Batch, committed, decode, texts
+from delivery import history, identities
+from delivery.columns import array
 from delivery.folder import EvidenceError, RunFolder
+from delivery.identities import BEFORE
 from delivery.recovery import Stamps
 from pipelines.job import Job
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
 
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
-
 FETCH = 10_000
-FILE_RECORDS = 1_000_000
+DECODERS = 2
+IN_MEMORY = 8  # pieces that wait to be decoded, or to be written
+LONGEST_ORIGIN = 38
 STABLE_S = 75.0
 ORIGIN_HEADER = "streamproof"
 _ORIGIN = re.compile(rb"(\d{1,9})\.(\d{1,18})\.(\d{1,9})")  # each fits its column
-log = logging.getLogger("chaos.drain")
 
 
 def drain(folder: RunFolder, bootstrap: str, topic: str, timeout_s: float) -> dict[str, Any]:
@@ -36,33 +43,11 @@ def drain(folder: RunFolder, bootstrap: str, topic: str, timeout_s: float) -> di
     Repeating it starts over; what an earlier one found is kept until all of the new is there. Raises EvidenceError when there is no
     such topic.
     """
-    from confluent_kafka import Consumer, TopicPartition
-
     begun = time.monotonic()
     cluster = Cluster(bootstrap)
     ends, reason = _stable_end(cluster, topic, begun + min(timeout_s, STABLE_S))
-    consumer: Consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": f"drain-{folder.name}",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 20,
-            "fetch.queue.backoff.ms": 10,
-            "log_level": 3,
-        }
-    )
     delivered = Delivered(folder)
-    rows = _Rows(delivered)
-    try:
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
-        reached = _read(consumer, ends, rows, begun + timeout_s)
-    finally:
-        consumer.close()
-    rows.save()
-    missing = sorted(set(ends) - reached)
+    missing = _read(cluster, topic, ends, delivered, begun + timeout_s)
     if missing and reason is None:
         reason = f"partitions {missing} were not read to their end within {timeout_s:.0f} s"
     return delivered.settle(reason, ends, Stamps.WRITTEN)
@@ -89,63 +74,70 @@ def _stable_end(cluster: Cluster, topic: str, deadline: float) -> tuple[dict[int
         time.sleep(0.1)
 
 
-def _read(consumer: Consumer, ends: dict[int, int], rows: _Rows, deadline: float) -> set[int]:
-    """Read until every partition has shown its end. Returns the partitions that did."""
-    from confluent_kafka import KafkaError, KafkaException
+def _read(cluster: Cluster, topic: str, ends: Mapping[int, int], delivered: Delivered, deadline: float) -> list[int]:
+    """Read every partition to its end. Returns those that were not.
 
-    reached = {partition for partition, end in ends.items() if end == 0}
-    while reached != set(ends) and time.monotonic() < deadline:
-        for message in consumer.consume(FETCH, timeout=0.1):
-            error = message.error()
-            if error is None:
-                rows.add(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                partition, offset = int(message.partition() or 0), int(message.offset() or 0)
-                if offset >= ends[partition]:
-                    reached.add(partition)
-            else:
-                raise KafkaException(error)
-    return reached
+    While the next answer is on its way the last ones are decoded; their rows are written in the order in which they came.
+    """
+    with Fetcher(cluster, topic, ends) as fetcher, ThreadPoolExecutor(DECODERS) as decoders, ThreadPoolExecutor(1) as writer:
+        decoding: deque[Future[dict[str, pa.Array]]] = deque()
+        writing: deque[Future[None]] = deque()
+        for piece in fetcher.pieces(deadline):
+            batches, behind = committed(piece.data.data[BEFORE : piece.end], piece.aborted)
+            if behind is not None:
+                fetcher.advance(piece.partition, behind)
+            if batches:
+                decoding.append(decoders.submit(_columns, piece, batches, ends[piece.partition]))
+            while len(decoding) > IN_MEMORY:
+                writing.append(writer.submit(delivered.write, decoding.popleft().result()))
+            while len(writing) > IN_MEMORY:
+                writing.popleft().result()
+        writing.extend(writer.submit(delivered.write, columns.result()) for columns in decoding)
+        for written in writing:
+            written.result()
+        return fetcher.unread()
 
 
-class _Rows:
-    """Delivered rows on their way to Parquet."""
+def _columns(piece: Piece, batches: Sequence[Batch], end: int) -> dict[str, pa.Array]:
+    """The rows of ``delivered/`` for what lies before ``end``."""
+    records = decode(piece.data, batches, ORIGIN_HEADER.encode())
+    if records.offset[-1] >= end:
+        records = records.some(records.offset < end)
+    found = identities.decode(records.data, records.value, records.value_size)
+    said, of = texts(records.data, records.header, records.header_size, LONGEST_ORIGIN)
+    origins = [[-1 if part is None else part for part in _origin(text)] for text in said or [None]]
+    of_run = dict(zip(("start", "batch", "attempt"), zip(*origins, strict=True), strict=True))
+    return {
+        "producer": array(found.producer, ~found.found),
+        "sequence": array(found.sequence, ~found.found),
+        "crc": array(found.crc, ~found.intact),
+        "partition": array(np.full(len(records), piece.partition, np.int32)),
+        "offset": array(records.offset),
+        **{name: _spread(of_run[name], of, kind) for name, kind in (("start", np.int32), ("batch", np.int64), ("attempt", np.int32))},
+        "delivered_at": array(records.timestamp_ms).cast(history.DELIVERED.field("delivered_at").type),
+    }
 
-    def __init__(self, delivered: Delivered) -> None:
-        self._delivered = delivered
-        self._columns: dict[str, list[Any]] = {name: [] for name in history.DELIVERED.names}
 
-    def add(self, message: Message) -> None:
-        found = identity.decode(message.value())
-        start, batch, attempt = origin(message.headers())
-        row = (
-            found.producer if found else None,
-            found.sequence if found else None,
-            found.crc if found and found.intact else None,
-            message.partition(),
-            message.offset(),
-            batch,
-            attempt,
-            start,
-            message.timestamp()[1],
-        )
-        for column, value in zip(self._columns.values(), row, strict=True):
-            column.append(value)
-        if len(self._columns["offset"]) == FILE_RECORDS:
-            self.save()
-
-    def save(self) -> None:
-        self._delivered.write(self._columns)
-        self._columns = {name: [] for name in self._columns}
+def _spread(of_run: Sequence[int], run: np.ndarray, kind: Any) -> pa.Array:
+    """What is known of runs of records, for each record; -1 is null."""
+    values = np.array(of_run, kind)[run]
+    return array(values, values < 0 if min(of_run) < 0 else None)
 
 
 def origin(headers: Any) -> tuple[int | None, int | None, int | None]:
     """Driver start, batch and attempt from the header that a strategy may set: ``start.batch.attempt``. Another's header says nothing."""
     for name, value in headers or ():
-        if name == ORIGIN_HEADER and value is not None and (found := _ORIGIN.fullmatch(value)) is not None:
-            start, batch, attempt = found.groups()
-            return int(start), int(batch), int(attempt)
+        if name == ORIGIN_HEADER and value is not None:
+            return _origin(value)
     return None, None, None
+
+
+def _origin(value: bytes | None) -> tuple[int | None, int | None, int | None]:
+    found = _ORIGIN.fullmatch(value) if value is not None else None
+    if found is None:
+        return None, None, None
+    start, batch, attempt = found.groups()
+    return int(start), int(batch), int(attempt)
 
 
 class KafkaReader:

@@ -29,7 +29,7 @@ from tests.listeners import Webhook
 WAIT_S = 240.0
 SECRET = "hooks/c2VjcmV0LXBhdGg"
 HEAD = "faults: [crash_at_step]\nworkload: {source: synthetic, records: 2400}\n"
-LONG = "strategies: [checkpoint]\nfaults: [network_latency]\nworkload: {source: synthetic, records: 200000}\n"
+LONG = "strategies: [checkpoint]\nfaults: [network_latency]\nworkload: {source: synthetic, records: 2000000}\n"
 FORM = {"strategy": "checkpoint", "fault": "network_latency", "workload": "synthetic", "seed": 3}
 
 pytestmark = pytest.mark.timeout(600)
@@ -277,7 +277,7 @@ def test_a_cell_whose_worker_is_killed_leaves_the_testbed_clean_and_the_night_re
     assert worker is not None
     worker.send_signal(signal.SIGKILL)
     assert _ended(airflow, "worker") == "failed"
-    assert _outcome(folder) in ("ABORTED", "ERROR")
+    assert _outcome(folder) == "ABORTED"
 
 
 @pytest.mark.slow
@@ -343,7 +343,7 @@ def test_an_experiment_whose_process_is_killed_is_aborted_and_not_green(airflow:
 
 @pytest.mark.slow
 def test_an_experiment_one_task_of_which_is_marked_failed_is_aborted_and_not_green(airflow: Api) -> None:
-    airflow.trigger("marked-step", {**FORM, "records": 200_000})
+    airflow.trigger("marked-step", {**FORM, "records": 2_000_000})
     folder = _struck("marked-step")
     airflow.mark_task_failed("marked-step", "generate_load")
     assert _ended(airflow, "marked-step", DAG) == "failed"
@@ -372,6 +372,6 @@ def test_an_experiment_that_is_cleared_while_it_runs_is_aborted_and_another_run_
 
 @pytest.mark.slow
 def test_a_step_that_takes_too_long_aborts_the_experiment(airflow: Api) -> None:
-    airflow.trigger("long-step", {**FORM, "records": 200_000}, "impatient_experiment")
+    airflow.trigger("long-step", {**FORM, "records": 2_000_000}, "impatient_experiment")
     assert _ended(airflow, "long-step", "impatient_experiment") == "failed"
     assert _outcome(RunFolder(settings.runs() / "long-step")) == "ABORTED"

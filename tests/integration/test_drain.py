@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
+from chaos.outputs import delivered as writing
 from chaos.outputs import kafka as draining
 from chaos.outputs.kafka import drain
 from chaos.workload import Sender
@@ -141,7 +142,7 @@ def test_a_drain_that_ends_in_the_middle_keeps_what_was_drained_before(
     found = drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)
     _produce(testbed, topic, identity.encode(0, 3, b"{}"))
     with monkeypatch.context() as patch:
-        patch.setattr(draining, "FILE_RECORDS", 2)
+        patch.setattr(writing, "GROUP_RECORDS", 2)
         patch.setattr(draining.Delivered, "settle", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)

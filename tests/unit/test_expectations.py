@@ -28,7 +28,7 @@ from delivery.folder import EvidenceError, RunFolder, read_json_lines, write_ato
 from delivery.guarantee import Guarantee
 from delivery.history import SentRow, write_delivered, write_sent
 from delivery.outcome import Outcome
-from delivery.recovery import read_flow
+from delivery.survey import read_flow
 from delivery.verdict import RunOutcome, Terms, judge, without_evidence, write_reconciliation
 from expectations import chart, evidence, vega
 from expectations.data_docs import rewrite
@@ -57,11 +57,15 @@ class Story:
     claims: list[dict[str, Any]] | None = field(default_factory=lambda: [GOOD_CLAIM])
     heals: list[dict[str, Any]] | None = field(default_factory=lambda: [HEALED_CLAIM])
     drained: bool = True
+    recover_within_s: float | None = None
+    ends: dict[str, int] = field(default_factory=lambda: {"0": RECORDS // 2, "1": RECORDS // 2})
+    """Where the partitions of the input end."""
 
     @property
     def terms(self) -> Terms:
         versions = {"pyspark": "4.1.3", "kafka": "4.1.0"}
-        return Terms("run-1", "story", "kafka_to_kafka", "two_phase_commit", self.guarantee, self.expected, self.planned, 7, versions)
+        terms = Terms("run-1", "story", "kafka_to_kafka", "two_phase_commit", self.guarantee, self.expected, self.planned, 7, versions)
+        return replace(terms, recover_within_s=self.recover_within_s)
 
 
 def at(seconds: float) -> str:
@@ -94,6 +98,7 @@ def tell(path: Path, story: Story) -> RunFolder:
     )
     drain = {"complete": story.drained, "reason": None if story.drained else "no record for 30 s", "end_offsets": {"0": count}}
     folder.drain.write_text(json.dumps({**drain, "records": count, "seconds": 0.5, "records_per_s": 80.0}))
+    folder.source.write_text(json.dumps({"end_offsets": story.ends}))
     _journal(folder, story)
     lines = []
     for number, phase in enumerate(story.batches):
@@ -183,6 +188,18 @@ STORIES: dict[str, tuple[Story, RunOutcome, set[str]]] = {
         replace(CLEAN, batches=("steady",)),
         RunOutcome.INCONCLUSIVE,
         {"ExpectEveryPhaseToHaveBatches", "ExpectOutputAfterEveryFault"},
+    ),
+    "recovered in time": (replace(CLEAN, recover_within_s=14), RunOutcome.PASSED, set()),
+    "recovered too late": (replace(CLEAN, recover_within_s=13), RunOutcome.FAILED, {"ExpectRecoveryInTime"}),
+    "not healed, and so not known to have recovered in time": (
+        replace(CLEAN, heals=None, recover_within_s=13),
+        RunOutcome.INCONCLUSIVE,
+        {"ExpectEveryFaultToBeHealed", "ExpectRecoveryInTime"},
+    ),
+    "the source lost what it had acknowledged": (
+        replace(CLEAN, ends={"0": RECORDS // 2, "1": RECORDS // 2 - 1}),
+        RunOutcome.INCONCLUSIVE,
+        {"ExpectSourceToBeComplete"},
     ),
     "nothing acknowledged": (
         replace(CLEAN, acked=0, deliver=[]),

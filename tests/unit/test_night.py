@@ -53,6 +53,7 @@ def play(matrix: Path) -> Play:
                 run = night.run(cell, 1)
                 night.begin(cell, run)
                 _run(run, cell, by_letter[letter], **more)
+                night.end(cell, run)
         return night.summarise()
 
     return played
@@ -120,6 +121,7 @@ def test_an_attempt_of_a_cell_is_a_run_of_its_own_and_the_last_one_counts(play: 
     cell = night.cell(2)
     night.begin(cell, night.run(cell, 2))
     _run(night.run(cell, 2), cell, RunOutcome.PASSED)
+    night.end(cell, night.run(cell, 2))
     summary = night.summarise()
     assert not summary.red
     assert [told.run for told in summary.cells if told.number == 2] == ["night-2-02-two-phase-commit-kill-executor-s1-try2"]
@@ -137,11 +139,21 @@ def test_a_run_whose_process_was_killed_is_ended_and_aborted(matrix: Path) -> No
     assert killed.read_json(killed.verdict)["outcome"] == "ABORTED"
 
 
-def test_a_run_whose_folder_is_gone_is_no_verdict_and_makes_the_night_red(play: Play, matrix: Path) -> None:
+def test_a_run_that_passed_but_whose_task_did_not_live_to_tell_makes_the_night_red(play: Play) -> None:
+    play("night-1", "PP")
+    night = Night.named("night-1")
+    night.begin(night.cell(2), night.run(night.cell(2), 1))
+    assert night.summary() is None, "what was said before does not stand any more"
+    summary = night.summarise()
+    assert _states(summary)["two_phase_commit"] == "unfinished"
+    assert summary.red
+
+
+def test_a_run_whose_folder_is_gone_is_unfinished_and_makes_the_night_red(play: Play, matrix: Path) -> None:
     play("night-1", "PP")
     shutil.rmtree(Path(Night.named("night-1").path.parent.parent / "runs" / "night-1-02-two-phase-commit-kill-executor-s1"))
     summary = Night.named("night-1").summarise()
-    assert _states(summary)["two_phase_commit"] == "no verdict"
+    assert _states(summary)["two_phase_commit"] == "unfinished"
     assert summary.red
 
 

@@ -16,6 +16,7 @@ from delivery import recovery
 from delivery.folder import EvidenceError
 from delivery.outcome import Outcome
 from delivery.recovery import Flow, Stamps
+from delivery.survey import read_flow
 from delivery.verdict import judge
 from tests.histories import INJECTION, TERMS, Copy, Histories, Record, Story, at
 
@@ -204,9 +205,9 @@ def test_a_folder_gives_the_flow_that_its_verdict_is_made_of(tmp_path: Path) -> 
     story = Story()
     story.histories.settle([(0, 59)], Outcome.INDETERMINATE)
     folder = story.write(tmp_path / "run")
-    found = recovery.read_flow(folder)
+    found = read_flow(folder)
     assert found.moments.tolist() == [recovery.milliseconds(at(second)) for second in (2, 4.5, 8, 10)]
-    assert (len(found.visible), len(found.sent)) == (60, 59)
+    assert (found.records.sum(), found.waited.sum()) == (60, 59)
     verdict = judge(folder, TERMS).verdict
     (injection,) = verdict["injections"]
     assert injection["injection"] == INJECTION
@@ -223,7 +224,7 @@ def test_a_folder_gives_the_flow_that_its_verdict_is_made_of(tmp_path: Path) -> 
 def test_stamps_of_a_visible_moment_are_taken_as_they_are(tmp_path: Path) -> None:
     story = Story()
     story.drain["stamps"] = "visible"
-    found = recovery.read_flow(story.write(tmp_path / "run"))
+    found = read_flow(story.write(tmp_path / "run"))
     assert found.moments.tolist() == [recovery.milliseconds(at(second)) for second in (1.9, 4.4, 7.9, 9.9)]
 
 
@@ -231,7 +232,7 @@ def test_stamps_that_nobody_knows_are_named(tmp_path: Path) -> None:
     story = Story()
     story.drain["stamps"] = "guessed"
     with pytest.raises(EvidenceError, match="stamps is 'guessed', expected one of visible, written"):
-        recovery.read_flow(story.write(tmp_path / "run"))
+        read_flow(story.write(tmp_path / "run"))
 
 
 def test_records_without_a_row_of_their_own_have_no_time_and_do_not_wait() -> None:

@@ -1,0 +1,179 @@
+"""A user's own suite: refused by name when it cannot be used, and told apart from what is expected of the delivery."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos import experiment, steps
+from chaos.experiment import BadInput, Experiment
+from delivery.folder import RunFolder, write_atomically
+from delivery.payloads import PAYLOADS, write_payloads
+from expectations import own
+from expectations.evaluate import agree, evaluate, with_own, without_own
+from expectations.report import render
+from tests.unit.test_expectations import CLEAN, T0, tell
+
+VALUES = [
+    b'{"id":"0000-000000000000-00000000-00000000","payload":{"origin":"EWR","delay":3},"source":{"partition":0,"offset":0}}',
+    b'{"id":"0000-000000000001-00000000-00000000","payload":{"origin":"JFK","delay":-2,"tags":["a"]},"source":{}}',
+    b'{"key":"LGA","count":2}',
+    b"no JSON",
+]
+
+
+def _suite(*expectations: dict[str, Any], name: str = "mine") -> dict[str, Any]:
+    return {"name": name, "expectations": list(expectations)}
+
+
+def _expect(kind: str, **kwargs: Any) -> dict[str, Any]:
+    return {"type": kind, "kwargs": kwargs}
+
+
+IN_SET = _expect("expect_column_values_to_be_in_set", column="origin", value_set=["EWR", "JFK"])
+TOO_HIGH = _expect("expect_column_values_to_be_between", column="delay", min_value=0)
+NOT_THERE = _expect("expect_column_values_to_not_be_null", column="nowhere")
+
+
+def _run(path: Path, suite: dict[str, Any] | None) -> RunFolder:
+    folder = tell(path / "run-1", CLEAN)
+    folder.payloads.mkdir()
+    rows = [(0, number, 7, 0, 1, T0, b"k", value) for number, value in enumerate(VALUES)]
+    write_payloads(folder, 0, {name: [row[at] for row in rows] for at, name in enumerate(PAYLOADS.names)})
+    if suite is not None:
+        write_atomically(own.path(folder), json.dumps(suite))
+    return folder
+
+
+def test_the_columns_are_the_fields_of_the_payload_and_where_it_came_from(tmp_path: Path) -> None:
+    frame = own.columns(_run(tmp_path, None))
+    assert list(frame.columns) == ["origin", "delay", "tags", "key", "count", "_partition", "_offset", "_batch", "_start", "_key"]
+    assert frame["origin"].tolist()[:2] == ["EWR", "JFK"]
+    assert frame["tags"].tolist()[1] == '["a"]'
+    assert frame["count"].tolist()[2] == 2
+    assert (frame["_batch"] == 7).all()
+
+
+def test_a_suite_that_holds_leaves_the_verdict(tmp_path: Path) -> None:
+    folder = _run(tmp_path, _suite(IN_SET))
+    verdict, evaluation = folder.read_json(folder.verdict), evaluate(folder)
+    assert (evaluation.own_suite, [result.success for result in evaluation.own], evaluation.errors) == ("own: mine", [True], [])
+    assert agree(verdict, evaluation) is None
+    found = with_own(verdict, evaluation)
+    assert (found["outcome"], found["suite"]["failed"]) == ("PASSED", [])
+    assert without_own(found) == {**verdict, "suite": None}
+
+
+def test_an_expectation_that_does_not_hold_makes_the_run_failed_and_is_named(tmp_path: Path) -> None:
+    folder = _run(tmp_path, _suite(IN_SET, {**TOO_HIGH, "description": "No flight leaves early"}, TOO_HIGH))
+    verdict, evaluation = folder.read_json(folder.verdict), evaluate(folder)
+    assert evaluation.success, "it is no part of what is expected of the delivery"
+    assert agree(verdict, evaluation) is None
+    found = with_own(verdict, evaluation)
+    assert (found["outcome"], found["as_expected"]) == ("FAILED", False)
+    assert found["reason"] == (
+        "own: mine: No flight leaves early does not hold (1 of 4 values are not as expected, for instance -2.0); "
+        "expect_column_values_to_be_between(column='delay', min_value=0.0) does not hold "
+        "(1 of 4 values are not as expected, for instance -2.0)"
+    )
+    assert found["suite"] == {
+        "name": "own: mine",
+        "expectations": 3,
+        "failed": ["No flight leaves early", "expect_column_values_to_be_between(column='delay', min_value=0.0)"],
+        "outcome": "PASSED",
+        "reason": verdict["reason"],
+    }
+    assert with_own(without_own(found), evaluation) == found, "the step may be repeated"
+
+
+def test_an_expectation_that_cannot_be_evaluated_is_an_error_and_neither_failed_nor_passed(tmp_path: Path) -> None:
+    folder = _run(tmp_path, _suite(NOT_THERE))
+    evaluation = evaluate(folder)
+    conflict = agree(folder.read_json(folder.verdict), evaluation)
+    assert conflict is not None
+    assert "expect_column_values_to_not_be_null(column='nowhere')" in conflict
+    assert "nowhere" in evaluation.own[0].observed
+
+
+def test_the_pages_and_the_report_show_both_groups_apart(tmp_path: Path) -> None:
+    folder = _run(tmp_path, _suite(IN_SET, TOO_HIGH))
+    evaluation = evaluate(folder)
+    index = (folder.path / evaluation.data_docs).read_text()
+    assert "<h2>exactly-once</h2>" in index
+    assert "<h2>own: mine</h2>" in index
+    assert len(list((folder.expectations / "data_docs").glob("validations/**/*.html"))) == 2
+    for page in ("Validation result: exactly-once", "Validation result: own: mine", "Expectation suite: own: mine"):
+        address = index.split(f">{page}<")[0].rsplit('href="', 1)[1].split('"')[0]
+        assert (folder.expectations / "data_docs" / address).is_file()
+    assert "<h3>own: mine</h3>" in render(folder).read_text()
+
+
+def test_a_step_that_expects_writes_what_the_suite_says_and_may_be_repeated(tmp_path: Path) -> None:
+    folder = _run(tmp_path, _suite(TOO_HIGH))
+    steps.expect(folder)
+    first = folder.read_json(folder.verdict)
+    steps.expect(folder)
+    assert first["outcome"] == "FAILED"
+    assert folder.read_json(folder.verdict) == first
+    assert steps.overruling(folder) == ("FAILED", first["reason"])
+
+
+# --- before anything is started ---------------------------------------------------------------------------------------------------
+
+
+def _experiment(suite: Any) -> Experiment:
+    return experiment.parse({"strategy": "two_phase_commit", "suite": suite}, "experiment.yaml", Experiment)
+
+
+@pytest.mark.parametrize(
+    ("suite", "told"),
+    [
+        (_suite(_expect("expect_nothing")), "expectations.0: there is no expectation 'expect_nothing' in Great Expectations"),
+        (_suite(IN_SET, _expect("expect_column_values_to_be_between", min_value=1)), "expectations.1: .*between: column: field required"),
+        (_suite(_expect("expect_column_values_to_be_unique", column="a", colum="b")), "colum: extra fields not permitted"),
+        (_suite(_expect("unexpected_rows_expectation", unexpected_rows_query="SELECT 1 FROM {batch}")), "it is SQL|is SQL"),
+    ],
+)
+def test_a_suite_that_cannot_be_used_is_refused_before_a_run_is_made(
+    suite: dict[str, Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path))
+    with pytest.raises(BadInput, match=told):
+        steps.create(_experiment(suite))
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("suite", "told"),
+    [
+        ({"expectations": []}, "suite.expectations"),
+        ({"expectations": [{"kwargs": {}}]}, "suite.expectations.0.type"),
+        ({"expectations": [{**IN_SET, "column": "a"}]}, "suite.expectations.0.column"),
+        ("/nowhere/suite.yaml", "suite: /nowhere/suite.yaml cannot be read"),
+        (7, "suite"),
+    ],
+)
+def test_what_is_no_suite_is_refused_by_its_field(suite: Any, told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        _experiment(suite)
+
+
+@pytest.mark.parametrize("name", ["suite.yaml", "suite.json"])
+def test_a_suite_may_lie_in_a_file_and_goes_with_the_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path))
+    (tmp_path / name).write_text(json.dumps({**_suite(IN_SET), "meta": {"great_expectations_version": "1.24.1"}, "id": "x"}))
+    found = _experiment(str(tmp_path / name))
+    folder = steps.create(found, "run")
+    (tmp_path / name).unlink()
+    assert steps.load(folder).suite == found.suite
+    assert folder.read_json(own.path(folder)) == _suite(IN_SET)
+    assert found.keeps_values
+
+
+@pytest.mark.parametrize("given", ["60", "0s", "one minute", 60, "90000s"])
+def test_a_time_to_recover_is_in_seconds(given: Any) -> None:
+    with pytest.raises(BadInput, match="recover_within: expected a time of at most 86400s as in '60s'"):
+        experiment.parse({"strategy": "checkpoint", "recover_within": given}, "experiment.yaml", Experiment)

@@ -1,0 +1,219 @@
+"""The verdict on a stateful job from its folder: outcome, figures, blame, and a second opinion that must agree."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from delivery import stateful_second_opinion
+from delivery.anomaly import RESULT_KINDS, Anomaly
+from delivery.batches import Batch, in_order
+from delivery.folder import EvidenceError, RunFolder
+from delivery.guarantee import Guarantee
+from delivery.history import read_sent
+from delivery.matching import Finding
+from delivery.payloads import read_payloads
+from delivery.stateful import Join, Windows, judge
+from delivery.verdict import Terms, without_evidence, write_reconciliation
+from delivery.verdict import judge as verdict_of
+from expectations.evaluate import agree, evaluate
+from expectations.report import render
+from tests.stateful import Declared, Event, Story, Told, job, write
+
+WINDOWS = Windows(60_000, 60_000, 60_000)
+MINUTE = 60_000
+STORY = Story(
+    [
+        [Event(1 * MINUTE, "a", 1), Event(1 * MINUTE, "b", 2)],
+        [Event(5 * MINUTE, "a", 3)],
+        [Event(2 * MINUTE, "a", 5), Event(1 * MINUTE, "a", 9), Event(9 * MINUTE, "b", 7)],
+        [Event(1 * MINUTE, "a", 9), Event(20 * MINUTE, "b", 7)],
+        [],
+    ],
+    [1, 1, 2, 2, 2],
+)
+TERMS = Terms("run", "experiment", "departures", "two_phase_commit", Guarantee.EXACTLY_ONCE, (), (), 7, stateful=WINDOWS)
+
+
+def _judged(path: Path, told: Told, terms: Terms = TERMS, story: Story = STORY) -> tuple[RunFolder, dict[str, Any], list[dict[str, Any]]]:
+    folder = write(path / "run", story, told)
+    judgement = verdict_of(folder, terms)
+    return folder, judgement.verdict, [row for row in judgement.table.to_pylist() if row["row"] == "record"]
+
+
+def test_a_run_that_went_well_is_passed_and_says_how_much_was_judged(tmp_path: Path) -> None:
+    _, verdict, rows = _judged(tmp_path, job(STORY, WINDOWS))
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+    assert verdict["reason"] == (
+        "two_phase_commit kept exactly-once for 8 acknowledged records: 5 results were due, 1 records came too late to count"
+    )
+    assert verdict["anomalies"] == dict.fromkeys(map(str, RESULT_KINDS), 0)
+    assert (verdict["results"]["late_rows"], verdict["results"]["dropped_rows"]) == ([1, 1], 1)
+    assert verdict["delivered"] == 5
+    assert set(without_evidence(TERMS, verdict["outcome"], "")) == set(verdict)
+    assert rows == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "anomaly", "blame"),
+    [
+        (
+            lambda told: told.results.pop(0),
+            "MISSING",
+            "the window of a from 1970-01-01 00:01 is missing: count 2, sum 10; its 3 records were read by batch 0 of start 1 and batch 2",
+        ),
+        (
+            lambda told: told.results.append(told.results[0]),
+            "REPEATED",
+            "the window of a from 1970-01-01 00:01 was delivered 2 times (by batch 0 attempt 0 of start 1 (output 0/0), then by batch 0",
+        ),
+        (
+            lambda told: told.results.append({"key": "z", "begin": 60_000, "count": 1, "sum": 1}),
+            "UNEXPECTED",
+            "the window of z from 1970-01-01 00:01 was delivered, and should not have been (by batch 0 attempt 0 of start 1 (output 0/5))",
+        ),
+        (
+            lambda told: told.results[0].update(sum=-1),
+            "WRONG_VALUE",
+            "the window of a from 1970-01-01 00:01 was delivered wrong (by batch 0 attempt 0 of start 1 (output 0/0)): count 2, sum -1",
+        ),
+        (
+            lambda told: told.dropped.__setitem__(3, 4),
+            "DROPPED",
+            "batch 3 of start 2: it dropped 4 late rows, the declared delay has it drop 1",
+        ),
+    ],
+)
+def test_each_anomaly_is_named_with_its_blame_and_the_expectations_agree(tmp_path: Path, damage: Any, anomaly: str, blame: str) -> None:
+    told = job(STORY, WINDOWS)
+    damage(told)
+    _, verdict, rows = _judged(tmp_path, told)
+    assert verdict["outcome"] == "FAILED"
+    assert verdict["reason"] == f"two_phase_commit broke exactly-once: 1 {anomaly}"
+    assert [row["anomaly"] for row in rows] == [anomaly]
+    assert rows[0]["blame"].startswith(blame)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_suite_and_the_report_know_results(tmp_path: Path, broken: bool) -> None:
+    told = job(STORY, WINDOWS)
+    if broken:
+        told.results[0]["sum"] = -1
+    folder, verdict, _ = _judged(tmp_path, told)
+    write_reconciliation(folder, verdict_of(folder, TERMS).table)
+    folder.verdict.write_text(json.dumps(verdict))
+    evaluation = evaluate(folder)
+    assert evaluation.errors == []
+    assert agree(verdict, evaluation) is None
+    failing = [result.expectation for result in evaluation.results if not result.success]
+    assert failing == (["ExpectResultsToBeEqual"] if broken else [])
+    assert ("was delivered wrong" in render(folder).read_text()) is broken
+
+
+def test_what_a_guarantee_allows_of_results() -> None:
+    assert Guarantee.AT_LEAST_ONCE.forbidden_results == set(RESULT_KINDS) - {Anomaly.REPEATED}
+    assert Guarantee.AT_MOST_ONCE.forbidden_results == set(RESULT_KINDS) - {Anomaly.MISSING}
+    assert Guarantee.EXACTLY_ONCE.forbidden_results == set(RESULT_KINDS)
+
+
+def test_a_run_in_which_nothing_was_due_shows_nothing(tmp_path: Path) -> None:
+    story = Story([[Event(1)], [Event(2)], [Event(3)]])
+    _, verdict, _ = _judged(tmp_path, job(story, WINDOWS), story=story)
+    assert (verdict["outcome"], verdict["reason"]) == ("INCONCLUSIVE", "no result was due, so none could be missing")
+
+
+def test_a_batch_that_was_not_reported_is_not_judged_by_what_it_dropped(tmp_path: Path) -> None:
+    told = job(STORY, WINDOWS)
+    told.dropped[3] = None  # type: ignore[call-overload]
+    _, verdict, _ = _judged(tmp_path, told)
+    assert (verdict["outcome"], verdict["results"]["batches_unreported"]) == ("PASSED", 1)
+
+
+def test_a_batch_that_was_carried_out_again_is_one_batch() -> None:
+    one = Batch(4, 1, {"0": 10}, 5, 1, "t")
+    again, later = replace(one, start=2, dropped=2), Batch(5, 2, {"0": 10}, 6, 0, "t")
+    assert in_order([one, again, later]) == (again, later)
+    anew = Batch(4, 2, {"0": 20}, 0, 0, "t")  # another checkpoint counts from the beginning
+    assert in_order([one, later, anew]) == (one, later, anew)
+
+
+def test_damaged_evidence_is_no_verdict(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", STORY, job(STORY, WINDOWS))
+    lines = folder.batches.read_text()
+    folder.batches.write_text('{"batch":1}\n')
+    with pytest.raises(EvidenceError, match=r"batches\.jsonl is damaged: start, until"):
+        verdict_of(folder, TERMS)
+    folder.batches.write_text(lines)
+    folder.events.unlink()
+    with pytest.raises(EvidenceError, match=r"events\.parquet cannot be read"):
+        verdict_of(folder, TERMS)
+
+
+# --- the second opinion -----------------------------------------------------------------------------------------------------------
+
+_NUMBERS = iter(range(10**6))
+
+
+def _damaged(told: Told, data: Any) -> None:
+    """Some results taken out, doubled or changed, and a batch that dropped another number of rows."""
+    for _ in range(data.draw(st.integers(0, 3))):
+        if not told.results:
+            break
+        at = data.draw(st.integers(0, len(told.results) - 1))
+        kind = data.draw(st.sampled_from(["drop", "double", "change", "invent", "late", "rubbish"]))
+        result = told.results[at]
+        if kind == "drop" and isinstance(result, dict):
+            told.results.pop(at)
+        elif kind == "double":
+            told.results.append(result)
+        elif kind == "change" and isinstance(result, dict):
+            name = "sum" if "sum" in result else "left_value"
+            told.results[at] = {**result, name: result[name] + 1}
+        elif kind == "invent" and isinstance(result, dict):
+            told.results.append({**result, "begin": 7 * MINUTE} if "begin" in result else {**result, "right": "0-ff", "right_value": 1})
+        elif kind == "late":
+            told.dropped[data.draw(st.integers(0, len(told.dropped) - 1))] += 1
+        else:
+            told.results.append(b"rubbish")  # type: ignore[arg-type]
+
+
+DECLARED = (WINDOWS, Windows(180_000, 60_000, 120_000), Join(2 * MINUTE), Join(MINUTE, True, MINUTE, MINUTE))
+
+
+@pytest.mark.parametrize("declared", DECLARED, ids=repr)
+@given(data=st.data())
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_it_names_the_same_results(declared: Declared, tmp_path: Path, data: Any) -> None:
+    streams = st.integers(0, 1) if isinstance(declared, Join) else st.just(0)
+    events = st.builds(Event, st.integers(0, 12).map(MINUTE.__mul__), st.sampled_from("ab"), st.integers(-3, 3), streams)
+    batches = data.draw(st.lists(st.lists(events, min_size=1, max_size=5), min_size=1, max_size=6))
+    story = Story(batches, sorted(data.draw(st.lists(st.integers(1, 3), min_size=len(batches), max_size=len(batches)))))
+    told = job(story, declared)
+    _damaged(told, data)
+    folder = write(tmp_path / str(next(_NUMBERS)), story, told)
+    assert stateful_second_opinion.find(folder, declared) is not None
+    findings = judge(folder, declared, read_sent(folder), read_payloads(folder)).findings
+    assert stateful_second_opinion.disagreement(folder, declared, findings) is None
+
+
+def test_a_disagreement_names_what_only_one_of_the_two_found(tmp_path: Path) -> None:
+    told = job(STORY, WINDOWS)
+    told.results.pop(0)
+    folder = write(tmp_path / "run", STORY, told)
+    invented = Finding(Anomaly.REPEATED, None, None, 2, None, (), result="the window of q", about=(1, 2))
+    assert stateful_second_opinion.disagreement(folder, WINDOWS, [invented]) == (
+        "the checker and the second opinion do not agree: only the checker names REPEATED the window of q;"
+        " only the second opinion names MISSING the window of a from 1970-01-01 00:01"
+    )
+
+
+def test_it_has_no_opinion_where_nobody_knows_what_was_sent(tmp_path: Path) -> None:
+    story = Story([[Event(1, sure=False), Event(2)], [Event(3 * MINUTE)]])
+    folder = write(tmp_path / "run", story, job(story, WINDOWS))
+    assert stateful_second_opinion.find(folder, WINDOWS) is None
