@@ -22,6 +22,7 @@ from testbed import settings
 
 HERE = Path(__file__).parent
 ASSETS = {"icon.svg": "image/svg+xml", "icon-dark.svg": "image/svg+xml"}
+KEPT = {"Cache-Control": "private, max-age=3600"}
 SCRIPTS = ("assets/vega.js", "assets/charts.js")
 
 app = FastAPI(dependencies=[Depends(access.may_look)], docs_url=None, redoc_url=None, openapi_url=None)
@@ -107,12 +108,12 @@ def run_files(request: Request, run: str, path: str) -> Response:
 @app.get("/assets/{name}")
 def assets(name: str) -> Response:
     if name == "vega.js":
-        return Response(vega.library(settings.cache()), media_type="text/javascript")
+        return Response(vega.library(settings.cache()), headers=KEPT, media_type="text/javascript")
     if name == "charts.js":
-        return Response(vega.START, media_type="text/javascript")
+        return Response(vega.START, headers=KEPT, media_type="text/javascript")
     if name not in ASSETS:
         raise HTTPException(404, "There is no such file.")
-    return FileResponse(HERE / "assets" / name, media_type=ASSETS[name])
+    return FileResponse(HERE / "assets" / name, headers=KEPT, media_type=ASSETS[name])
 
 
 def _page(text: str) -> Response:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from delivery.verdict import judge, write_reconciliation
 from expectations import history_page
 from expectations.evaluate import evaluate
 from expectations.report import render
 from tests.browser.conftest import Seat
 from tests.browser.looks import barriers, marks, overflow
-from tests.histories import Story, at
+from tests.histories import TERMS, Story, at
 from tests.remembered import night, nights, write
 
 WINDOWS = [(1280, False), (1280, True), (390, False), (390, True)]
@@ -31,6 +32,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         line["started_at"] = at(second)
     story.drain["records"] = len(story.histories.delivered)
     folder = write(tmp_path_factory.mktemp("runs"), "night-1", story=story)
+    write_reconciliation(folder, judge(folder, TERMS).table)
     evaluate(folder)
     return render(folder)
 

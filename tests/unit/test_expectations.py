@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
+import vl_convert
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -634,6 +635,29 @@ def test_the_chart_has_a_shaded_window_for_each_fault_in_every_panel(tmp_path: P
         assert picture.count('fill="var(--hatch)"') == 8
         assert "kill_executor-2" in picture
         assert "#000" not in picture
+
+
+def _drawn(node: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """What Vega drew for the marks of this name."""
+    mine = [dict(item) for item in node["items"]] if re.fullmatch(rf"{name}_\d+_marks", node.get("name") or "") else []
+    return mine + [found for child in node.get("items", []) for found in _drawn(child, name)]
+
+
+def test_vega_draws_the_window_of_a_kill_where_it_was(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", CLEAN)
+    shown = timeline(folder.journal.events(), list(read_json_lines(folder.progress)), read_flow(folder))
+    assert shown is not None
+    described = json.loads(chart.draw(shown).description)
+    scene = vl_convert.vegalite_to_scenegraph(described)["scenegraph"]
+    (fault,) = shown.faults
+    assert (fault.start_s, fault.end_s) == pytest.approx((18.1, 20.0)), "the driver started 7 s before the first phase"
+    for panel in ("output", "backlog", "batches", "driver"):
+        (window,) = _drawn(scene, f"{panel}_faults")
+        (steady,) = [band for band in _drawn(scene, f"{panel}_phases") if band["x"] == pytest.approx(7 * 300 / shown.end_s, abs=0.5)]
+        per_second = steady["width"] / 10
+        assert window["x"] == pytest.approx(fault.start_s * per_second, abs=0.5)
+        assert window["width"] == pytest.approx((fault.end_s - fault.start_s) * per_second, abs=0.5)
+    assert len(_drawn(scene, "batch_bars")) == 3
 
 
 def test_what_a_fault_is_called_cannot_leave_the_charts_description() -> None:
