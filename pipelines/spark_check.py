@@ -12,7 +12,9 @@ The session must see the run's folder under the same path on every machine.
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,16 +23,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import delivery
 from delivery import history, recovery
 from delivery.anomaly import Anomaly
 from delivery.band import Due
 from delivery.checker import PartitionCount, Reconciliation, reconcile
-from delivery.columns import integers
+from delivery.columns import flags, integers
 from delivery.folder import RunFolder, read_json_lines
 from delivery.history import DELIVERED, SENT
 from delivery.matching import match
+from delivery.outcome import Outcome
 from delivery.recovery import Stamps
 from delivery.survey import Survey
 
@@ -38,8 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SENDS = """
-    SELECT producer, sequence, partition, offset AS place, key, crc, outcome, unix_millis(sent_at) AS sent_at FROM sent
-    UNION ALL
+    SELECT producer, sequence, partition, offset AS place, key, crc, outcome, unix_millis(sent_at) AS sent_at FROM sent"""
+_INTENDED = """
     SELECT producer, sequence, NULL, NULL, NULL, NULL, 'INDETERMINATE', NULL
     FROM (SELECT producer, explode(sequence(first, first + count - 1)) AS sequence FROM intents WHERE count > 0) AS intended
     LEFT ANTI JOIN sent USING (producer, sequence)"""
@@ -115,6 +119,7 @@ def session(master: str) -> Iterator[SparkSession]:
     """A session on ``master``, whose Python workers have the package ``delivery``."""
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     quiet = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "16", "spark.sql.session.timeZone": "UTC"}
     builder = SparkSession.builder.appName("streamproof check").master(master)
     for name, value in quiet.items():
@@ -135,7 +140,8 @@ def survey(
 ) -> Survey:
     """What :func:`delivery.survey.survey` says. Raises EvidenceError when the evidence holds what no run writes."""
     _views(spark, folder)
-    spark.sql(_SENDS if _unsettled(spark) else _SENDS.split("UNION ALL")[0]).createOrReplaceTempView("sends")
+    unsettled = _unsettled(spark)
+    spark.sql(f"{_SENDS} UNION ALL {_INTENDED}" if unsettled else _SENDS).createOrReplaceTempView("sends")
     spark.sql(_COPIES).createOrReplaceTempView("copies")
     settled = _looked_up(spark.sql(_SETTLED), progress, ahead=Anomaly.AHEAD in asked).cache()
     settled.createOrReplaceTempView("settled")
@@ -149,9 +155,9 @@ def survey(
         suspects = suspects.union(spark.sql(_OF_TORN))
     suspects.distinct().cache().createOrReplaceTempView("suspects")
     sent, delivered = _collected(spark, _SMALL_SENT, SENT), _collected(spark, _SMALL_DELIVERED, DELIVERED)
-    intended = spark.sql(_SMALL_INTENDED).collect() if _unsettled(spark) else []
-    unsettled = tuple(np.array([row[at] for row in intended], np.int64) for at in (0, 1))
-    evidence = history.evidence(folder, sent, delivered, (unsettled[0], unsettled[1]))
+    intended = spark.sql(_SMALL_INTENDED).collect() if unsettled else []
+    producers, sequences = (np.array([row[at] for row in intended], np.int64) for at in (0, 1))
+    evidence = history.evidence(folder, sent, delivered, (producers, sequences))
     matched = match(evidence.sent, evidence.delivered)
     accounts = tuple(PartitionCount(*(int(value) for value in row)) for row in spark.sql(_ACCOUNTS).collect())
     found = Reconciliation(
@@ -196,19 +202,21 @@ def _unsettled(spark: SparkSession) -> bool:
 
 def _looked_up(settled: DataFrame, progress: Sequence[dict[str, Any]], *, ahead: bool) -> DataFrame:
     """With two columns more: whether the first copy came after the earliest report, and which batch read an ACKED record."""
+    from pyspark.sql.types import BooleanType, LongType, StructField, StructType
+
     due = Due(progress)
 
     def look(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in parts:
             table = pa.Table.from_batches([part])
             partition, place, first = (integers(table[name]) for name in ("partition", "place", "first"))
-            judged = np.asarray(table["outcome"].to_numpy(zero_copy_only=False) == "ACKED", bool) & (place >= 0)
+            judged = flags(pc.equal(table["outcome"], Outcome.ACKED)) & (place >= 0)
             late = judged & (first >= 0) & due.behind(first, partition, place) if ahead else np.zeros(len(table), bool)
             batch = np.where(judged, due.batch(partition, place), -1)
             yield from table.append_column("late", pa.array(late)).append_column("batch", pa.array(batch)).to_batches()
 
-    kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in settled.schema)
-    return settled.mapInArrow(look, f"{kinds}, late BOOLEAN, batch LONG")
+    more = [StructField("late", BooleanType()), StructField("batch", LongType())]
+    return settled.mapInArrow(look, StructType([*settled.schema.fields, *more]))
 
 
 def _collected(spark: SparkSession, query: str, schema: pa.Schema) -> pa.Table:

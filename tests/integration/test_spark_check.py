@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -29,7 +27,6 @@ KINDS = list(DAMAGES)
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     with spark_check.session("local[2]") as session:
         session.conf.set("spark.sql.shuffle.partitions", "2")
         yield session
