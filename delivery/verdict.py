@@ -20,7 +20,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from delivery import baseline
@@ -34,9 +33,9 @@ from delivery.guarantee import Guarantee, Promise, forbidden
 from delivery.history import Evidence, write_table
 from delivery.matching import Finding
 from delivery.order import reordered
-from delivery.recovery import Flow, Stamps, ends, longest_gap, milliseconds, recovery, stamps, throughput
+from delivery.recovery import Flow, ends, longest_gap, milliseconds, recovery, stamps, throughput
 from delivery.second_opinion import disagreement
-from delivery.survey import Survey, survey
+from delivery.survey import survey
 
 PHASES = ("steady", "impact", "recovery")
 NEEDS_THE_END = frozenset({Anomaly.LOST, Anomaly.TORN})
@@ -111,21 +110,19 @@ RECONCILIATION = pa.schema(
 )
 
 
-Look = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps], Survey]
 Second = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], Iterable[Finding]], str | None]
 
 
-def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: Look = survey) -> Judgement:
+def judge(folder: RunFolder, terms: Terms, second: Second = disagreement) -> Judgement:
     """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged.
 
-    ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR. ``look``
-    compares the histories.
+    ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR.
     """
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
     events = [_with(folder.journal.path, event, "at", "event") for event in folder.journal.events()]
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
-    surveyed = look(folder, terms.asked, progress, ends(events, progress), stamps(drain))
+    surveyed = survey(folder, terms.asked, progress, ends(events, progress), stamps(drain))
     evidence, matched, found, seen = surveyed.evidence, surveyed.matched, surveyed.found, surveyed.flow
     injections = [_injection(name, events, seen) for name in terms.planned]
     phases = _phases(events, progress, seen)
