@@ -28,7 +28,7 @@ from chaos.schedule import Injection, Schedule
 from chaos.schedule import plan as make_plan
 from chaos.terminal import COLOURS, WIDE, JsonOption, out, say
 from delivery.folder import EvidenceError, RunFolder
-from delivery.verdict import Judgement, RunOutcome
+from delivery.verdict import RunOutcome
 from expectations.history import HistoryError
 from pipelines.registry import PIPELINES
 from pipelines.strategies import STRATEGIES
@@ -61,13 +61,6 @@ app.command()(metrics)
 FileArgument = Annotated[Path, typer.Argument(help="An experiment as YAML; the repository's are in experiments/.")]
 SeedOption = Annotated[int | None, typer.Option(help="Instead of the file's seed.", min=0, max=experiment.MAX_SEED)]
 RunArgument = Annotated[str, typer.Argument(help="A run: its folder, or its name in the runs' folder.")]
-SparkOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="MASTER",
-        help="Compare the histories by a Spark job, on a cluster whose machines see the run's folder: spark://..., local[2].",
-    ),
-]
 
 
 @app.command()
@@ -187,7 +180,7 @@ def shrink(run: RunArgument, dry: Annotated[bool, typer.Option("--dry", help="On
 
 
 @app.command()
-def check(run: RunArgument, as_json: JsonOption = False, spark: SparkOption = None) -> None:
+def check(run: RunArgument, as_json: JsonOption = False) -> None:
     """Judge a run again, from the evidence in its folder alone. Writes nothing."""
     from chaos import steps
     from delivery.verdict import judge, without_evidence
@@ -196,7 +189,7 @@ def check(run: RunArgument, as_json: JsonOption = False, spark: SparkOption = No
     stored = steps.read_verdict(folder) if folder.verdict.exists() else None
     overruled = steps.overruling(folder)
     try:
-        judgement = judge(folder, steps.terms(folder)) if spark is None else _judged_by_spark(folder, spark)
+        judgement = judge(folder, steps.terms(folder))
     except EvidenceError as error:
         # A run that was stopped or broke need not have all its evidence.
         if overruled is None:
@@ -211,18 +204,6 @@ def check(run: RunArgument, as_json: JsonOption = False, spark: SparkOption = No
     if stored is not None and stored["outcome"] != judgement.verdict["outcome"]:
         told = [f"the stored verdict says {stored['outcome']} ({stored['reason']}); the evidence says otherwise:"]
     _leave(folder, judgement.verdict, records, as_json, told)
-
-
-def _judged_by_spark(folder: RunFolder, master: str) -> Judgement:
-    """By a Spark job, without the second opinion, which is asked on one machine."""
-    from functools import partial
-
-    from chaos import steps
-    from delivery.verdict import judge
-    from pipelines import spark_check
-
-    with spark_check.session(master) as session:
-        return judge(folder, steps.terms(folder), lambda *_: None, partial(spark_check.survey, session))
 
 
 def _leave(folder: RunFolder, verdict: dict[str, Any], records: list[dict[str, Any]], as_json: bool, told: list[str]) -> NoReturn:
