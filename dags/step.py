@@ -20,6 +20,7 @@ from delivery.folder import RunFolder
 
 WAIT_S = 900.0
 LOOK_S = 1.0
+RESTART_S = 60.0
 TRY = "-try"
 TOGETHER = ("run_pipeline", "generate_load", "inject_faults")
 NEEDS_THE_TESTBED = (*TOGETHER, "drain")
@@ -43,6 +44,7 @@ class StepOperator(BaseOperator):
 
     def execute(self, context: Context) -> Any:
         from chaos import steps
+        from chaos.faults.fault import RunEnded
 
         folder = RunFolder.open(self.folder)
         if self.step in NEEDS_THE_TESTBED and folder.journal.last("restored") is not None:
@@ -50,8 +52,19 @@ class StepOperator(BaseOperator):
                 f"run {folder.name} has given the testbed back: it cannot do {self.step} again. "
                 "Clear `prepare` and all that comes after it, which makes a new run."
             )
-        with attended(folder):
-            steps.perform(self.step, folder)
+        try:
+            with attended(folder):
+                steps.perform(self.step, folder)
+        except RunEnded:
+            self._be_ended(context)
+            raise
+
+    def _be_ended(self, context: Context) -> None:
+        """Of a task that was cleared: wait until Airflow ends it. Only then it is run again; one that ends by itself before has failed."""
+        run_id = context["dag_run"].run_id
+        states = context["ti"].get_task_states(dag_id=self.dag_id, task_ids=[self.task_id], run_ids=[run_id])
+        if "restarting" in states.get(run_id, {}).values():
+            threading.Event().wait(RESTART_S)
 
     def on_kill(self) -> None:
         from chaos import steps
