@@ -255,6 +255,7 @@ def test_a_night_and_an_experiment_wait_for_each_other(airflow: Api) -> None:
 # --- a cell that is stopped ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_cell_whose_process_is_killed_is_aborted_and_the_night_goes_on(airflow: Api) -> None:
     _matrix(f"strategies: [offset_commit, checkpoint]\n{HEAD}")
     airflow.trigger("killed", {}, NIGHTLY)
