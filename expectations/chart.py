@@ -8,15 +8,12 @@ window from the moment it struck until it was healed. Nothing is told by a colou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from delivery.verdict import RunOutcome
 from expectations.history import Run
 from expectations.timeline import Timeline, describe
 from expectations.vega import Figure, figure
-
-if TYPE_CHECKING:
-    pass
 
 NAMED_FAULTS = 6
 PHASES = {"steady": "var(--steady)", "impact": "var(--impact)", "recovery": "var(--recovery)"}
@@ -207,9 +204,10 @@ def draw_trends(cells: dict[str, Sequence[Run]], name: str) -> Figure | None:
     if not rows:
         return None
     data = alt.InlineData(values=rows)
-    axis = alt.Axis(title="runs before the newest", grid=False, tickMinStep=1, format="d")
-    x = alt.X("back:Q", axis=axis, scale=alt.Scale(domain=[min(row["back"] for row in rows) - 0.5, 0.5], nice=False))
-    y = alt.Y("seconds:Q", scale=alt.Scale(domainMin=0))
+    first = min(row["back"] for row in rows)
+    axis = alt.Axis(title="runs before the newest", grid=False, values=_ticks(0, -first, -1), labelExpr="abs(datum.value)")
+    x = alt.X("back:Q", axis=axis, scale=alt.Scale(domain=[first - 0.5, 0.5], nice=False))
+    y = alt.Y("seconds:Q", scale=_seconds(row["seconds"] for row in rows))
     line = alt.Chart(data, name=f"{name}_lines").mark_line(color="var(--curve)", opacity=0.5).encode(x=x, y=y, detail="cell:N")
     said = [alt.Tooltip(f"{field}:N") for field in ("cell", "run", "outcome")] + [alt.Tooltip("seconds:Q", format=".2f")]
     points = alt.Chart(data, name=f"{name}_runs").mark_point(filled=True, size=60, opacity=1)
@@ -217,6 +215,18 @@ def draw_trends(cells: dict[str, Sequence[Run]], name: str) -> Figure | None:
     newest = ", ".join(f"{cell} {runs[-1].recovery_s:.1f} s" for cell, runs in cells.items() if runs and runs[-1].recovery_s is not None)
     words = f"Recovery times of {len(cells)} cells, run by run. Of the newest: {newest or 'none'}."
     return figure(alt.vconcat(panel.properties(title=alt.Title(RECOVERIES["recovery_s"]), height=120)), name, words)
+
+
+def _ticks(first: int, more: int, way: int = 1) -> list[int]:
+    """Whole numbers to write at an axis of runs, some ten at most; left to itself it would write halves as if they were whole."""
+    return list(range(first, first + way * (more + 1), way * (1 + more // 10)))
+
+
+def _seconds(values: Iterable[float | None]) -> Any:
+    """A scale of times that leaves room for the mark of the longest."""
+    import altair as alt
+
+    return alt.Scale(domain=[0, 1.1 * max((value or 0 for value in values), default=0) or 1], nice=False)
 
 
 def _by_outcome(channel: str) -> Any:
@@ -236,10 +246,10 @@ def _recoveries(runs: Sequence[Run], name: str, title: str) -> Any:
         for number, run in enumerate(runs, 1)
     ]
     last = name == list(RECOVERIES)[-1]
-    axis = alt.Axis(title="run by run, the oldest first" if last else None, labels=last, grid=False, tickMinStep=1, format="d")
+    axis = alt.Axis(title="run by run, the oldest first" if last else None, labels=last, grid=False, values=_ticks(1, len(runs) - 1))
     x = alt.X("number:Q", axis=axis, scale=alt.Scale(domain=[0.5, len(runs) + 0.5], nice=False))
     said = [alt.Tooltip(f"{field}:N") for field in ("run", "day", "outcome")] + [alt.Tooltip("seconds:Q", format=".2f")]
-    y = alt.Y("seconds:Q", scale=alt.Scale(domain=[0, 1.1 * max((row["seconds"] or 0 for row in rows), default=0) or 1], nice=False))
+    y = alt.Y("seconds:Q", scale=_seconds(row["seconds"] for row in rows))
     known = alt.InlineData(values=[row for row in rows if row["seconds"] is not None])
     line = alt.Chart(known, name=f"{name}_line").mark_line(color="var(--curve)", opacity=0.5).encode(x=x, y=y)
     points = alt.Chart(alt.InlineData(values=[{**row, "seconds": row["seconds"] or 0} for row in rows]), name=f"{name}_runs")

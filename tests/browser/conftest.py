@@ -28,7 +28,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 # Chromium cannot sandbox itself as root, and has no GPU here.
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 INSTALL_S = 240
-PAGE_MS = 30_000
+PAGE_MS = 90_000
 
 
 @pytest.hookimpl(tryfirst=True)

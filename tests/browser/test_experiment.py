@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, urljoin
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -42,6 +42,7 @@ def test_an_experiment_from_the_form_to_its_report(
     page = seat.page
     page.get_by_test_id("nav-dags-link").click()
     page.get_by_role("link", name=DAG, exact=True).first.click()
+    page.get_by_text("run_pipeline").first.wait_for()  # until then the page is built anew, and a form in it is gone
     page.get_by_test_id("trigger-dag-button").first.click()
     _choose(page, "strategy", "offset_commit")
     page.locator("input[name=element_records]").fill(str(RECORDS))
@@ -62,10 +63,10 @@ def test_an_experiment_from_the_form_to_its_report(
     verdict = folder.read_json(folder.verdict)
     assert (verdict["outcome"], verdict["strategy"], verdict["sent"]["acked"]) == ("PASSED", "offset_commit", RECORDS)
 
-    page.goto(f"{here}/tasks/report")
-    link = page.get_by_role("link", name="Report", exact=True).get_attribute("href")
-    assert link is not None
-    page.goto(urljoin(airflow.url, link))
+    page.goto(f"{here}/tasks/report/details")
+    page.get_by_role("link", name="Report", exact=True).scroll_into_view_if_needed()
+    seat.picture("links")
+    page.get_by_role("link", name="Report", exact=True).click()
     page.wait_for_url(f"**/streamproof/runs/{folder.name}/files/report.html")
 
     page.goto(airflow.url)
@@ -78,7 +79,7 @@ def test_an_experiment_from_the_form_to_its_report(
     (fault,) = marks(mine, "output_faults")
     assert fault["fault"] == "kill_executor-1"
     assert fault["width"] > 2
-    mine.locator("#timeline-title").scroll_into_view_if_needed()
+    mine.locator("#timeline-title").evaluate("title => title.parentElement.scrollIntoView()")
     seat.picture("report-in-airflow")
     address = page.url
     mine.get_by_role("link", name="Streaming reliability").click()
