@@ -461,7 +461,6 @@ def test_the_report_of_a_failed_run_names_the_record_the_fault_and_how_to_reprod
     for said in (
         "FAILED",
         "two_phase_commit broke exactly-once: 1 DUPLICATED.",
-        "streamproof run experiment.yaml --seed 7",
         "record 0/3",
         "delivered 3 times",
         GOOD_CLAIM["claim"],
@@ -471,6 +470,7 @@ def test_the_report_of_a_failed_run_names_the_record_the_fault_and_how_to_reprod
         "seconds since 2026-03-01 11:59:53 UTC",
     ):
         assert escape(str(said), quote=True).replace("&#x27;", "&#39;") in text
+    assert '<code>streamproof run experiment.yaml <span class="whole">--seed 7</span></code>' in text
     assert 'id="missing-title"' not in text
     assert not REMOTE.search(text)
     assert not RUNS_SCRIPTS.search(without_own_scripts(text))
