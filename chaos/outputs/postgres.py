@@ -29,7 +29,7 @@ from pipelines.postgres import Connection, Tables
 from testbed.embedded import Testbed
 from testbed.process import TestbedError
 
-FILE_RECORDS = 500_000
+READ_RECORDS = 500_000
 DECIDED_S = 5.0
 
 _QUERY = """
@@ -118,10 +118,10 @@ def _undecided(connection: Connection, tables: Tables, deadline: float) -> str |
 
 
 def _read(connection: Connection, tables: Tables) -> Iterator[dict[str, Any]]:
-    """The table's rows as columns of ``delivered/``, at most ``FILE_RECORDS`` at once."""
+    """The table's rows as columns of ``delivered/``, at most ``READ_RECORDS`` at once."""
     with connection.cursor() as cursor, cursor.copy(tables.named(_QUERY)) as copy:
         rows = _rows(copy)
-        while columns := _columns(itertools.islice(rows, FILE_RECORDS)):
+        while columns := _columns(itertools.islice(rows, READ_RECORDS)):
             yield columns
 
 
