@@ -19,7 +19,7 @@ from pydantic import Field
 
 from chaos.faults import executors
 from chaos.faults.fault import DRIVER, EXECUTORS, FAILPOINTS, Claim, Ordinary, Parameters, Scene
-from chaos.faults.standing import window
+from chaos.faults.standing import wake, window
 from chaos.shown import shown
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
@@ -146,8 +146,7 @@ class CrashAtStep(Ordinary):
         mine = [name for name in (target["failpoint"], target.get("then")) if name]
         armed = [name for name in mine if failpoints.disarm(folder, name)]
         if target["at"] == Site.WATCHED:
-            for process in failpoints.driver_processes(target["driver"]):
-                process.resume()
+            wake(target["driver"])
         left = set(failpoints.armed(folder)).intersection(mine)
         return [Claim("no failpoint is armed", not left, f"still armed was: {', '.join(armed) or 'none'}")]
 

@@ -18,17 +18,14 @@ not struck: the end of a transaction may be among what is lost, and then nobody 
 from __future__ import annotations
 
 import contextlib
-import random
 import signal
 from typing import Any
 
-from chaos.faults.fault import Claim, FaultError, Parameters, Scene, Unconditional
+from chaos.faults.fault import Claim, FaultError, Parameters, Scene
+from chaos.faults.forgotten import Forgotten
 from chaos.faults.killed_broker import EVIDENCE_S, caught_up
 from chaos.faults.outage import found, gone, signalled, tell
 from delivery.folder import RunFolder
-from delivery.guarantee import Guarantee
-from pipelines import strategies
-from pipelines.sink import Sink
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
 from testbed.process import TestbedError, same_process
@@ -37,23 +34,14 @@ STEP_S = 60.0
 BATCHES = 2
 
 
-class ElectUncleanLeader(Unconditional):
+class ElectUncleanLeader(Forgotten):
     name = "elect_unclean_leader"
     summary = "Have a broker lead an output partition whose last records it lacks"
     target = "a partition of the output"
     least_brokers = 3
-    parameters_model = Parameters
 
     def batches(self, parameters: Parameters) -> int:
         return BATCHES + 2
-
-    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
-        known = strategies.STRATEGIES[strategy]
-        if known.sink is not Sink.KAFKA or known.guarantee is not Guarantee.AT_LEAST_ONCE:
-            raise ValueError(f"{self.name}: a job with {strategy!r} does not write to Kafka at least once and without transactions")
-
-    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
-        return None
 
     def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
         topic, leaders = scene.job.output_topic, Cluster(scene.testbed.direct_kafka).leaders(scene.job.output_topic)

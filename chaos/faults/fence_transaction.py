@@ -14,17 +14,14 @@ Checked against: Kafka 4.1 (InitProducerId aborts the open transaction and raise
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-
-import psutil
 
 from chaos.faults import executors
 from chaos.faults.fault import Claim, Parameters, Scene, Unconditional
+from chaos.faults.standing import driver_stands, wake
 from delivery.folder import RunFolder
 from delivery.guarantee import Guarantee
-from pipelines import failpoints, strategies
+from pipelines import strategies
 from pipelines.decisions import DecisionLog
 from pipelines.sink import Sink
 from pipelines.transactions import Coordinator, Prepared
@@ -83,8 +80,7 @@ class FenceTransaction(Unconditional):
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
         """The id is the job's to take back; a driver that was left stopped is woken."""
-        for process in failpoints.driver_processes(target["driver"]):
-            process.resume()
+        wake(target["driver"])
         return []
 
 
@@ -93,23 +89,10 @@ def _fence(scene: Scene, coordinator: Coordinator, target: dict[str, Any]) -> di
     found = coordinator.ongoing(f"{scene.job.query}.")
     if not found:
         return None
-    with _standing_still(target["driver"]):
+    with driver_stands(target["driver"]):
         decided = [each for transactions in DecisionLog(scene.job.checkpoint("decisions")).unfinished().values() for each in transactions]
         held, state = coordinator.holder(found[0].transactional_id)
         if held in decided or held != found[0] or state != "Ongoing":
             return None
         kafka.fence(scene.testbed.direct_kafka, held.transactional_id)
         return held.to_dict()
-
-
-@contextmanager
-def _standing_still(driver: dict[str, Any]) -> Iterator[None]:
-    stopped: list[psutil.Process] = []
-    try:
-        for process in failpoints.driver_processes(driver):
-            process.suspend()
-            stopped.append(process)
-        yield
-    finally:
-        for process in stopped:
-            process.resume()

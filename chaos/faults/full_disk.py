@@ -20,15 +20,13 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from chaos.faults.fault import DRIVER, STANDSTILL, Claim, FaultError, Scene
 from chaos.faults.outage import EVIDENCE_S, Outage, OutageParameters
+from chaos.faults.standing import driver_stands
 from delivery.folder import RunFolder
-from pipelines import failpoints
 from pipelines.failpoints import Site
 from testbed.embedded import Testbed
 from testbed.process import TestbedError
@@ -68,7 +66,7 @@ class FullDisk(Outage):
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
         checkpoint = Path(target["checkpoint"])
-        with _standing_still(target):
+        with driver_stands(_driver(target)):
             used = sum(file.stat().st_blocks * 512 for file in checkpoint.rglob("*"))
             before = checkpoint.with_name(f"{checkpoint.name}.before")
             shutil.copytree(checkpoint, before, dirs_exist_ok=True)
@@ -90,7 +88,7 @@ class FullDisk(Outage):
             return
         below = checkpoint.with_name(f"{checkpoint.name}.below")
         below.mkdir(exist_ok=True)
-        with _standing_still(target):
+        with driver_stands(_driver(target)):
             (checkpoint / BALLAST).unlink(missing_ok=True)
             # A bind mount of the folder above does not take along what is mounted inside of it: there lies the checkpoint of before.
             _run("mount", "--bind", str(checkpoint.parent), str(below))
@@ -119,19 +117,10 @@ def _failed(folder: RunFolder, target: dict[str, Any]) -> list[int]:
     return [start for start, log in logs.items() if log.exists() and SAYS in log.read_text(errors="replace")]
 
 
-@contextmanager
-def _standing_still(target: dict[str, Any]) -> Iterator[None]:
-    """No driver that there is now goes on meanwhile."""
-    stopped = []
-    try:
-        driver = RunFolder(Path(target["driver_file"]).parent).read_json(Path(target["driver_file"]))
-        for process in failpoints.driver_processes(driver):
-            process.suspend()
-            stopped.append(process)
-        yield
-    finally:
-        for process in stopped:
-            process.resume()
+def _driver(target: dict[str, Any]) -> dict[str, Any]:
+    """The driver that there is now: another than the one that was struck, perhaps."""
+    file = Path(target["driver_file"])
+    return dict(RunFolder(file.parent).read_json(file))
 
 
 def _fill(ballast: Path) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 
 from chaos.faults.fault import Claim, FaultError, Parameters, Scene
 from chaos.faults.kill_driver import EVIDENCE_S, KillDriver
+from chaos.faults.standing import wake
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from delivery.guarantee import Guarantee
@@ -69,7 +70,7 @@ class LoseLastCommit(KillDriver):
                     failpoints.kill_driver(scene.folder)
                     return
             finally:
-                _wake(target)
+                wake(target["driver"])
         raise FaultError(f"the job was not seen between two micro-batches within {STRIKE_S:.0f} s")
 
     def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
@@ -88,7 +89,7 @@ class LoseLastCommit(KillDriver):
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
         """What was deleted comes back with the batch; a driver that was left stopped is woken."""
-        _wake(target)
+        wake(target["driver"])
         return []
 
 
@@ -103,8 +104,3 @@ def _delete(commits: Path, batch: int) -> bool:
     for name in (str(batch), f".{batch}.crc"):
         (commits / name).unlink(missing_ok=True)
     return not (commits / str(batch)).exists()
-
-
-def _wake(target: dict[str, Any]) -> None:
-    for process in failpoints.driver_processes(target["driver"]):
-        process.resume()

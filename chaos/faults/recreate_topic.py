@@ -14,14 +14,11 @@ struck: the markers of an open one have nowhere to go.
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-from chaos.faults.fault import Claim, Parameters, Scene, Unconditional
+from chaos.faults.fault import Claim, Parameters, Scene
+from chaos.faults.forgotten import Forgotten
 from delivery.folder import RunFolder
-from delivery.guarantee import Guarantee
-from pipelines import strategies
-from pipelines.sink import Sink
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
 
@@ -30,22 +27,13 @@ GONE_S = 30.0
 EVIDENCE_S = 90.0
 
 
-class RecreateTopic(Unconditional):
+class RecreateTopic(Forgotten):
     name = "recreate_topic"
     summary = "Delete the output topic with all that it holds, and make it again"
     target = "the output topic"
-    parameters_model = Parameters
 
     def batches(self, parameters: Parameters) -> int:
         return 3
-
-    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
-        known = strategies.STRATEGIES[strategy]
-        if known.sink is not Sink.KAFKA or known.guarantee is not Guarantee.AT_LEAST_ONCE:
-            raise ValueError(f"{self.name}: a job with {strategy!r} does not write to Kafka at least once and without transactions")
-
-    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
-        return None
 
     def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
         topic, cluster = scene.job.output_topic, Cluster(scene.testbed.direct_kafka)

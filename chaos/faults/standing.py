@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
+
 from chaos.faults.fault import FaultError, Scene
 from pipelines import failpoints, strategies
 from pipelines.failpoints import HOLD_S, Site
@@ -75,6 +77,26 @@ def window(scene: Scene, step: str) -> Iterator[Standing]:
             bound.cancel()
             _let_go(jvm, over)
     raise FaultError(f"{step} was not seen within {REACH_S:.0f} s")
+
+
+@contextlib.contextmanager
+def driver_stands(driver: dict[str, Any]) -> Iterator[None]:
+    """No process of that ``driver.json`` goes on while the body runs."""
+    stopped: list[psutil.Process] = []
+    try:
+        for process in failpoints.driver_processes(driver):
+            process.suspend()
+            stopped.append(process)
+        yield
+    finally:
+        for process in stopped:
+            process.resume()
+
+
+def wake(driver: dict[str, Any]) -> None:
+    """Let those processes go on that somebody who is gone has stopped."""
+    for process in failpoints.driver_processes(driver):
+        process.resume()
 
 
 def _let_go(pid: int, over: threading.Event) -> None:
