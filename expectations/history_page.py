@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from delivery.folder import write_atomically
 from delivery.verdict import RunOutcome
-from expectations import chart, vega
+from expectations import chart, pages, vega
 from expectations.history import Cell, Run
 from expectations.history_changes import Change, Kind
 from expectations.history_matrix import TREND, Line, Matrix, Square, matrix
@@ -88,13 +88,7 @@ def cell_html(runs: Sequence[Run], link: Callable[[Run], str | None], home: str,
 
 
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = pages.environment()
     environment.filters.update(day=_day, moment=_moment, since=_since, seconds=_seconds, faults=_faults, summary=_summary)
     return environment
 

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -24,7 +23,7 @@ from delivery import stateful
 from delivery.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
 from delivery.recovery import Flow
 from delivery.survey import read_flow
-from expectations import chart, evidence, vega
+from expectations import chart, evidence, pages, vega
 from expectations.evaluate import Evaluation, results_path
 from expectations.timeline import timeline
 
@@ -53,13 +52,7 @@ class _Found:
 def render(folder: RunFolder, kept: Path | None = None) -> Path:
     """Write the run's ``report.html`` and return its path. ``kept`` is a folder in which the charts' library is looked for, and left."""
     found = _read(folder)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = pages.environment()
     environment.filters.update(number=_number, seconds=_seconds, words=_words, rate=_rate, times=_times)
     shown = timeline(found.events, found.progress, found.flow)
     library = vega.library(kept)

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-import jinja2
 from fastapi import Depends, FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
@@ -18,6 +17,7 @@ from expectations import history_page, vega
 from expectations.history import Cell, HistoryError, Run
 from expectations.history_matrix import matrix
 from expectations.history_store import Wanted
+from expectations.pages import environment
 from testbed import settings
 
 HERE = Path(__file__).parent
@@ -27,13 +27,7 @@ SCRIPTS = ("assets/vega.js", "assets/charts.js")
 
 app = FastAPI(dependencies=[Depends(access.may_look)], docs_url=None, redoc_url=None, openapi_url=None)
 app.exception_handler(HTTPException)(access.refuse)
-pages = jinja2.Environment(
-    loader=jinja2.FileSystemLoader([HERE / "templates", Path(history_page.__file__).parent / "templates"]),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+pages = environment(HERE / "templates")
 
 
 @app.middleware("http")
