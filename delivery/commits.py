@@ -18,13 +18,13 @@ A pure function of the matched histories, their times and the micro-batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 from delivery.anomaly import Anomaly
 from delivery.matching import Finding, Matching
+from delivery.recovery import milliseconds
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -49,7 +49,7 @@ def _committed(partition: np.ndarray, offset: np.ndarray, start: np.ndarray, pro
     for own in np.unique(start):
         lines = [line for line in progress if own <= line["start"]]
         for number in {name for line in lines for name in line["until"]}:
-            reports = sorted((line["until"][number], _milliseconds(line["committed_at"])) for line in lines if number in line["until"])
+            reports = sorted((line["until"][number], milliseconds(line["committed_at"])) for line in lines if number in line["until"])
             ends, times = (np.array(column, np.int64) for column in zip(*reports, strict=True))
             earliest = np.r_[np.minimum.accumulate(times[::-1])[::-1], _NEVER]
             here = np.flatnonzero((start == own) & (partition == int(number)))
@@ -63,7 +63,7 @@ PARTITION_BITS = 44
 def passed(progress: Sequence[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
     """When it was first reported, by any start, that an offset was passed over: of a place, ``partition << PARTITION_BITS | offset``, the
     time at the first of the ascending ends that lies behind it."""
-    reports = sorted((int(name), end, _milliseconds(line["committed_at"])) for line in progress for name, end in line["until"].items())
+    reports = sorted((int(name), end, milliseconds(line["committed_at"])) for line in progress for name, end in line["until"].items())
     ends: list[int] = []
     times: list[int] = []
     earliest, above = int(_NEVER), None
@@ -82,7 +82,3 @@ def passed(progress: Sequence[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
         ends.append(above << PARTITION_BITS)
         times.append(int(_NEVER))
     return np.array(ends[::-1], np.int64), np.array([*times[::-1], int(_NEVER)], np.int64)
-
-
-def _milliseconds(stamp: str) -> int:
-    return round(datetime.fromisoformat(stamp).timestamp() * 1000)

@@ -251,11 +251,6 @@ def _evidence(folder: RunFolder, table: pa.Table, sent: Sent, delivered: pa.Tabl
     return Evidence(sent, _milliseconds(table["sent_at"]), integers(keys), _delivered(delivered), _times(folder, delivered["delivered_at"]))
 
 
-def read_delivered_at(folder: RunFolder) -> np.ndarray:
-    """``delivered_at`` of each row of :func:`read_delivered`, in ms since the epoch. Raises EvidenceError when one has none."""
-    return _times(folder, _read(folder.delivered, _only(DELIVERED, "delivered_at"))["delivered_at"])
-
-
 def _times(folder: RunFolder, column: pa.ChunkedArray) -> np.ndarray:
     if column.null_count:
         raise EvidenceError(f"{folder.delivered} holds a record without delivered_at: every drain gives one")

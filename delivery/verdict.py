@@ -149,18 +149,7 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement) -> Jud
     if judged.conflict is not None:
         outcome, reason = RunOutcome.ERROR, judged.conflict
     verdict = {
-        "schema": SCHEMA_VERSION,
-        "run": terms.run,
-        "experiment": terms.experiment,
-        "outcome": outcome,
-        "as_expected": outcome is RunOutcome.PASSED,
-        "reason": reason,
-        "pipeline": terms.pipeline,
-        "strategy": terms.strategy,
-        "guarantee": terms.guarantee,
-        "promises": sorted(terms.promises),
-        "forbidden": sorted(terms.forbidden),
-        "expected_anomalies": sorted(terms.expected),
+        **_known(terms, outcome, reason),
         "anomalies": {str(anomaly): count for anomaly, count in counts.items()},
         "sent": {"acked": found.acked, "rejected": found.rejected, "indeterminate": found.indeterminate},
         "delivered": found.delivered,
@@ -238,14 +227,14 @@ def _with(path: Path, found: Any, *keys: str) -> dict[str, Any]:
     return dict(found)
 
 
-def without_evidence(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str, Any]:
-    """The verdict on a run that was stopped or broke: everything that is not known is null or empty."""
+def _known(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str, Any]:
+    """What every verdict begins with: what was judged, by which terms, and how."""
     return {
         "schema": SCHEMA_VERSION,
         "run": terms.run,
         "experiment": terms.experiment,
         "outcome": outcome,
-        "as_expected": False,
+        "as_expected": outcome is RunOutcome.PASSED,
         "reason": reason,
         "pipeline": terms.pipeline,
         "strategy": terms.strategy,
@@ -253,6 +242,13 @@ def without_evidence(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str
         "promises": sorted(terms.promises),
         "forbidden": sorted(terms.forbidden),
         "expected_anomalies": sorted(terms.expected),
+    }
+
+
+def without_evidence(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str, Any]:
+    """The verdict on a run that was stopped or broke: everything that is not known is null or empty."""
+    return {
+        **_known(terms, outcome, reason),
         "anomalies": {},
         "sent": {},
         "delivered": None,
