@@ -27,7 +27,7 @@ SEND_S = 90.0
 
 
 class DuplicateAtSourceParameters(Parameters):
-    records: int = Field(500, ge=1, le=1_000_000, description="At least how many records are sent twice")
+    size: int = Field(1, ge=1, le=1000, description="As many records as so many micro-batches hold are sent twice, at least")
 
 
 class DuplicateAtSource(Unconditional):
@@ -37,17 +37,16 @@ class DuplicateAtSource(Unconditional):
     parameters_model = DuplicateAtSourceParameters
 
     def batches(self, parameters: DuplicateAtSourceParameters) -> int:
-        return 4
+        """Two lie ahead, sent before; one to spare."""
+        return parameters.size + 3
 
     def aim(self, scene: Scene, parameters: DuplicateAtSourceParameters) -> dict[str, Any]:
-        return {"role": self.target, "before": _twice(scene)}
+        return {"role": self.target, "before": _twice(scene), "wanted": parameters.size * scene.job.batch_records}
 
     def inject(self, scene: Scene, parameters: DuplicateAtSourceParameters, target: dict[str, Any]) -> None:
-        orders = Orders(scene.folder)
+        orders, wanted = Orders(scene.folder), target["wanted"]
         orders.give(ORDER, 1)
-        scene.wait_for(
-            f"{parameters.records} records to be sent twice", lambda: _twice(scene) - target["before"] >= parameters.records, SEND_S
-        )
+        scene.wait_for(f"{wanted} records to be sent twice", lambda: _twice(scene) - target["before"] >= wanted, SEND_S)
         orders.withdraw(ORDER)
 
     def evidence(self, scene: Scene, parameters: DuplicateAtSourceParameters, target: dict[str, Any]) -> list[Claim]:
@@ -64,7 +63,7 @@ class DuplicateAtSource(Unconditional):
         twice, end = _twice(scene), in_topic()
         read = scene.eventually(lambda: scene.progress.committed() >= end, SEND_S)
         return [
-            Claim("records were sent twice", twice - target["before"] >= parameters.records, f"{twice - target['before']} so far"),
+            Claim("records were sent twice", twice - target["before"] >= target["wanted"], f"{twice - target['before']} so far"),
             Claim("the topic holds as many more than there were events", there, f"{surplus()} more than {_events(scene)}"),
             Claim("the job committed them", read, f"{scene.progress.committed()} of {end}"),
         ]
