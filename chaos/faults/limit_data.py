@@ -31,7 +31,7 @@ SPARE_BYTES = 100_000
 
 
 class LimitDataParameters(Parameters):
-    limit_bytes: int = Field(10_000, ge=2_000, le=10_000_000, description="How many bytes of answers a connection carries")
+    limit_bytes: int = Field(5_000, ge=2_000, le=10_000_000, description="How many bytes of answers a connection carries")
     cuts: int = Field(2, ge=1, le=100, description="How many of the job's connections are cut before it is healed")
 
 
