@@ -12,8 +12,8 @@ from chaos import runner
 from chaos.experiment import Experiment, FaultSpec, Source, Workload
 from chaos.faults import FAULTS
 from delivery.anomaly import Anomaly
-from delivery.folder import RunFolder
-from testbed import embedded, spark
+from delivery.folder import RunFolder, read_json_lines
+from testbed import embedded, settings, spark
 from testbed.embedded import Testbed
 from testbed.process import remembered, told, wait_until
 
@@ -87,7 +87,10 @@ def test_a_lost_commit_is_written_again_by_a_job_that_relies_on_the_checkpoint(t
     """The negative control of ``lose_last_commit``."""
     verdict = _run("checkpoint", 8000, {"lose_last_commit": {}}, (Anomaly.DUPLICATED,))
     assert verdict["outcome"] == "PASSED", verdict["reason"]
-    assert verdict["anomalies"][Anomaly.DUPLICATED] == 8000 // BATCHES, "the whole batch, and nothing but it"
+    folder = RunFolder(settings.runs() / verdict["run"])
+    lost = verdict["injections"][0]["target"]["batch"]
+    (rows,) = {line["rows"] for line in read_json_lines(folder.progress) if line["batch"] == lost}
+    assert verdict["anomalies"][Anomaly.DUPLICATED] == rows, "the whole batch, and nothing but it"
     assert FAULTS["lose_last_commit"].provokes("checkpoint", {}) == [Anomaly.DUPLICATED]
 
 
