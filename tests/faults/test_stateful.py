@@ -63,15 +63,12 @@ def test_windows_are_exact_when_the_driver_is_killed(testbed: Testbed) -> None:
     assert verdict["driver_starts"] == 2
 
 
-def test_a_join_is_exact_when_an_executor_is_killed(testbed: Testbed) -> None:
-    _assert_exact(_run(JOIN, "two_phase_commit", FaultSpec(fault="kill_executor")))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("pipeline", "strategy", "fault"),
     [
         (WINDOW, "two_phase_commit", "kill_executor"),
+        (JOIN, "two_phase_commit", "kill_executor"),
         (JOIN, "two_phase_commit", "kill_driver"),
         (WINDOW, "postgres_ledger", "kill_driver"),
         (JOIN, "postgres_ledger", "kill_executor"),
