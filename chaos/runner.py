@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from chaos import steps, supervisor, testbeds
+from chaos import outputs, steps, supervisor, testbeds
 from chaos.experiment import Experiment
 from chaos.faults.fault import RunEnded
 from delivery.baseline import attach
 from delivery.folder import RunFolder
 from expectations.evaluate import Evaluation
 from expectations.worker import EvaluationWorker
+from pipelines.job import Job
 from testbed.embedded import Testbed
 
 PARALLEL = ("run_pipeline", "generate_load", "inject_faults")
@@ -73,7 +74,8 @@ def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker | None) -> Non
     A run that is stopped need not wait until its steps have looked: its driver is killed at once. What stops this thread itself (Airflow's
     timeout is raised in it) is journaled, or the steps would go on without it.
 
-    ``evaluation`` is started with the recovery phase: importing Great Expectations takes seconds, which the run does not wait for then.
+    What comes after them is loaded with the recovery phase, ``evaluation`` in a process of its own: importing Great Expectations takes
+    seconds, which the run does not wait for then.
     """
     with ThreadPoolExecutor(len(PARALLEL), thread_name_prefix="step") as pool:
         jobs = [pool.submit(steps.perform, step, folder) for step in PARALLEL]
@@ -82,8 +84,10 @@ def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker | None) -> Non
                 events = folder.journal.events("phase", "aborted")
                 if any(event["event"] == "aborted" for event in events):
                     supervisor.kill_drivers(folder)
-                elif evaluation is not None and any(event["phase"] == "recovery" for event in events):
-                    evaluation.start()
+                elif any(event["phase"] == "recovery" for event in events):
+                    outputs.of(Job.read(folder)).load()
+                    if evaluation is not None:
+                        evaluation.start()
         except BaseException as stopped:
             folder.journal.append("aborted", reason=f"it was stopped: {type(stopped).__name__}")
             supervisor.kill_drivers(folder)

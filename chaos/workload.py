@@ -100,7 +100,7 @@ class Sender:
                 "linger.ms": 2,
                 "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
                 "topic.metadata.refresh.interval.ms": 1000,
-                "log_level": 3,
+                "log_level": 2,
             }
         )
         earlier = intended(folder.intents)

@@ -1,20 +1,22 @@
 """The identities of many records at once: what :func:`delivery.identity.decode` says of each, in columns.
 
-The prefix of a value has a fixed width, so the prefixes of all values are rows of one array, and the hexadecimal digits of an identity,
-two a byte, are the 16 bytes of two big-endian numbers: producer and sequence, length and checksum.
+Compiled (``delivery.compiled``), because this is done for every record that was delivered.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from delivery.checksums import PAD, crc32s
+from delivery.compiled import BYTES, INTEGERS, compiled, part
 from delivery.identity import PREFIX_LENGTH
 
-BEFORE, BEHIND = PAD, 64
-"""How many bytes a buffer must have before its first value and behind its last: they may be read, and count for nothing."""
+_TEMPLATE = b'{"id":"????-????????????-????????-????????","payload":'
+_EXPECTED = np.frombuffer(_TEMPLATE, np.uint8)
+_LITERAL = np.frombuffer(bytes(0xFF * (byte != ord("?")) for byte in _TEMPLATE), np.uint8)
+_PRODUCER, _SEQUENCE, _LENGTH, _CRC = (_TEMPLATE.index(b"?"), *(_TEMPLATE.index(b"-", at) + 1 for at in (8, 12, 25)))
 
 
 @dataclass(frozen=True)
@@ -33,61 +35,101 @@ class Identities:
         return np.asarray(self.found & (self.crc == self.carried_crc))
 
 
-_TEMPLATE = b'{"id":"????-????????????-????????-????????","payload":'
-_WORDS = -(-PREFIX_LENGTH // 8)
-_LITERAL = np.frombuffer(bytes(0xFF * (byte != ord("?")) for byte in _TEMPLATE).ljust(8 * _WORDS, b"\0"), np.uint64)
-_EXPECTED = np.frombuffer(_TEMPLATE.replace(b"?", b"\0").ljust(8 * _WORDS, b"\0"), np.uint64)
-_PRODUCER, _SEQUENCE, _LENGTH, _CRC = (_TEMPLATE.index(b"?"), *(_TEMPLATE.index(b"-", at) + 1 for at in (8, 12, 25)))
-
-
 def decode(data: np.ndarray, at: np.ndarray, size: np.ndarray) -> Identities:
-    """The identities of the values ``data[at : at + size]``; a ``size`` below 0 is a null. ``data`` has ``BEFORE`` and ``BEHIND``."""
-    windows = np.lib.stride_tricks.as_strided(data, (len(data) - 8 * _WORDS + 1, 8 * _WORDS), (1, 1), writeable=False)
-    rows = windows[at]
-    words = rows.view(np.uint64)
-    other = np.zeros(len(at), np.uint64)
-    for number in range(_WORDS):
-        other |= (words[:, number] ^ _EXPECTED[number]) & _LITERAL[number]
-    # The last four digits of the sequence lie behind the producer's four: eight, as the others have.
-    lower = _eight(rows, _SEQUENCE + 4)
-    mixed, bad = _hexadecimal(_eight(rows, _PRODUCER) & _LOW | lower & ~_LOW)
-    upper, worse = _hexadecimal(_eight(rows, _SEQUENCE))
-    length, awful = _hexadecimal(_eight(rows, _LENGTH))
-    carried, worst = _hexadecimal(_eight(rows, _CRC))
-    found = (other | bad | worse | awful | worst) == 0
-    found &= size - PREFIX_LENGTH >= length
-    found &= size >= PREFIX_LENGTH
-    crc = np.zeros(len(at), np.uint32)
-    if found.all():
-        crc = crc32s(data, at + PREFIX_LENGTH, length)
-    else:
-        crc[found] = crc32s(data, at[found] + PREFIX_LENGTH, length[found])
-    sequence = upper << 16 | mixed & 0xFFFF
-    return Identities(found, (mixed >> 16).astype(np.int32), sequence, crc, carried.astype(np.uint32))
+    """The identities of the values ``data[at : at + size]``, all of which lie in ``data``; a ``size`` below 0 is a null."""
+    return Identities(*_decode(data, at, size))
 
 
-_LOW = np.uint64(0xFFFFFFFF)
+def crc32s(data: np.ndarray, at: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """The crc32 of each ``data[at : at + size]``, as zlib has it."""
+    return np.asarray(_crc32s(data, at, size))
 
 
-def _eight(rows: np.ndarray, begin: int) -> np.ndarray:
-    """Eight bytes of each row as a number, the first of them the lowest."""
-    return np.ndarray((len(rows),), "<u8", rows, begin, (rows.strides[0],)).copy() if len(rows) else np.zeros(0, np.uint64)
+def _crc_tables() -> np.ndarray:
+    """What a byte makes of a register, alone and with up to 15 bytes behind it."""
+    one = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        one = np.where(one & 1, one >> 1 ^ np.uint32(0xEDB88320), one >> 1)
+    after = [one]
+    for _ in range(15):
+        after.append(one[after[-1] & 0xFF] ^ after[-1] >> 8)
+    return np.array(after, np.uint32)
 
 
-def _hexadecimal(text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What eight hexadecimal digits each come to, and bits where one is none: all eight of a number at once.
+_AFTER = _crc_tables()
+_BYTE, _EIGHT, _SIXTEEN, _ONES = np.uint32(0xFF), np.uint32(8), np.uint32(16), np.uint32(0xFFFFFFFF)
 
-    A letter has the bit 0x40 and counts from 0x60 on, a digit from 0x30 on.
-    """
-    letter = text >> np.uint64(6) & np.uint64(0x0101010101010101)
-    value = text & np.uint64(0x0F0F0F0F0F0F0F0F)
-    wrong = text & np.uint64(0xF0F0F0F0F0F0F0F0) ^ np.uint64(0x3030303030303030) + letter * np.uint64(0x30)
-    wrong |= value + np.uint64(0x0606060606060606) + letter * np.uint64(3) & np.uint64(
-        0x1010101010101010
-    )  # no digit above 9, no letter above f
-    wrong |= ~(value + np.uint64(0x1010101010101010) - letter) & np.uint64(0x1010101010101010)  # what lies before the a is none either
-    value += letter * np.uint64(9)
-    value = (value << np.uint64(4) | value >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
-    value = (value << np.uint64(8) | value >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
-    value = (value << np.uint64(16) | value >> np.uint64(32)) & _LOW
-    return value.astype(np.int64), wrong
+
+@part
+def _four(data: Any, at: Any) -> Any:
+    """Four bytes as a number, the first of them the lowest."""
+    low = np.uint32(data[at]) | np.uint32(data[at + 1]) << _EIGHT
+    return low | np.uint32(data[at + 2]) << _SIXTEEN | np.uint32(data[at + 3]) << np.uint32(24)
+
+
+@part
+def _step(word: Any, behind: Any) -> Any:
+    """What four bytes make of a register that they were added to, with so many bytes behind them."""
+    low = _AFTER[behind + 3, word & _BYTE] ^ _AFTER[behind + 2, word >> _EIGHT & _BYTE]
+    return low ^ _AFTER[behind + 1, word >> _SIXTEEN & _BYTE] ^ _AFTER[behind, word >> np.uint32(24)]
+
+
+@part
+def _crc32(data: Any, at: Any, end: Any) -> Any:
+    """Sixteen bytes a step, as long as there are so many."""
+    register = _ONES
+    while at + 16 <= end:
+        first = _step(register ^ _four(data, at), 12) ^ _step(_four(data, at + 4), 8)
+        register = first ^ _step(_four(data, at + 8), 4) ^ _step(_four(data, at + 12), 0)
+        at += 16
+    while at + 4 <= end:
+        register = _step(register ^ _four(data, at), 0)
+        at += 4
+    while at < end:
+        register = _AFTER[0, (register ^ data[at]) & _BYTE] ^ register >> _EIGHT
+        at += 1
+    return register ^ _ONES
+
+
+@compiled("uint32[::1]", BYTES, INTEGERS, INTEGERS)
+def _crc32s(data: Any, at: Any, size: Any) -> Any:
+    found = np.empty(len(at), np.uint32)
+    for row in range(len(at)):
+        found[row] = _crc32(data, at[row], at[row] + size[row])
+    return found
+
+
+@part
+def _hexadecimal(data: Any, at: Any, digits: Any) -> Any:
+    """What so many hexadecimal digits come to, and whether all of them are some: those that Python writes, in lower case."""
+    found: Any = 0
+    right: Any = True
+    for place in range(at, at + digits):
+        byte = np.int64(data[place])
+        letter = byte > 0x39
+        value = byte - 0x57 if letter else byte - 0x30
+        right &= (10 <= value <= 15) if letter else value >= 0
+        found = found << 4 | value
+    return found, right
+
+
+@compiled("Tuple((boolean[::1], int32[::1], int64[::1], uint32[::1], uint32[::1]))", BYTES, INTEGERS, INTEGERS)
+def _decode(data: Any, at: Any, size: Any) -> Any:
+    rows = len(at)
+    found, producer, sequence = np.zeros(rows, np.bool_), np.zeros(rows, np.int32), np.zeros(rows, np.int64)
+    crc, carried = np.zeros(rows, np.uint32), np.zeros(rows, np.uint32)
+    for row in range(rows):
+        begin = at[row]
+        if size[row] < PREFIX_LENGTH:
+            continue
+        other = np.uint8(0)
+        for place in range(PREFIX_LENGTH):
+            other |= (data[begin + place] ^ _EXPECTED[place]) & _LITERAL[place]
+        producer[row], first = _hexadecimal(data, begin + _PRODUCER, 4)
+        sequence[row], second = _hexadecimal(data, begin + _SEQUENCE, 12)
+        length, third = _hexadecimal(data, begin + _LENGTH, 8)
+        carried[row], fourth = _hexadecimal(data, begin + _CRC, 8)
+        if other == 0 and first and second and third and fourth and length <= size[row] - PREFIX_LENGTH:
+            found[row] = True
+            crc[row] = _crc32(data, begin + PREFIX_LENGTH, begin + PREFIX_LENGTH + length)
+    return found, producer, sequence, crc, carried

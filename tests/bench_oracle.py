@@ -37,9 +37,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delivery import history
-from delivery.checksums import PAD, crc32s
 from delivery.folder import RunFolder, append_json_line
 from delivery.guarantee import Guarantee, Promise
+from delivery.identities import crc32s
 from delivery.second_opinion import disagreement
 from delivery.verdict import Second, Terms, judge
 from testbed import embedded, install, java, settings
@@ -255,9 +255,8 @@ def _values(sequence: np.ndarray) -> tuple[pa.Array, np.ndarray]:
     number = len(head) + PAYLOAD.index(b"0000000000")
     rows[:, number : number + 10] = digits[sequence[:, None] // 10 ** np.arange(9, -1, -1) % 10]
     rows[:, 12:24] = digits[sequence[:, None] >> 4 * np.arange(11, -1, -1) & 15]
-    data = np.concatenate([np.zeros(PAD, np.uint8), rows.ravel()])
     width = rows.shape[1]
-    crc = crc32s(data, PAD + np.arange(count) * width + len(head), np.full(count, len(PAYLOAD)))
+    crc = crc32s(rows.ravel(), np.arange(count) * width + len(head), np.full(count, len(PAYLOAD)))
     rows[:, 34:42] = digits[crc.astype(np.int64)[:, None] >> 4 * np.arange(7, -1, -1) & 15]
     offsets = pa.py_buffer((np.arange(count + 1) * width).astype(np.int32))
     return pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(rows)]), crc
@@ -277,7 +276,7 @@ def _progress(folder: RunFolder, batch: int, sequence: np.ndarray, since: np.nda
 
 
 def _drain_and_check(folder: RunFolder, bootstrap: str, topic: str) -> dict[str, Any]:
-    from chaos.outputs.kafka import drain
+    from chaos.outputs.kafka_drain import drain
 
     begun = time.monotonic()
     drained = drain(folder, bootstrap, topic, LIMIT_S)

@@ -38,6 +38,9 @@ class Output(Protocol):
     def reader(self, job: Job, testbed: Testbed) -> Reader:
         """A reader that sees what any reader of this output sees."""
 
+    def load(self) -> None:
+        """Import what the drain needs, while there is time: compiled code takes a second. May be repeated."""
+
     def delete(self, job: Job, testbed: Testbed) -> None:
         """Delete the job's output, if there is any. May be repeated."""
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from delivery.identities import BEFORE, BEHIND
 from testbed.kafka import Cluster
 from testbed.probes import connect
 from testbed.process import TestbedError
@@ -34,12 +33,11 @@ _OUT_OF_RANGE = 1
 
 @dataclass(frozen=True)
 class Piece:
-    """What a broker had of one partition: ``data`` with ``BEFORE`` and ``BEHIND`` bytes around the record batches, which go from
-    ``BEFORE`` to ``end``; and the transactions among them that were aborted, as (producer, first offset)."""
+    """What a broker had of one partition: ``data`` is its record batches, ``aborted`` the transactions among them that were aborted, as
+    (producer, first offset)."""
 
     partition: int
     data: np.ndarray
-    end: int
     aborted: tuple[tuple[int, int], ...]
 
 
@@ -127,11 +125,9 @@ class _Connection:
         """The pieces of the answer to the last request. All of it is read before the first is given."""
         self._socket.settimeout(max(0.001, min(REQUEST_S, deadline - time.monotonic())))
         size = int.from_bytes(self._read(4))
-        buffer = np.empty(BEFORE + size + BEHIND, np.uint8)
-        buffer[:BEFORE] = 0
-        buffer[BEFORE + size :] = 0
-        self._fill(buffer.data[BEFORE : BEFORE + size])
-        yield from _pieces(buffer, size)
+        buffer = np.empty(size, np.uint8)
+        self._fill(buffer.data)
+        yield from _pieces(buffer)
 
     def _read(self, size: int) -> bytes:
         data = bytearray(size)
@@ -151,9 +147,9 @@ class _Connection:
             self._socket.close()
 
 
-def _pieces(buffer: np.ndarray, size: int) -> Iterator[Piece]:
-    """The partitions of an answer that lies in ``buffer``."""
-    reader = _Reader(buffer.data[BEFORE : BEFORE + size])
+def _pieces(answer: np.ndarray) -> Iterator[Piece]:
+    """The partitions of an answer."""
+    reader = _Reader(answer.data)
     _, _, refused, _, topics = reader.take(">iihii")
     if refused:
         raise TestbedError(f"kafka refused to be read: error {refused}")
@@ -172,7 +168,7 @@ def _pieces(buffer: np.ndarray, size: int) -> Iterator[Piece]:
                 why = "what was there is deleted" if error == _OUT_OF_RANGE else f"error {error}"
                 raise TestbedError(f"partition {partition} of the output cannot be read: {why}")
             if length > 0:
-                yield Piece(partition, buffer[begin : BEFORE + begin + length + BEHIND], BEFORE + length, aborted)
+                yield Piece(partition, answer[begin : begin + length], aborted)
 
 
 class _Reader:

@@ -44,6 +44,9 @@ class FilesOutput:
     def reader(self, job: Job, testbed: Testbed) -> FilesReader:
         return FilesReader(job.files)
 
+    def load(self) -> None:
+        """All of it is there."""
+
     def delete(self, job: Job, testbed: Testbed) -> None:
         shutil.rmtree(job.files, ignore_errors=True)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from chaos.outputs import origin
 from chaos.outputs.files import logged_files
-from chaos.outputs.kafka import origin
 from delivery.folder import EvidenceError, RunFolder
 from delivery.payloads import PAYLOADS, write_payloads
 from pipelines import postgres, strategies
@@ -54,7 +54,7 @@ def _of_topic(bootstrap: str, topic: str, run: str, ends: dict[str, int], timeou
     """The committed records of a topic. Raises EvidenceError when they cannot be read to the drain's end."""
     from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-    settings = {"bootstrap.servers": bootstrap, "group.id": f"payloads-{run}", "isolation.level": "read_committed", "log_level": 3}
+    settings = {"bootstrap.servers": bootstrap, "group.id": f"payloads-{run}", "isolation.level": "read_committed", "log_level": 2}
     consumer = Consumer({**settings, "enable.auto.commit": False, "auto.offset.reset": "error", "enable.partition.eof": True})
     open_, deadline = {int(partition) for partition, end in ends.items() if end > 0}, time.monotonic() + timeout_s
     with closing(consumer):
@@ -65,7 +65,7 @@ def _of_topic(bootstrap: str, topic: str, run: str, ends: dict[str, int], timeou
             for message in consumer.consume(FETCH, timeout=0.1):
                 error = message.error()
                 if error is None:
-                    start, batch, attempt = origin(message.headers())
+                    start, batch, attempt = origin.decode(message.headers())
                     at = message.timestamp()[1]
                     yield message.partition(), message.offset(), batch, attempt, start, at, message.key(), message.value()
                 elif error.code() == KafkaError._PARTITION_EOF:

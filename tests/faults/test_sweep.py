@@ -6,11 +6,14 @@ import os
 import subprocess
 import sys
 
+import pyarrow.parquet as pq
 import pytest
 
 from chaos import sweep
+from delivery.folder import RunFolder
 from pipelines.failpoints import Action, Site
 from pipelines.strategies import STRATEGIES
+from testbed import settings
 from testbed.embedded import Testbed
 from testbed.settings import ROOT
 
@@ -37,8 +40,16 @@ CELLS = [pytest.param(cell, id=_name(cell), marks=[] if _quick(cell) else [pytes
 def test_a_crash_shows_what_the_strategy_predicts(testbed: Testbed, cell: sweep.Cell) -> None:
     result = sweep.attempt(cell, seed=5)
     assert result.as_predicted, result.to_dict()
+    assert _unexplained(result) == [], "what the crash broke is not traced back to it"
     if STRATEGIES[cell.strategy].atomic:
         assert result.torn_s is not None, "nobody watched the batches become visible"
+
+
+def _unexplained(result: sweep.Result) -> list[str]:
+    """The blame of those lost and doubled records that does not name the injection."""
+    folder = RunFolder(settings.runs() / result.run)
+    rows = [row for row in pq.read_table(folder.reconciliation).to_pylist() if row["anomaly"] in ("LOST", "DUPLICATED")]
+    return [row["blame"] for row in rows if row["row"] == "record" and "during crash_at_step-1, " not in row["blame"]]
 
 
 def test_a_wrong_prediction_is_noticed(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:

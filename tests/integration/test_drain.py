@@ -13,8 +13,9 @@ import pytest
 from confluent_kafka import Producer
 
 from chaos.outputs import delivered as writing
-from chaos.outputs import kafka as draining
-from chaos.outputs.kafka import drain
+from chaos.outputs import kafka_drain as draining
+from chaos.outputs import origin
+from chaos.outputs.kafka_drain import drain
 from chaos.workload import Sender
 from delivery import history, identity
 from delivery.checker import check
@@ -104,7 +105,7 @@ def test_an_open_transaction_makes_the_drain_incomplete_and_its_end_complete_aga
 def test_identity_checksum_and_origin_are_decoded(testbed: Testbed, topic: str, folder: RunFolder) -> None:
     payload = b'{"n":1}'
     whole = identity.encode(3, 77, payload)
-    _produce(testbed, topic, whole, headers=[("other", b"x"), (draining.ORIGIN_HEADER, b"2.14.1")])
+    _produce(testbed, topic, whole, headers=[("other", b"x"), (origin.HEADER, b"2.14.1")])
     _produce(testbed, topic, whole.replace(b'"n":1', b'"n":2'), b"not ours", None, partition=1)
     drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)
     rows = sorted(pq.read_table(folder.delivered / "00000.parquet").to_pylist(), key=lambda row: (row["partition"], row["offset"]))
@@ -119,7 +120,7 @@ def test_identity_checksum_and_origin_are_decoded(testbed: Testbed, topic: str, 
 
 @pytest.mark.parametrize("header", [b"", b"1.2", b"a.b.c", b"\xff", b"9999999999.1.1", b"-1.0.0", b"1.2.3.4"])
 def test_a_header_that_is_not_ours_is_no_origin(testbed: Testbed, topic: str, folder: RunFolder, header: bytes) -> None:
-    _produce(testbed, topic, identity.encode(0, 0, b"{}"), headers=[(draining.ORIGIN_HEADER, header)])
+    _produce(testbed, topic, identity.encode(0, 0, b"{}"), headers=[(origin.HEADER, header)])
     assert drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)["records"] == 1
     assert history.read_delivered(folder).batch.tolist() == [-1]
 

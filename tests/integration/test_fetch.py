@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from chaos.outputs import fetch
-from chaos.outputs.kafka import ORIGIN_HEADER, drain, origin
+from chaos.outputs import fetch, origin
+from chaos.outputs.kafka_drain import drain
 from delivery import identity
 from delivery.folder import RunFolder
 from testbed.embedded import Testbed
@@ -30,18 +31,18 @@ def consumed(testbed: Testbed, topic: str, partitions: int) -> list[Row]:
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     rows: list[Row] = []
     ended: set[int | None] = set()
+    deadline = time.monotonic() + TIMEOUT_S
     try:
         while len(ended) < partitions:
-            messages = consumer.consume(1000, 10)
-            assert messages, "no answer within 10 s"
-            for message in messages:
+            assert time.monotonic() < deadline, f"not read to the end within {TIMEOUT_S:.0f} s"
+            for message in consumer.consume(1000, 0.1):
                 error = message.error()
                 if error is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     ended.add(message.partition())
                     continue
                 found = identity.decode(message.value())
-                start, batch, attempt = origin(message.headers())
+                start, batch, attempt = origin.decode(message.headers())
                 rows.append(
                     (
                         found.producer if found else None,
@@ -104,7 +105,7 @@ def _fill(testbed: Testbed, topic: str, partitions: int, rng: random.Random, **o
             producer.begin_transaction()
         for value in _values(rng, 150):
             headers = rng.choice(
-                [[], [(ORIGIN_HEADER, b"1.%d.0" % rng.randrange(3))], [("other", b"x"), (ORIGIN_HEADER, b"bad"), ("a", None)]]
+                [[], [(origin.HEADER, b"1.%d.0" % rng.randrange(3))], [("other", b"x"), (origin.HEADER, b"bad"), ("a", None)]]
             )
             key = rng.choice([None, b"", b"k%d" % rng.randrange(9), b"\xff\xfe"])
             producer.produce(topic, value, key, rng.randrange(partitions), headers=headers)
@@ -142,7 +143,7 @@ def test_transactions_that_lie_in_each_other_are_read_alike(
             producers[number].begin_transaction()
             opened[number] = True
         for value in _values(rng, 12):
-            producers[number].produce(topic, value, partition=rng.randrange(2), headers=[(ORIGIN_HEADER, b"1.%d.0" % sequence)])
+            producers[number].produce(topic, value, partition=rng.randrange(2), headers=[(origin.HEADER, b"1.%d.0" % sequence)])
         assert producers[number].flush(20) == 0
         if rng.random() < 0.3:
             (producers[number].abort_transaction if rng.random() < 0.5 else producers[number].commit_transaction)(20)

@@ -17,7 +17,7 @@ import pytest
 from chaos import steps, workload
 from chaos.experiment import Experiment, Source, Workload
 from chaos.gate import HOT_KEY, Gate, Orders
-from chaos.outputs.kafka import drain
+from chaos.outputs.kafka_drain import drain
 from chaos.workload import intended
 from delivery import history
 from delivery.checker import check

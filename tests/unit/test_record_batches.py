@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from chaos.outputs.record_batches import committed, decode, texts
+from chaos.outputs import origin, origins
+from chaos.outputs.record_batches import committed, decode
 from delivery import identities, identity
-from delivery.checksums import PAD, crc32s
 from delivery.folder import EvidenceError
-from delivery.identities import BEFORE, BEHIND
 
-HEADER = "streamproof"
+HEADER = origin.HEADER
 GZIP, SNAPPY = 1, 2
 PRODUCER = 4711
 
@@ -53,7 +52,7 @@ def read(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> list[tup
     """Offset, timestamp, value and the header of each record that is committed."""
     whole = b"".join(batches)
     found, _ = committed(memoryview(whole), aborted)
-    data = np.frombuffer(bytes(BEFORE) + whole + bytes(BEHIND), np.uint8)
+    data = np.frombuffer(whole, np.uint8)
     records = decode(data, found, HEADER.encode())
 
     def piece(at: int, size: int) -> bytes | None:
@@ -158,15 +157,39 @@ def test_a_damaged_batch_is_refused() -> None:
         read(bytes(built))
 
 
-@given(some.lists(some.one_of(some.none(), some.binary(max_size=12)), max_size=30))
-def test_equal_texts_that_follow_each_other_are_read_once(found: list[bytes | None]) -> None:
-    whole = b"".join(text or b"" for text in found)
-    data = np.frombuffer(bytes(BEFORE) + whole + bytes(BEHIND), np.uint8)
+@given(
+    some.lists(records, min_size=1, max_size=6),
+    some.lists(some.tuples(some.floats(0, 0.999), some.integers(0, 255)), min_size=1, max_size=4),
+)
+def test_however_a_batch_is_damaged_nothing_outside_of_it_is_read(made: list[Record], damage: list[tuple[float, int]]) -> None:
+    built = bytearray(batch(*made))
+    for where, byte in damage:
+        built[57 + int(where * (len(built) - 57))] = byte  # from the number of its records on
+    found, _ = committed(memoryview(built), ())
+    try:
+        records = decode(np.frombuffer(bytes(built), np.uint8), found, HEADER.encode())
+    except EvidenceError:
+        return
+    for at, size in ((records.value, records.value_size), (records.header, records.header_size)):
+        assert ((at >= 0) & (at + np.maximum(size, 0) <= len(built))).all()
+
+
+def _laid(found: list[bytes | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One after the other in a buffer: that, and where each begins, and its size."""
     size = np.array([-1 if text is None else len(text) for text in found], np.int64)
-    at = BEFORE + np.cumsum(np.maximum(size, 0)) - np.maximum(size, 0)
-    runs, of = texts(data, at, size, 8)
-    assert [runs[run] for run in of.tolist()] == [text if text is not None and len(text) <= 8 else None for text in found]
-    assert len(runs) == sum(1 for at in range(len(of)) if at == 0 or of[at] != of[at - 1])
+    return np.frombuffer(b"".join(text or b"" for text in found), np.uint8), np.cumsum(np.maximum(size, 0)) - np.maximum(size, 0), size
+
+
+said = some.one_of(
+    some.none(), some.from_regex(rb"[0-9]{0,10}\.[0-9]{0,19}\.[0-9]{0,10}", fullmatch=True), some.binary(max_size=12), some.just(b"1.2.3.4")
+)
+
+
+@given(some.lists(some.one_of(said, some.builds(lambda *of: b"%d.%d.%d" % of, *[some.integers(0, 10**9 - 1)] * 3)), max_size=30))
+def test_origins_are_those_that_are_read_one_by_one(found: list[bytes | None]) -> None:
+    many = zip(*(column.tolist() for column in origins.decode(*_laid(found))), strict=True)
+    ones = [origin.decode([(HEADER, value)]) for value in found]
+    assert list(many) == [tuple(-1 if part is None else part for part in one) for one in ones]
 
 
 # --- identities and checksums of many --------------------------------------------------------------------------------------------------
@@ -180,10 +203,7 @@ def test_identities_are_those_that_are_decoded_one_by_one(found: list[bytes | No
             value[rng.randrange(len(value))] ^= 1 << rng.randrange(8)
         if value and rng.random() < 0.2:
             del value[rng.randrange(len(value)) :]
-    data = np.frombuffer(bytes(BEFORE) + b"".join(value or b"" for value in damaged) + bytes(BEHIND), np.uint8)
-    size = np.array([-1 if value is None else len(value) for value in damaged], np.int64)
-    at = BEFORE + np.cumsum(np.maximum(size, 0)) - np.maximum(size, 0)
-    many = identities.decode(data, at, size)
+    many = identities.decode(*_laid([bytes(value) if value is not None else None for value in damaged]))
     for row, value in enumerate(damaged):
         one = identity.decode(bytes(value) if value is not None else None)
         assert bool(many.found[row]) == (one is not None)
@@ -197,8 +217,8 @@ def test_identities_are_those_that_are_decoded_one_by_one(found: list[bytes | No
 def test_each_byte_is_a_digit_of_an_identity_or_is_none() -> None:
     whole = identity.encode(0x3A9F, 0xFEDCBA987654, b"{}")
     made = [whole[:place] + bytes([byte]) + whole[place + 1 :] for place in range(identity.PREFIX_LENGTH) for byte in range(256)]
-    data = np.frombuffer(bytes(BEFORE) + b"".join(made) + bytes(BEHIND), np.uint8)
-    at = BEFORE + np.arange(len(made)) * len(whole)
+    data = np.frombuffer(b"".join(made), np.uint8)
+    at = np.arange(len(made)) * len(whole)
     many = identities.decode(data, at, np.full(len(made), len(whole)))
     ones = [identity.decode(value) for value in made]
     assert many.found.tolist() == [one is not None for one in ones]
@@ -208,9 +228,7 @@ def test_each_byte_is_a_digit_of_an_identity_or_is_none() -> None:
     ]
 
 
-@given(some.lists(some.integers(0, PAD + 50), max_size=12), some.integers(0, 1 << 30))
-def test_checksums_are_zlibs(sizes: list[int], seed: int) -> None:
-    data = np.random.default_rng(seed).integers(0, 256, PAD * 3 + 99, np.uint8)
-    size = np.array(sizes, np.int64)
-    at = PAD + np.arange(len(sizes), dtype=np.int64) * 7
-    assert crc32s(data, at, size).tolist() == [zlib.crc32(data[a : a + s]) for a, s in zip(at.tolist(), sizes, strict=True)]
+@given(some.lists(some.binary(max_size=200), max_size=12), some.integers(0, 1 << 30))
+def test_checksums_are_zlibs(found: list[bytes], seed: int) -> None:
+    found = [*found, np.random.default_rng(seed).bytes(seed % 9_000)]
+    assert identities.crc32s(*_laid(list(found))).tolist() == [zlib.crc32(text) for text in found]
