@@ -199,7 +199,12 @@ def _told(where: str, folder: RunFolder) -> Iterator[None]:
 
 def _sentence(error: Exception) -> str:
     """Of what Java says, with all its causes and traces, the sentence in which Spark names the error; else the first one."""
-    text = str(error)
+    from py4j.protocol import Py4JError
+
+    try:
+        text = str(error)  # which asks the JVM
+    except (Py4JError, OSError):
+        return "its JVM ended, or does not answer"
     if (named := _SENTENCE.search(text)) is not None:
         return named[0]
     java = (line.removeprefix(": ") for line in text.splitlines() if line.startswith(": "))

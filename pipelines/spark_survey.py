@@ -13,8 +13,8 @@ by Spark:
                AHEAD      those whose first copy is later than the earliest report, of any start, that passed them over
 
 A record's place in the source is one number here, its partition and its offset. Which batch read it, and what passed it over, is told by
-ranges of places; Spark can join by equality only, so the axis is cut into bins about as long as a range, and each range has a row for every
-bin that it touches: two or three rows a range, one or two candidates a record.
+ranges of places; Spark can join by equality only, so the axis is cut into bins as long as a range is on average, and each range has a row
+for every bin that it touches: three rows a range or less on average, and few candidates a record.
 
 All of it is SQL. The machines that do it need no Python; they must see the run's folder under the same path.
 """
@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 
 _ROWS_A_TASK = 1 << 18
 _LONGEST_INTENT = 1 << 16  # Spark makes an array of each before it makes rows
-_BROADCAST_BINS = 1 << 20
+_FEW = 1 << 18
+Ranges = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Where each begins, what it ends before, and what is so in it."""
 _TYPES = {
     pa.int32(): "INT",
     pa.int64(): "BIGINT",
@@ -79,6 +81,7 @@ _SETTLED = """
         SELECT producer, sequence, partition, place, acked, rejected, sent_at, crc AS due, 0 AS copy, NULL AS at, NULL AS crc FROM sends
         UNION ALL
         SELECT producer, sequence, NULL, NULL, NULL, NULL, NULL, NULL, 1, at, crc FROM copies
+        DISTRIBUTE BY producer, sequence
     ) GROUP BY producer, sequence"""
 
 _SUSPECTS = """
@@ -117,9 +120,9 @@ _TORN = """
         USING (start, batch)
     WHERE coalesce(there, 0) < due"""
 _OF_TORN = """
-    SELECT producer, sequence FROM read LEFT SEMI JOIN torn USING (batch)
+    SELECT /*+ BROADCAST(torn) */ producer, sequence FROM read LEFT SEMI JOIN torn USING (batch)
     UNION ALL
-    SELECT producer, sequence FROM held LEFT SEMI JOIN torn USING (start, batch)"""
+    SELECT /*+ BROADCAST(torn) */ producer, sequence FROM held LEFT SEMI JOIN torn USING (start, batch)"""
 
 _SENT_SUSPECTS = """
     SELECT {columns} FROM sent LEFT SEMI JOIN suspects USING (producer, sequence)
@@ -153,7 +156,7 @@ def survey(
     rows = {name: _view(spark, name, folder, schema) for name, schema in (("sent", SENT), ("delivered", DELIVERED))}
     intents = np.fromiter(_intents(folder), np.dtype((np.int64, 4)))
     intended = int(intents[:, 3].sum())
-    spark.conf.set("spark.sql.shuffle.partitions", str(max(2, (sum(rows.values()) + intended) // _ROWS_A_TASK)))
+    _plan_for(spark, sum(rows.values()) + intended)
     # As the local survey has it: where as many were sent as were intended, nobody asks which.
     unsettled = intents if intended > rows["sent"] else intents[:0]
     _table(spark, **dict(zip(("number", "producer", "first", "count"), unsettled.T, strict=True))).createOrReplaceTempView("intents")
@@ -162,8 +165,7 @@ def survey(
             spark.sql(query).createOrReplaceTempView(name)
         spark.sql(_SETTLED).cache().createOrReplaceTempView("settled")
         suspects = _suspects(spark, asked, progress).distinct().cache()
-        suspects.count()  # now Spark knows how few they are, and need not move the histories to find them there
-        suspects.createOrReplaceTempView("suspects")
+        _sent_to_all(suspects, suspects.count()).createOrReplaceTempView("suspects")
         number, producer, sequence = _numbers(spark, _INTENDED_SUSPECTS)
         order = np.lexsort((sequence, number))
         sent, delivered = _in_order(spark, _SENT_SUSPECTS, SENT), _in_order(spark, _DELIVERED_SUSPECTS, DELIVERED)
@@ -183,6 +185,22 @@ def survey(
         return Survey(evidence, matched, found, _flow(spark, np.zeros(0, np.int64) if kind is Stamps.VISIBLE else ends))
     finally:
         spark.catalog.clearCache()
+
+
+def _plan_for(spark: SparkSession, rows: int) -> None:
+    """Settings for histories of so many rows. Parts that fit into the memory of a task, however many cores there are; and nothing is sent
+    to every machine because its file is small: a record takes some five bytes there, and twenty times that in memory."""
+    spark.conf.set("spark.sql.shuffle.partitions", str(max(2, rows // _ROWS_A_TASK)))
+    spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    spark.conf.set("spark.sql.adaptive.autoBroadcastJoinThreshold", "10MB")  # of what was counted, not guessed
+
+
+def _sent_to_all(frame: DataFrame, rows: int) -> DataFrame:
+    """Few rows go to every machine, so that what they are joined with need not be moved."""
+    from pyspark.sql import functions as f
+
+    return f.broadcast(frame) if rows <= _FEW else frame
 
 
 # --- the histories ----------------------------------------------------------------------------------------------------------------
@@ -235,42 +253,56 @@ def _table(spark: SparkSession, **columns: np.ndarray) -> DataFrame:
 def _suspects(spark: SparkSession, asked: Collection[Anomaly], progress: Sequence[dict[str, Any]]) -> DataFrame:
     found = spark.sql(_SUSPECTS)
     if Anomaly.AHEAD in asked:
-        ends, times = passed(progress)
-        within = _ranges(spark, "passed", ends[:-1], ends[1:], times[1:-1])
+        within = _view_of_ranges(spark, "passed", *passed_over(progress))
         found = found.union(spark.sql(_AHEAD.format(within=within)))
     if Anomaly.REORDERED in asked:
         spark.sql(_PLACED).createOrReplaceTempView("placed")
         found = found.union(spark.sql(_REORDERED))
     if Anomaly.TORN in asked:
-        within = _ranges(spark, "reads", *_spans(progress))
+        within = _view_of_ranges(spark, "reads", *read_by(progress))
         for name, query in (("read", _READ.format(within=within)), ("held", _HELD), ("torn", _TORN)):
             spark.sql(query).createOrReplaceTempView(name)
         found = found.union(spark.sql(_OF_TORN))
     return found
 
 
-def _spans(progress: Sequence[dict[str, Any]]) -> tuple[np.ndarray, ...]:
+def passed_over(progress: Sequence[dict[str, Any]]) -> Ranges:
+    """From which place until before which it was first reported, by any start, that the job had passed over, and when."""
+    ends, times = passed(progress)
+    known = times[1:-1] != NEVER
+    return ends[:-1][known], ends[1:][known], times[1:-1][known]
+
+
+def read_by(progress: Sequence[dict[str, Any]]) -> Ranges:
     """From which place until before which each batch read, and its number."""
     spans = [
         ((int(name) << PARTITION_BITS) + begins.get(name, 0), (int(name) << PARTITION_BITS) + end, number)
         for number, (begins, ends) in ranges(progress).items()
         for name, end in ends.items()
+        if begins.get(name, 0) < end
     ]
-    return tuple(np.array(spans, np.int64).reshape(-1, 3).T)
+    low, high, number = np.array(spans, np.int64).reshape(-1, 3).T
+    return low, high, number
 
 
-def _ranges(spark: SparkSession, name: str, low: np.ndarray, high: np.ndarray, value: np.ndarray) -> str:
-    """A view of ranges with a value each, in bins. Returns when a row with a ``place`` lies within one; what is NEVER is left out."""
-    from pyspark.sql import functions as f
+def decided_by(ends: np.ndarray) -> Ranges:
+    """From which moment on each of the ``ends``, which ascend, is the first that is not before it; nothing is before the first."""
+    return np.r_[ends[:1], ends[:-1] + 1], ends + 1, ends
 
-    kept = (low < high) & (value != NEVER)
-    low, high, value = low[kept], high[kept], value[kept]
+
+def binned(low: np.ndarray, high: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
+    """How wide a bin is; and for each bin that a range touches a row: which range, which bin."""
     width = max(int((high - low).mean()), 1) if len(low) else 1
     first, counts = low // width, (high - 1) // width - low // width + 1
     row = np.repeat(np.arange(len(low)), counts)
-    bins = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return width, row, first[row] + np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _view_of_ranges(spark: SparkSession, name: str, low: np.ndarray, high: np.ndarray, value: np.ndarray) -> str:
+    """A view of ranges, none empty, with a value each. Returns when a row with a ``place`` lies within one."""
+    width, row, bins = binned(low, high)
     frame = _table(spark, bin=bins, low=low[row], high=high[row], value=value[row])
-    (f.broadcast(frame) if len(bins) <= _BROADCAST_BINS else frame).createOrReplaceTempView(name)
+    _sent_to_all(frame, len(bins)).createOrReplaceTempView(name)
     return f"place DIV {width} = {name}.bin AND place >= {name}.low AND place < {name}.high"
 
 
@@ -289,8 +321,7 @@ def _numbers(spark: SparkSession, query: str) -> tuple[np.ndarray, ...]:
 
 def _flow(spark: SparkSession, ends: np.ndarray) -> recovery.Flow:
     """When records were written, and when they were output: at the first of the ``ends`` from then on, at once where there is none."""
-    following = np.r_[ends[:1], ends[:-1] + 1]
-    within = _ranges(spark, "ended", following, ends + 1, ends)
+    within = _view_of_ranges(spark, "ended", *decided_by(ends))
     written, records = _numbers(spark, _WRITTEN)
     sent, shown, waited = _numbers(spark, _WAITED.format(within=within, earliest=int(ends[0]) if len(ends) else 0))
     return recovery.arranged(written, recovery.decided(written, ends), records, sent, shown, waited)
