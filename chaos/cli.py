@@ -61,6 +61,14 @@ app.command()(metrics)
 FileArgument = Annotated[Path, typer.Argument(help="An experiment as YAML; the repository's are in experiments/.")]
 SeedOption = Annotated[int | None, typer.Option(help="Instead of the file's seed.", min=0, max=experiment.MAX_SEED)]
 RunArgument = Annotated[str, typer.Argument(help="A run: its folder, or its name in the runs' folder.")]
+SparkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MASTER",
+        help="Have a Spark job compare the histories: on the testbed's own Spark (testbed), in this process (local[N]), or on a cluster "
+        "whose machines see the runs' folder under the same path (spark://HOST:PORT).",
+    ),
+]
 
 
 @app.command()
@@ -68,15 +76,18 @@ def run(
     file: FileArgument,
     seed: SeedOption = None,
     baseline: Annotated[bool, typer.Option("--baseline", help="Compare it with the same run without faults, which runs first.")] = False,
+    spark: SparkOption = None,
 ) -> None:
     """Run an experiment and say what was delivered."""
-    from chaos import runner
+    from chaos import runner, spark_check
 
     found = _experiment(file, seed)
+    if spark is not None:
+        spark_check.preflight(spark, stateful=found.declared is not None)
     say(f"seed {found.seed}")
     beside = _baseline(found) if baseline else None
     with _progress(found):
-        folder = runner.run(found, baseline=beside)
+        folder = runner.run(found, baseline=beside, spark=spark)
     _say_verdict(folder, folder.read_json(folder.verdict))
 
 
@@ -180,16 +191,16 @@ def shrink(run: RunArgument, dry: Annotated[bool, typer.Option("--dry", help="On
 
 
 @app.command()
-def check(run: RunArgument, as_json: JsonOption = False) -> None:
+def check(run: RunArgument, as_json: JsonOption = False, spark: SparkOption = None) -> None:
     """Judge a run again, from the evidence in its folder alone. Writes nothing."""
-    from chaos import steps
+    from chaos import spark_check, steps
     from delivery.verdict import judge, without_evidence
 
     folder = _folder(run)
     stored = steps.read_verdict(folder) if folder.verdict.exists() else None
     overruled = steps.overruling(folder)
     try:
-        judgement = judge(folder, steps.terms(folder))
+        judgement = judge(folder, steps.terms(folder)) if spark is None else spark_check.judged(folder, steps.terms(folder), spark)
     except EvidenceError as error:
         # A run that was stopped or broke need not have all its evidence.
         if overruled is None:

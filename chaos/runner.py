@@ -35,11 +35,13 @@ def run(
     baseline: RunFolder | None = None,
     evaluate: Callable[[RunFolder], Evaluation] | None = None,
     watch: Callable[[RunFolder, Testbed], None] | None = None,
+    spark: str | None = None,
 ) -> RunFolder:
     """Run an experiment from prepare to restore and return its folder, whose ``verdict.json`` says how it ended.
 
     ``baseline`` is a judged run to compare this one with; ``evaluate`` evaluates the expectations, in a process of its own when absent;
-    ``watch`` is called once the run is prepared.
+    ``watch`` is called once the run is prepared; ``spark`` is the master of a Spark that compares the histories, this process does when
+    absent.
 
     A step that fails makes the run an ERROR; SIGINT and SIGTERM make it ABORTED. Raises what ``prepare`` raises before anything was
     started: TestbedError, TestbedBusy.
@@ -53,8 +55,8 @@ def run(
             if watch is not None:
                 watch(folder, testbeds.current(folder))
             _side_by_side(folder, evaluation if evaluate is None else None)
-            for step in ("drain", "verify"):
-                steps.perform(step, folder)
+            steps.perform("drain", folder)
+            steps.perform("verify", folder, spark=spark)
             steps.perform("expect", folder, evaluate=evaluate or evaluation.evaluate)
         except RunEnded as ended:
             log.error("the run ended: %s", ended)

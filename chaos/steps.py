@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from chaos import conductor, dead_man, experiment, heal, lock, outputs, supervisor, testbeds, timed, workload
+from chaos import conductor, dead_man, experiment, heal, lock, outputs, spark_check, supervisor, testbeds, timed, workload
 from chaos.experiment import BadInput, Experiment
 from chaos.faults import FAULTS
 from chaos.faults.fault import RunEnded, Scene
@@ -261,9 +261,10 @@ def drain(folder: RunFolder) -> None:
         payloads.keep(folder, job, testbed, drained, DRAIN_S)
 
 
-def verify(folder: RunFolder) -> None:
-    """Check the histories against each other; write ``reconciliation.parquet`` and ``verdict.json``."""
-    judgement = judge(folder, terms(folder))
+def verify(folder: RunFolder, spark: str | None = None) -> None:
+    """Check the histories against each other, here or by a Spark job on the master ``spark``; write ``reconciliation.parquet`` and
+    ``verdict.json``."""
+    judgement = judge(folder, terms(folder)) if spark is None else spark_check.judged(folder, terms(folder), spark)
     write_reconciliation(folder, judgement.table)
     write_verdict(folder, judgement.verdict)
     log.info("%s: %s", judgement.verdict["outcome"], judgement.verdict["reason"])
@@ -326,7 +327,8 @@ def _note(folder: RunFolder) -> None:
     if unwritten is not None:
         told.append(f"it could not be written to the history ({unwritten['error']}): `streamproof history import` takes it in later")
     if told and folder.verdict.exists():
-        write_verdict(folder, {**folder.read_json(folder.verdict), "notes": told})
+        stored = folder.read_json(folder.verdict)
+        write_verdict(folder, {**stored, "notes": list(dict.fromkeys([*stored.get("notes", []), *told]))})
 
 
 def _failed_step(folder: RunFolder) -> dict[str, Any] | None:

@@ -26,6 +26,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from delivery import baseline, stateful, stateful_second_opinion
@@ -41,7 +42,7 @@ from delivery.history import Evidence, read_evidence, write_table
 from delivery.matching import Finding
 from delivery.order import reordered
 from delivery.payloads import read_payloads
-from delivery.recovery import Flow, ends, longest_gap, milliseconds, recovery, stamps, throughput
+from delivery.recovery import Flow, Stamps, ends, longest_gap, milliseconds, recovery, stamps, throughput
 from delivery.second_opinion import disagreement
 from delivery.source import behind_the_end
 from delivery.stateful import Declaration
@@ -124,20 +125,22 @@ RECONCILIATION = pa.schema(
 )
 
 
+Look = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps], Survey]
 Second = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], Iterable[Finding]], str | None]
 
 
-def judge(folder: RunFolder, terms: Terms, second: Second = disagreement) -> Judgement:
+def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: Look = survey) -> Judgement:
     """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged.
 
-    ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR.
+    ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR. ``look``
+    compares the histories of a job that delivers records.
     """
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
     events = [_with(folder.journal.path, event, "at", "event") for event in folder.journal.events()]
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
     if terms.stateful is None:
-        surveyed = survey(folder, terms.asked, progress, ends(events, progress), stamps(drain))
+        surveyed = look(folder, terms.asked, progress, ends(events, progress), stamps(drain))
         judged = _records(folder, terms, progress, surveyed, second)
     else:
         judged = _results(folder, terms.stateful)

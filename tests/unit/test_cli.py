@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from chaos import cli, lock, steps
-from chaos.experiment import Experiment, FaultSpec
+from chaos.experiment import Experiment, FaultSpec, Workload
 from chaos.faults import FAULTS
 from chaos.schedule import plan
 from delivery.anomaly import Anomaly
@@ -214,6 +215,42 @@ def test_many_lost_records_are_cut_short(home: Path) -> None:
     story.histories.drop([(0, sequence) for sequence in range(25)])
     _run(home, story)
     assert "... and 16 more; all with `--json`" in _streamproof(home, "check", "run").stdout
+
+
+# --- check --spark, as far as it goes without one -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", ["yarn", "spark://host", "spark://:7077", "local[0]", "local[2,4]", "127.0.0.1:7077", ""])
+def test_a_master_that_is_none_is_one_line(home: Path, tmp_path: Path, said: str) -> None:
+    _run(home, Story())
+    expected = f"--spark: expected testbed, local[N] or spark://HOST:PORT, came {said!r}"
+    _is_one_line(_streamproof(home, "check", "run", "--spark", said), 2, expected)
+    file = tmp_path / "experiment.yaml"
+    file.write_text(EXPERIMENT.to_yaml())
+    _is_one_line(_streamproof(home, "run", file, "--spark", said), 2, expected)
+    assert [path.name for path in (home / "runs").iterdir()] == ["run"], "nothing was started"
+
+
+def test_a_master_that_does_not_answer_is_one_line(home: Path, tmp_path: Path) -> None:
+    _run(home, Story())
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        where = f"spark://127.0.0.1:{closed.getsockname()[1]}"
+        _is_one_line(_streamproof(home, "check", "run", "--spark", where), 3, f"no master answers at {where}")
+        file = tmp_path / "experiment.yaml"
+        file.write_text(EXPERIMENT.to_yaml())
+        _is_one_line(_streamproof(home, "run", file, "--spark", where), 3, f"no master answers at {where}")
+    assert [path.name for path in (home / "runs").iterdir()] == ["run"], "nothing was started"
+
+
+def test_the_testbeds_own_spark_needs_a_testbed(home: Path) -> None:
+    _run(home, Story())
+    _is_one_line(_streamproof(home, "check", "run", "--spark", "testbed"), 3, "streamproof testbed up")
+
+
+def test_results_of_a_stateful_job_are_not_compared_by_spark(home: Path) -> None:
+    _run(home, Story(), pipeline="departures", workload=Workload(source="flights", records=3000))
+    _is_one_line(_streamproof(home, "check", "run", "--spark", "local[2]"), 2, "this job is stateful")
 
 
 def test_a_run_that_is_not_there_is_one_line(home: Path, tmp_path: Path) -> None:
