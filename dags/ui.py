@@ -17,7 +17,7 @@ from testbed.process import TestbedError
 
 LOOK_S = 2.0
 TOLD = """
-Airflow is at   {url}
+Airflow is at   {url}{listens}
 user            {user}
 password        in {passwords}
 
@@ -62,11 +62,13 @@ def main() -> int:
 
     begun = time.monotonic()
     try:
+        url = airflow_service.address()
         api = start()
         for stopping in (signal.SIGINT, signal.SIGTERM):
             signal.signal(stopping, stop)
+        listens = "" if url == api.url else f"  (the proxy finds it at {api.url})"
         places = {"passwords": airflow_service.home() / "passwords.json", "home": airflow_service.home().parent / "nights"}
-        say(TOLD.format(url=api.url, user=api.user, dag=DAG, nightly=NIGHTLY, **places))
+        say(TOLD.format(url=url, listens=listens, user=api.user, dag=DAG, nightly=NIGHTLY, **places))
         say(f"ready after {time.monotonic() - begun:.0f} s")
         stay(stopped)
     except (TestbedError, SetupError) as error:

@@ -66,7 +66,7 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def airflow(home: Path) -> Iterator[Api]:
     yield airflow_service.up()
     airflow_service.down()

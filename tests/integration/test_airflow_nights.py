@@ -1,4 +1,7 @@
-"""Nights and aborted runs on a real Airflow: one Airflow for all of them. Whatever ends a run, the testbed is left as it was found."""
+"""Nights and aborted runs on a real Airflow: one Airflow for all of them. Whatever ends a run, the testbed is left as it was found.
+
+It is served below a path, as behind a proxy: what holds here holds there; ``test_airflow`` has one that is not.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ from tests import regressing
 from tests.listeners import Webhook
 
 WAIT_S = 240.0
+PROXY, BELOW = "https://lab.example.org/airflow", "/airflow"
 SECRET = "hooks/c2VjcmV0LXBhdGg"
 HEAD = "faults: [crash_at_step]\nworkload: {source: synthetic, records: 2400}\n"
 LONG = "strategies: [checkpoint]\nfaults: [network_latency]\nworkload: {source: synthetic, records: 2000000}\n"
@@ -51,6 +55,7 @@ def airflow(home: Path, webhook: Webhook) -> Iterator[Api]:
         patch.setenv("STREAMPROOF_NIGHTLY", str(home / "nightly.yaml"))
         patch.setenv("STREAMPROOF_STRATEGIES", "tests.regressing:Regressing")
         patch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps(bundles))
+        patch.setenv("STREAMPROOF_AIRFLOW_URL", PROXY)
         patch.setenv("AIRFLOW_CONN_STREAMPROOF_WEBHOOK", json.dumps(connection))
         api = airflow_service.up()
         for dag in (NIGHTLY, "impatient_experiment", "impatient_night", "on_verdict"):
@@ -168,11 +173,16 @@ def test_a_cells_log_tells_what_it_is_doing_and_it_links_to_its_report(nights: A
     assert "the driver's processes are gone: yes" in log
     path = f"/api/v2/dags/{NIGHTLY}/dagRuns/night-1/taskInstances/cell/links?map_index=0"
     run = "night-1-01-regressing-crash-at-step-s1"
-    assert airflow.request("GET", path).json()["extra_links"] == {
-        "Report": f"/streamproof/runs/{run}/report",
-        "Data Docs": f"/streamproof/runs/{run}/data-docs/",
-        "Run's folder": f"/streamproof/runs/{run}/files/",
+    links = airflow.request("GET", path).json()["extra_links"]
+    assert links == {
+        "Report": f"{BELOW}/streamproof/runs/{run}/report",
+        "Data Docs": f"{BELOW}/streamproof/runs/{run}/data-docs/",
+        "Run's folder": f"{BELOW}/streamproof/runs/{run}/files/",
     }
+    pages = {name: airflow.request("GET", link.removeprefix(BELOW), accept=(200, 307)) for name, link in links.items()}
+    assert pages["Report"].headers["location"] == "files/report.html"
+    assert f"<h1>{run}</h1>" in pages["Data Docs"].text
+    assert '<a href="verdict.json">' in pages["Run's folder"].text
 
 
 def test_the_next_night_is_red_and_names_the_cell_that_broke(nights: Any, airflow: Api) -> None:
@@ -198,6 +208,7 @@ def test_somebody_is_told_of_it_once_and_no_log_holds_the_webhooks_address(night
     [post] = webhook.posts[:1]
     assert post.path == f"/{SECRET}"
     assert "newly broken: regressing" in post.body["text"]
+    assert post.body["link"] == f"{PROXY}/dags/{NIGHTLY}/runs/night-2"
     logs = [path for path in (airflow_service.home()).rglob("*.log") if path.is_file()]
     assert logs
     assert [path for path in logs if SECRET in path.read_text(errors="replace")] == []
@@ -362,7 +373,7 @@ def test_an_experiment_that_is_cleared_while_it_runs_is_aborted_and_another_run_
     assert (_outcome(folder), _outcome(again)) == ("ABORTED", "PASSED")
     assert "micro-batches" in airflow.log("cleared-step", "run_pipeline", attempt=2)
     path = f"/api/v2/dags/{DAG}/dagRuns/cleared-step/taskInstances/report/links"
-    assert airflow.request("GET", path).json()["extra_links"]["Report"] == "/streamproof/runs/cleared-step-try2/report"
+    assert airflow.request("GET", path).json()["extra_links"]["Report"] == f"{BELOW}/streamproof/runs/cleared-step-try2/report"
     before = again.read_json(again.verdict)
     airflow.clear("cleared-step", ["verify"])
     _until(lambda: len([event for event in again.journal.events("step_finished") if event["step"] == "restore"]) == 2)

@@ -14,8 +14,10 @@ from chaos import experiment
 from chaos.experiment import BadInput, Form
 from chaos.matrix import load
 from chaos.steps import STEPS
+from dags import airflow_service
 from dags.airflow_service import DAG, DAGS, NIGHTLY, POOL
 from testbed import settings
+from testbed.process import TestbedError
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +95,47 @@ def test_tasks_link_to_what_the_run_made(dag: Any, nightly: Any) -> None:
     names = ["Report", "Data Docs", "Run's folder"]
     assert [link.name for link in dag.get_task("verify").operator_extra_links] == names
     assert [link.name for link in nightly.get_task("cell").operator_extra_links] == names
+
+
+@pytest.mark.parametrize(
+    ("base_url", "path"),
+    [("", ""), ("http://127.0.0.1:8080", ""), ("https://lab.example.org/airflow", "/airflow"), ("https://lab.example.org/a/b/", "/a/b")],
+)
+def test_links_begin_with_the_path_that_airflow_is_served_below(
+    dag: Any, base_url: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
     task = dag.get_task("verify").prepare_for_execution()
     task.folder = "/somewhere/runs/my-run"
     pages = [link.get_link(task, ti_key=None) for link in task.operator_extra_links]
-    assert pages == [f"/streamproof/runs/my-run/{page}" for page in ("report", "data-docs/", "files/")]
+    assert pages == [f"{path}/streamproof/runs/my-run/{page}" for page in ("report", "data-docs/", "files/")]
+
+
+@pytest.mark.parametrize(
+    ("given", "address", "listens"),
+    [
+        ("", "http://127.0.0.1:{port}", "http://127.0.0.1:{port}"),
+        ("https://lab.example.org", "https://lab.example.org", "http://127.0.0.1:{port}"),
+        ("https://lab.example.org/a/b/", "https://lab.example.org/a/b", "http://127.0.0.1:{port}/a/b"),
+    ],
+)
+def test_an_airflow_of_ours_listens_below_the_path_of_its_proxy(
+    given: str, address: str, listens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path))
+    monkeypatch.setenv("STREAMPROOF_AIRFLOW_URL", given)
+    options = airflow_service.environment()
+    port = options["AIRFLOW__API__PORT"]
+    assert options["AIRFLOW__API__BASE_URL"] == airflow_service.address() == address.format(port=port)
+    assert airflow_service.url() == listens.format(port=port)
+    assert options["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == f"{listens.format(port=port)}/execution/"
+
+
+@pytest.mark.parametrize("given", ["lab.example.org/airflow", "https://", "https:///airflow", "ftp://lab.example.org", "https://lab/?a=b"])
+def test_what_is_no_address_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMPROOF_AIRFLOW_URL", given)
+    with pytest.raises(TestbedError, match=r"STREAMPROOF_AIRFLOW_URL: .* is no address"):
+        airflow_service.address()
 
 
 def test_a_matrix_that_cannot_be_read_leaves_the_dag_as_it_is_and_makes_the_night_red(airflow_home: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -185,19 +186,32 @@ def test_a_history_that_cannot_be_read_is_told(viewer: Any, monkeypatch: pytest.
     assert "is not the URL of a database" in answer.text
 
 
-def test_loading_the_plugin_makes_no_app_yet() -> None:
-    import sys
-
+def _plugin() -> Any:
+    """The plugin, as Airflow loads it."""
     spec = importlib.util.spec_from_file_location("reliability_plugin", settings.ROOT / "dags" / "plugins" / "reliability.py")
     assert spec is not None
     assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.ReliabilityPlugin
+
+
+def test_loading_the_plugin_makes_no_app_yet() -> None:
     before = sys.modules.pop("dags.reliability.app", None)
     try:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        _plugin()
         assert "dags.reliability.app" not in sys.modules
-        (view,) = module.ReliabilityPlugin.external_views
-        assert view["href"] == "/streamproof/"
     finally:
         if before is not None:
             sys.modules["dags.reliability.app"] = before
+
+
+@pytest.mark.parametrize(("base_url", "path"), [("", ""), ("http://127.0.0.1:8080", ""), ("https://lab.example.org/airflow/", "/airflow")])
+def test_the_page_and_its_icons_are_found_below_airflows_path(base_url: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
+    plugin = _plugin()
+    (view,) = plugin.external_views
+    assert [view[name] for name in ("href", "icon", "icon_dark_mode")] == [
+        f"{path}/streamproof/{file}" for file in ("", "assets/icon.svg", "assets/icon-dark.svg")
+    ]
+    assert plugin.fastapi_apps[0]["url_prefix"] == "/streamproof", "Airflow adds its path itself"
