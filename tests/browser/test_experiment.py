@@ -25,7 +25,7 @@ NAMES = [f"{width}-{'dark' if dark else 'light'}" for width, dark in WINDOWS]
 
 def _choose(page: Page, name: str, option: str) -> None:
     page.locator(f"#element_{name}").click()
-    page.get_by_role("option", name=option, exact=True).click()
+    page.get_by_role("option", name=re.compile(rf"^{option}\b")).click()
 
 
 @pytest.fixture(scope="module")

@@ -168,6 +168,13 @@ def test_the_form_is_the_model(dag: Any) -> None:
     assert dag.params.get_param("records").schema["minimum"] == 1000
 
 
+def test_each_strategy_and_fault_of_the_form_says_what_it_is(dag: Any) -> None:
+    for name in ("strategy", "fault"):
+        schema = dag.params.get_param(name).schema
+        assert set(schema["values_display"]) == set(schema["enum"])
+        assert all(label.startswith(choice) and len(label) > len(choice) + 5 for choice, label in schema["values_display"].items())
+
+
 @pytest.mark.parametrize(
     ("conf", "named"),
     [
