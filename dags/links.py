@@ -50,7 +50,7 @@ class ReportLink(_RunLink):
 
 class DataDocsLink(_RunLink):
     name = "Data Docs"
-    page = "data-docs/"
+    page = "data-docs"
 
 
 class FilesLink(_RunLink):

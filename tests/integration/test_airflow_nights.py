@@ -176,12 +176,12 @@ def test_a_cells_log_tells_what_it_is_doing_and_it_links_to_its_report(nights: A
     links = airflow.request("GET", path).json()["extra_links"]
     assert links == {
         "Report": f"{BELOW}/streamproof/runs/{run}/report",
-        "Data Docs": f"{BELOW}/streamproof/runs/{run}/data-docs/",
+        "Data Docs": f"{BELOW}/streamproof/runs/{run}/data-docs",
         "Run's folder": f"{BELOW}/streamproof/runs/{run}/files/",
     }
     pages = {name: airflow.request("GET", link.removeprefix(BELOW), accept=(200, 307)) for name, link in links.items()}
     assert pages["Report"].headers["location"] == "files/report.html"
-    assert f"<h1>{run}</h1>" in pages["Data Docs"].text
+    assert pages["Data Docs"].headers["location"] == "files/expectations/data_docs/index.html"
     assert '<a href="verdict.json">' in pages["Run's folder"].text
 
 

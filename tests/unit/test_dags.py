@@ -108,7 +108,7 @@ def test_links_begin_with_the_path_that_airflow_is_served_below(
     task = dag.get_task("verify").prepare_for_execution()
     task.folder = "/somewhere/runs/my-run"
     pages = [link.get_link(task, ti_key=None) for link in task.operator_extra_links]
-    assert pages == [f"{path}/streamproof/runs/my-run/{page}" for page in ("report", "data-docs/", "files/")]
+    assert pages == [f"{path}/streamproof/runs/my-run/{page}" for page in ("report", "data-docs", "files/")]
 
 
 @pytest.mark.parametrize(

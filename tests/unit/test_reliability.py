@@ -70,8 +70,7 @@ ROUTES = (
     "/cell?pipeline=kafka_to_kafka&strategy=two_phase_commit&guarantee=exactly-once&faults=kill_executor(count%3D1)",
     "/runs/night-1/report",
     "/runs/night-1/data-docs",
-    "/runs/night-1/data-docs/",
-    "/runs/night-1/data-docs/index.html",
+    "/runs/night-1/files/expectations/data_docs/index.html",
     "/runs/night-1/files",
     "/runs/night-1/files/",
     "/runs/night-1/files/report.html",
@@ -147,6 +146,13 @@ def test_a_run_leads_to_its_report_which_leads_back(viewer: Any) -> None:
     assert viewer.get("/runs/night-2/report").status_code == 404
 
 
+def test_a_run_leads_to_its_data_docs(viewer: Any) -> None:
+    docs = viewer.get("/runs/night-1/data-docs")
+    assert docs.headers["location"] == "files/expectations/data_docs/index.html"
+    assert "no Data Docs" in viewer.get("/runs/night-2/data-docs").text
+    assert viewer.get("/runs/night-2/data-docs").status_code == 404
+
+
 def test_files_are_shown_as_text_or_saved(viewer: Any) -> None:
     log = viewer.get("/runs/night-1/files/logs/driver-1.log")
     assert log.headers["content-type"] == "text/plain; charset=utf-8"
@@ -163,10 +169,9 @@ def test_files_are_shown_as_text_or_saved(viewer: Any) -> None:
     "path", ["../../secret.txt", "%2e%2e/%2e%2e/secret.txt", "out", "..%2f..%2fsecret.txt", "/etc/passwd", "a%00b", "../night-2"]
 )
 def test_nothing_outside_the_folder_of_a_run_is_served(viewer: Any, run: str, path: str) -> None:
-    for kind in ("files", "data-docs"):
-        answer = viewer.get(f"/runs/{run}/{kind}/{path}")
-        assert answer.status_code in (404, 307)
-        assert "secret" not in answer.text.replace("secret.txt", "")
+    answer = viewer.get(f"/runs/{run}/files/{path}")
+    assert answer.status_code in (404, 307)
+    assert "secret" not in answer.text.replace("secret.txt", "")
 
 
 @given(st.text(), st.text())
