@@ -51,6 +51,7 @@ def airflow(home: Path, webhook: Webhook) -> Iterator[Api]:
     bundle = "airflow.dag_processing.bundles.local.LocalDagBundle"
     bundles = [{"name": name, "classpath": bundle, "kwargs": {"path": str(path)}} for name, path in folders.items()]
     connection = {"conn_type": "http", "schema": "http", "host": "127.0.0.1", "port": webhook.port, "extra": {"endpoint": SECRET}}
+    _matrix(f"strategies: [checkpoint]\n{HEAD}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STREAMPROOF_NIGHTLY", str(home / "nightly.yaml"))
         patch.setenv("STREAMPROOF_STRATEGIES", "tests.regressing:Regressing")
@@ -84,7 +85,8 @@ def _until(condition: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
 
 
 def _matrix(text: str) -> None:
-    (settings.home() / "nightly.yaml").write_text(text)
+    """The nights' matrix. It has no schedule: whatever the time of day is, no night begins but those that are triggered."""
+    (settings.home() / "nightly.yaml").write_text(f"schedule: null\n{text}")
 
 
 def _ended(api: Api, run_id: str, dag: str = NIGHTLY) -> str:

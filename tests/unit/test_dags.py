@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,20 @@ def test_a_night_is_scheduled_by_its_matrix_and_does_not_begin_by_itself(nightly
     assert not nightly.catchup
     assert nightly.is_paused_upon_creation
     assert nightly.max_active_runs == 1
+
+
+def test_a_night_that_is_switched_on_again_makes_up_for_the_last_one_that_it_missed(nightly: Any) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+    from airflow.timetables.base import DagRunInfo
+
+    scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(nightly))
+    now = datetime.now(UTC)
+    ran = now.replace(hour=2, minute=0, second=0, microsecond=0) - timedelta(days=9)
+    due = scheduled.next_dagrun_info(last_automated_run_info=DagRunInfo.exact(ran)).run_after
+    assert due.hour == 2
+    assert now - timedelta(days=1) < due <= datetime.now(UTC)
+    following = scheduled.next_dagrun_info(last_automated_run_info=DagRunInfo.exact(due)).run_after
+    assert following == due + timedelta(days=1), "one of them, not each"
 
 
 def test_one_cell_fails_and_the_night_goes_on_to_its_summary(nightly: Any) -> None:
