@@ -95,6 +95,10 @@ def test_a_night_that_is_switched_on_again_makes_up_for_the_last_one_that_it_mis
     assert following == due + timedelta(days=1), "one of them, not each"
 
 
+def test_each_says_in_airflow_how_it_is_used(dags: dict[str, Any]) -> None:
+    assert all("*Trigger*" in found.doc_md and "*Streaming reliability*" in found.doc_md for found in dags.values())
+
+
 def test_one_cell_fails_and_the_night_goes_on_to_its_summary(nightly: Any) -> None:
     assert nightly.get_task("tell").trigger_rule == "all_done"
     assert nightly.get_task("compare").trigger_rule == nightly.get_task("summary").trigger_rule == "all_done"
