@@ -363,6 +363,7 @@ def test_an_experiment_whose_process_is_killed_is_aborted_and_not_green(airflow:
     _kill(folder, "run_pipeline")
     assert _ended(airflow, "killed-step", DAG) == "failed"
     assert _outcome(folder) == "ABORTED"
+    assert "ABORTED: " in airflow.log("killed-step", "restore"), "it says why the DAG run is red"
 
 
 @pytest.mark.slow
