@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Param
 
-from chaos.experiment import Form, parse
+from chaos.experiment import PRESETS, Form, parse
 from chaos.faults import FAULTS
 from pipelines.strategies import STRATEGIES
 
+
+def _preset(name: str, path: Path) -> str:
+    """A preset's name, and what the comment that its file begins with says."""
+    first = path.read_text().partition("\n")[0]
+    return f"{name}: {first.removeprefix('# ')}" if first.startswith("# ") else name
+
+
 # What a choice is shown as; Airflow sends its name.
 _SHOWN = {
-    "preset": {"null": "none: what the fields below say"},
+    "preset": {**{name: _preset(name, path) for name, path in PRESETS.items()}, "null": "none: what the fields below say"},
     "strategy": {name: f"{name} ({strategy.guarantee}): {strategy.summary}" for name, strategy in STRATEGIES.items()},
     "fault": {**{name: f"{name}: {fault.summary}" for name, fault in FAULTS.items()}, "none": "none: nothing is broken"},
 }

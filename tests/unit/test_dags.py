@@ -187,11 +187,13 @@ def test_the_form_is_the_model(dag: Any) -> None:
     assert dag.params.get_param("records").schema["minimum"] == 1000
 
 
-def test_each_strategy_and_fault_of_the_form_says_what_it_is(dag: Any) -> None:
-    for name in ("strategy", "fault"):
+def test_each_choice_of_the_form_says_what_it_is(dag: Any) -> None:
+    for name in ("preset", "strategy", "fault"):
         schema = dag.params.get_param(name).schema
-        assert set(schema["values_display"]) == set(schema["enum"])
-        assert all(label.startswith(choice) and len(label) > len(choice) + 5 for choice, label in schema["values_display"].items())
+        assert set(schema["values_display"]) == {"null" if choice is None else choice for choice in schema["enum"]}
+        for choice, label in schema["values_display"].items():
+            assert label.startswith("none: " if choice == "null" else choice)
+            assert len(label) > len(choice) + 5
 
 
 @pytest.mark.parametrize(
