@@ -225,7 +225,7 @@ def _clock(seconds: float) -> str:
 def _words(value: Any) -> str:
     """A target or parameters as words: ``pid 4711, executor 2``. A process is told from another of its pid by when it was created."""
     if isinstance(value, dict):
-        told = {**value, "created": _clock(value["created"])} if "created" in value else value
+        told = {key: _clock(one) if key.endswith("created") else one for key, one in value.items() if one is not None}
         return ", ".join(f"{key} {_words(one)}" for key, one in told.items()) or "–"
     if isinstance(value, list | tuple):
         return ", ".join(map(_words, value))

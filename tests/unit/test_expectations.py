@@ -526,12 +526,12 @@ def test_the_report_tells_of_the_steps_before_it_and_when_a_process_was_created(
     folder.journal.append("step_finished", step="restore", seconds=0.5)
     folder.journal.append("step_started", step="report", pid=1)
     verdict = folder.read_json(folder.verdict)
-    verdict["injections"][0]["target"] = {"executor": 0, "pid": 4711, "created": T0.timestamp()}
+    verdict["injections"][0]["target"] = {"executor": 0, "then": None, "jvm_pid": 4711, "jvm_created": T0.timestamp()}
     write_atomically(folder.verdict, json.dumps(verdict))
     page = render(folder).read_text()
     assert "<td>restore</td><td>finished</td>" in page
     assert "<td>report</td>" not in page
-    assert "Target: executor 0, pid 4711, created 12:00:00 UTC." in page
+    assert "Target: executor 0, jvm_pid 4711, jvm_created 12:00:00 UTC." in page
 
 
 def test_the_report_has_the_whole_experiment(tmp_path: Path) -> None:
