@@ -88,6 +88,8 @@ def test_an_experiment_from_the_form_to_its_report(
     page.goto(address)  # as somebody would who was given it
     frame(page).get_by_role("link", name="Data Docs").click()
     page.wait_for_url("**/expectations/data_docs/index.html")
+    frame(page).get_by_role("link", name="Report", exact=True).click()
+    page.wait_for_url("**/files/report.html")
     finished.update(folder=folder, url=airflow.url)
 
 
@@ -111,6 +113,7 @@ def test_the_pages_in_airflow_have_no_barrier_and_ask_nobody_outside(
         ("cell", f"/streamproof/{cell}"),
         ("report", f"{run}/report"),
         ("files", f"{run}/files/"),
+        ("data-docs", f"{run}/data-docs"),
     ):
         seat.page.goto(finished["url"] + path)
         if name in ("cell", "report"):
