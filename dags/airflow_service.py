@@ -1,5 +1,7 @@
 """Airflow as a service of this machine: its own home, SQLite, loopback only, behind a login that is made for it.
 
+``STREAMPROOF_AIRFLOW_URL`` is the address of a proxy that it is served by, when there is one; its path is passed on with each request.
+
 ``python -m dags.airflow_service up|down|status``. The components run as processes of their own (no triggerer: nothing here defers), each
 in its own session and with the testbed's mark, so that ``streamproof down`` ends them too.
 """
@@ -10,6 +12,7 @@ import argparse
 import base64
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -18,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -39,6 +43,7 @@ DAG = "chaos_experiment"
 NIGHTLY = "chaos_nightly"
 DAGS = (DAG, NIGHTLY)
 POOL = "streamproof_testbed"
+ADDRESS = "STREAMPROOF_AIRFLOW_URL"
 
 
 @dataclass(frozen=True)
@@ -78,13 +83,25 @@ def _secrets() -> Secrets:
     return made
 
 
+def address() -> str:
+    """Where a browser finds Airflow: on this machine, or at the proxy that the environment names. Raises TestbedError when it is none."""
+    given = os.environ.get(ADDRESS, "").rstrip("/")
+    if given and not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", given):
+        raise TestbedError(f"{ADDRESS}: {given!r} is no address; expected is one as https://HOST/PATH")
+    return given or f"http://127.0.0.1:{_secrets().port}"
+
+
+def url() -> str:
+    """Where Airflow itself listens, with the path of its address."""
+    return f"http://127.0.0.1:{_secrets().port}{urlsplit(address()).path}"
+
+
 def environment() -> dict[str, str]:
     """Everything that Airflow is configured by."""
     here, made = home(), _secrets()
     passwords = here / "passwords.json"
     write_atomically(passwords, json.dumps({USER: made.password, VIEWER: made.viewer_password}))
     passwords.chmod(0o600)
-    address = f"http://127.0.0.1:{made.port}"
     options = {
         "CORE__DAGS_FOLDER": settings.ROOT / "dags",
         "CORE__PLUGINS_FOLDER": settings.ROOT / "dags" / "plugins",
@@ -94,13 +111,13 @@ def environment() -> dict[str, str]:
         "CORE__MAX_ACTIVE_TASKS_PER_DAG": 6,
         "CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
         "CORE__FERNET_KEY": made.fernet_key,
-        "CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
+        "CORE__EXECUTION_API_SERVER_URL": f"{url()}/execution/",
         "CORE__AUTH_MANAGER": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
         "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,{VIEWER}:viewer",
         "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": passwords,
         "API__HOST": "127.0.0.1",
         "API__PORT": made.port,
-        "API__BASE_URL": address,
+        "API__BASE_URL": address(),
         "API__SECRET_KEY": made.api_secret,
         "API_AUTH__JWT_SECRET": made.jwt_secret,
         "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{here / 'airflow.db'}",
@@ -173,7 +190,7 @@ class Api:
     """Airflow's REST API, logged in as one of its users."""
 
     def __init__(self, user: str = USER) -> None:
-        self.url = f"http://127.0.0.1:{_secrets().port}"
+        self.url = url()
         self.user, self.password = user, {USER: _secrets().password, VIEWER: _secrets().viewer_password}[user]
         self._client = httpx.Client(base_url=self.url, timeout=REQUEST_S, trust_env=False)
         self._token_at = 0.0
@@ -258,7 +275,7 @@ def main() -> int:
     try:
         if what == "up":
             api = up(lambda line: print(line, flush=True))
-            print(f"{api.url}  user {api.user}, password in {home() / 'passwords.json'}")
+            print(f"{address()}  user {api.user}, password in {home() / 'passwords.json'}")
         elif what == "down":
             down()
         else:

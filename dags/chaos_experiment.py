@@ -12,6 +12,14 @@ from dags.notifier import ChangeNotifier
 from dags.step import TOGETHER, PrepareOperator, ReportOperator, RestoreOperator, StepOperator
 
 LONGEST = timedelta(hours=24)
+TOLD = """
+Press *Trigger* and choose a preset, or fill in the form. Each task is a step of the run, and its log tells what it is doing.
+
+When the run is over, the task `report` has links to its report, its Data Docs and its folder, below *Details*. The DAG run is red when the
+verdict was not as expected: the task `restore` says why. To stop a run, mark it failed; the testbed is restored.
+
+What all runs came to is the page *Streaming reliability* in the navigation.
+"""
 
 
 @dag(
@@ -21,6 +29,7 @@ LONGEST = timedelta(hours=24)
     params=params(),
     tags=["streamproof"],
     description="Break a streaming pipeline on purpose, and prove record by record what it delivered",
+    doc_md=TOLD,
     default_args={"retries": 0, "execution_timeout": LONGEST},
     on_failure_callback=ChangeNotifier(failed=True),
 )

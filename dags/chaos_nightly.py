@@ -21,6 +21,15 @@ from dags.step import WAIT_S
 SPARE_S = 300  # what a run may take beside its own time: waiting for its turn is apart
 LONGEST = timedelta(hours=1)
 NAME = "{{ task.cell['name'] }}"
+TOLD = """
+Switched on, it runs the cells of a matrix every night, one after the other; *Trigger* runs it now. The matrix is
+`experiments/matrices/nightly.yaml`, or the file that `STREAMPROOF_NIGHTLY` names.
+
+The task `summary` says what changed since the nights before. It is red when a cell was not as expected; that cell's task says why, and has
+links to the run's report, its Data Docs and its folder, below *Details*.
+
+Where all strategies stand is the page *Streaming reliability* in the navigation.
+"""
 
 
 def _read() -> tuple[str | None, Quota]:
@@ -49,6 +58,7 @@ def one(cell: Any) -> None:
     is_paused_upon_creation=True,
     tags=["streamproof"],
     description="A matrix of strategies, faults and seeds, night by night: what is newly broken, fixed, flaky, slower",
+    doc_md=TOLD,
     default_args={"retries": 0, "execution_timeout": LONGEST},
     on_failure_callback=ChangeNotifier(failed=True),
     on_success_callback=ChangeNotifier(failed=False),

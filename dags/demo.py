@@ -259,7 +259,7 @@ def _conclude(console: Console, demo: Demo, as_markdown: bool) -> None:
 
 
 def _say_where(console: Console, api: Api) -> None:
-    console.print(f"Airflow: {api.url}  user {api.user}  password {api.password}", soft_wrap=True, highlight=False)
+    console.print(f"Airflow: {airflow_service.address()}  user {api.user}  password {api.password}", soft_wrap=True, highlight=False)
     console.print("`make down` stops all of it", highlight=False)
 
 

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Param
 
-from chaos.experiment import Form, parse
+from chaos.experiment import PRESETS, Form, parse
+from chaos.faults import FAULTS
+from pipelines.strategies import STRATEGIES
 
+
+def _preset(name: str, path: Path) -> str:
+    """A preset's name, and what the comment that its file begins with says."""
+    first = path.read_text().partition("\n")[0]
+    return f"{name}: {first.removeprefix('# ')}" if first.startswith("# ") else name
+
+
+# What a choice is shown as; Airflow sends its name.
+_SHOWN = {
+    "preset": {**{name: _preset(name, path) for name, path in PRESETS.items()}, "null": "none: what the fields below say"},
+    "strategy": {name: f"{name} ({strategy.guarantee}): {strategy.summary}" for name, strategy in STRATEGIES.items()},
+    "fault": {**{name: f"{name}: {fault.summary}" for name, fault in FAULTS.items()}, "none": "none: nothing is broken"},
+}
 _KEYWORDS = ("enum", "minimum", "maximum", "description")
 
 
@@ -27,6 +43,8 @@ def _param(name: str, field: dict[str, Any], definitions: dict[str, Any]) -> Par
     types = list(dict.fromkeys(choice["type"] for choice in choices if "type" in choice)) or ["string"]
     if "enum" in merged and "null" in types:
         merged["enum"] = [*merged["enum"], None]
+    if name in _SHOWN:
+        merged["values_display"] = _SHOWN[name]
     return Param(field.get("default"), type=types[0] if len(types) == 1 else types, title=name.replace("_", " ").capitalize(), **merged)
 
 

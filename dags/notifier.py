@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import html
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseNotifier, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from dags.links import dag_run
 from dags.step import newest, plain
 
 WEBHOOK, MAIL = "streamproof_webhook", "streamproof_smtp"
@@ -71,10 +72,17 @@ class ChangeNotifier(BaseNotifier):
 
 
 def news(dag: str, run_id: str, failed: bool) -> Message | None:
-    """What is to be said of a DAG run that ended, from what it left on the disk."""
+    """What is to be said of a DAG run that ended, from what it left on the disk, and where it is in Airflow."""
+    message, link = _news(dag, plain(run_id), failed), dag_run(dag, run_id)
+    if message is None or link is None:
+        return message
+    return replace(message, text=f"{message.text}\n{link}", data={**message.data, "link": link})
+
+
+def _news(dag: str, name: str, failed: bool) -> Message | None:
     if dag == "chaos_nightly":
-        return _of_night(dag, plain(run_id), failed)
-    return _of_run(dag, newest(plain(run_id))) if failed else None
+        return _of_night(dag, name, failed)
+    return _of_run(dag, newest(name)) if failed else None
 
 
 def _of_night(dag: str, name: str, failed: bool) -> Message | None:

@@ -143,8 +143,10 @@ class RestoreOperator(StepOperator):
         super().execute(context)
         folder = RunFolder.open(self.folder)
         verdict = folder.read_json(folder.verdict)
+        told = f"{verdict['outcome']}: {verdict['reason']}"
         if not verdict["as_expected"]:
-            raise AirflowFailException(f"{verdict['outcome']}: {verdict['reason']}")
+            raise AirflowFailException(told)
+        log.info("%s", told)
 
 
 @contextlib.contextmanager

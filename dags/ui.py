@@ -17,12 +17,13 @@ from testbed.process import TestbedError
 
 LOOK_S = 2.0
 TOLD = """
-Airflow is at   {url}
+Airflow is at   {url}{listens}
 user            {user}
-password        in {passwords}
+password        {password}
 
-Break a job:    {url}/dags/{dag}  ->  Trigger. Choose a preset, or fill in the form. The tasks' logs tell what is going on; when the
-                run is over, `report` has links to its report, its Data Docs and its folder. Red: the verdict was not as expected.
+Break a job:    {url}/dags/{dag}  ->  Trigger. Choose a preset, or fill in the form. The tasks' logs tell what is going on. When the
+                run is over, the task `report` has links to its report, its Data Docs and its folder, below Details. Red: the verdict
+                was not as expected.
 All runs:       {url}/plugin/streaming-reliability, in the navigation.
 Stop a run:     mark the DAG run failed. The testbed is restored, the verdict is ABORTED.
 The night:      {url}/dags/{nightly}  ->  switch it on, and it runs by its schedule; Trigger runs it now.
@@ -62,11 +63,15 @@ def main() -> int:
 
     begun = time.monotonic()
     try:
+        url = airflow_service.address()
         api = start()
         for stopping in (signal.SIGINT, signal.SIGTERM):
             signal.signal(stopping, stop)
-        places = {"passwords": airflow_service.home() / "passwords.json", "home": airflow_service.home().parent / "nights"}
-        say(TOLD.format(url=api.url, user=api.user, dag=DAG, nightly=NIGHTLY, **places))
+        listens = "" if url == api.url else f"  (the proxy finds it at {api.url})"
+        # Where the output is kept somewhere, a password is no part of it.
+        password = api.password if sys.stdout.isatty() else f"in {airflow_service.home() / 'passwords.json'}"
+        nights = airflow_service.home().parent / "nights"
+        say(TOLD.format(url=url, listens=listens, user=api.user, password=password, dag=DAG, nightly=NIGHTLY, home=nights))
         say(f"ready after {time.monotonic() - begun:.0f} s")
         stay(stopped)
     except (TestbedError, SetupError) as error:

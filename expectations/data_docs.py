@@ -17,6 +17,7 @@ from typing import Any
 
 import jinja2
 
+REPORT = "../../report.html"  # from the site's folder in the run's
 _TEMPLATES = Path(__file__).parent / "templates"
 _VOID = {"br", "hr", "wbr", "col"}
 _TEXT = """
@@ -36,13 +37,13 @@ def make_self_contained(site: Path, verdict: dict[str, Any], groups: dict[str, l
     run = str(verdict.get("run"))
     for path in sorted(site.rglob("*.html")):
         up = "../" * (len(path.relative_to(site).parts) - 1)
-        path.write_text(page.render(run=run, home=f"{up}index.html", body=rewrite(path.read_text())))
+        path.write_text(page.render(run=run, home=f"{up}index.html", report=f"{up}{REPORT}", body=rewrite(path.read_text())))
     shutil.rmtree(site / "static", ignore_errors=True)
     validations = sorted(path.relative_to(site).as_posix() for path in site.glob("validations/**/*.html"))
     suites = sorted(path.relative_to(site).as_posix() for path in site.glob("expectations/**/*.html"))
     pages = {"Validation result": validations, "Expectation suite": suites}
     index = environment.get_template("data_docs_index.html.j2")
-    text = index.render(run=run, home=None, verdict=verdict, groups=groups, errors=errors, links=_links(pages, list(groups)))
+    text = index.render(run=run, home=None, report=REPORT, verdict=verdict, groups=groups, errors=errors, links=_links(pages, list(groups)))
     (site / "index.html").write_text(text)
 
 

@@ -30,7 +30,7 @@ from expectations.timeline import timeline
 ANOMALIES = "anomalies.csv"
 SHOWN_RECORDS = 200  # of each anomaly
 SHOWN_BATCHES = 200
-STEPS = ("prepare", "run_pipeline", "generate_load", "inject_faults", "drain", "verify", "expect", "report", "restore")
+STEPS = ("prepare", "run_pipeline", "generate_load", "inject_faults", "drain", "verify", "expect", "restore")
 
 
 @dataclass
@@ -186,7 +186,7 @@ def _injections(folder: RunFolder, found: _Found) -> list[dict[str, Any]]:
 
 
 def _steps(events: list[dict[str, Any]]) -> list[tuple[str, str, Any]]:
-    """Each step that was started: its name, how it ended, and its seconds. What was repeated counts as it ended last."""
+    """Each step that was started before this one: its name, how it ended, and its seconds. What was repeated counts as it ended last."""
     ends: dict[str, tuple[str, Any]] = {}
     for event in events:
         if event["event"] == "step_started":
@@ -195,6 +195,7 @@ def _steps(events: list[dict[str, Any]]) -> list[tuple[str, str, Any]]:
             ends[event["step"]] = ("finished", event.get("seconds"))
         elif event["event"] == "step_failed":
             ends[event["step"]] = (f"failed: {event.get('error')}", None)
+    ends.pop("report", None)
     order = {step: number for number, step in enumerate(STEPS)}
     return [(step, *ends[step]) for step in sorted(ends, key=lambda step: order.get(step, len(order)))]
 
@@ -217,10 +218,15 @@ def _times(value: Any) -> str:
     return "–" if value is None else f"{float(value):.2f} ×"
 
 
+def _clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S UTC")
+
+
 def _words(value: Any) -> str:
-    """A target or parameters as words: ``pid 4711, executor 2``."""
+    """A target or parameters as words: ``pid 4711, executor 2``. A process is told from another of its pid by when it was created."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_words(one)}" for key, one in value.items()) or "–"
+        told = {key: _clock(one) if key.endswith("created") else one for key, one in value.items() if one is not None}
+        return ", ".join(f"{key} {_words(one)}" for key, one in told.items()) or "–"
     if isinstance(value, list | tuple):
         return ", ".join(map(_words, value))
     return "–" if value is None else str(value)

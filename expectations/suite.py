@@ -49,8 +49,10 @@ class ExpectSourceToBeComplete(RunExpectation):
         ) AS placed
         WHERE COALESCE(run.acked, 0) = 0 OR run.acked <> counted.acked
            OR run.acked + run.indeterminate + run.rejected <> counted.outcomes OR placed.partition IS NOT NULL"""
-    description: str = """The source is complete: records were acknowledged, every send has an outcome, each acknowledged record has a place
-        of its own in the input, and the partitions' counts add up to them."""
+    description: str = (
+        "The source is complete: records were acknowledged, every send has an outcome, each acknowledged record has a place of its own in "
+        "the input, and the partitions' counts add up to them."
+    )
     observed_query: ClassVar[str] = """
         SELECT COALESCE(acked, 'no') || ' acknowledged; ' || (SELECT COALESCE(SUM(acked), 0) || ' in ' || COUNT(*) FROM partitions)
                || ' partitions' FROM summary"""

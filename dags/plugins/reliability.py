@@ -6,13 +6,10 @@ Every component of Airflow loads plugins, tasks too: the app, with all that it i
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
-from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
-PREFIX = "/streamproof"
-ROOT = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+from dags.links import PREFIX, pages
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -27,11 +24,11 @@ class ReliabilityPlugin(AirflowPlugin):
     external_views = [  # noqa: RUF012
         {
             "name": "Streaming reliability",
-            "href": f"{ROOT}{PREFIX}/",
+            "href": f"{pages()}/",
             "destination": "nav",
             "url_route": "streaming-reliability",
             "nav_top_level": True,
-            "icon": f"{ROOT}{PREFIX}/assets/icon.svg",
-            "icon_dark_mode": f"{ROOT}{PREFIX}/assets/icon-dark.svg",
+            "icon": f"{pages()}/assets/icon.svg",
+            "icon_dark_mode": f"{pages()}/assets/icon-dark.svg",
         }
     ]

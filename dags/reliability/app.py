@@ -69,17 +69,15 @@ def report(run: str) -> Response:
 
 
 @app.get("/runs/{run}/data-docs")
+def data_docs(run: str) -> Response:
+    if not (files.folder(run) / files.DATA_DOCS).is_file():
+        raise HTTPException(404, "This run has no Data Docs yet: its step `expect` writes them.")
+    return RedirectResponse(f"files/{files.DATA_DOCS}")
+
+
 @app.get("/runs/{run}/files")
-def without_slash(request: Request) -> Response:
-    return RedirectResponse(f"{request.url.path.rsplit('/', 1)[1]}/")
-
-
-@app.get("/runs/{run}/data-docs/{path:path}")
-def data_docs(run: str, path: str) -> Response:
-    found = files.locate(run, path or "index.html", "expectations/data_docs")
-    if found.is_dir():
-        raise HTTPException(404, "There is no such page.")
-    return files.serve(found)
+def without_slash() -> Response:
+    return RedirectResponse("files/")
 
 
 @app.get("/runs/{run}/files/{path:path}")

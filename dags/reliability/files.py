@@ -15,6 +15,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 TYPES = {".html": "text/html", ".csv": "text/csv"}
 TEXT = frozenset({".json", ".jsonl", ".yaml", ".yml", ".log", ".txt", ""})
 REPORT = "report.html"
+DATA_DOCS = "expectations/data_docs/index.html"
 BAR = '<nav style="padding: .5rem 1rem"><a href="../../../">Streaming reliability</a> › <a href="./">files of this run</a></nav>'
 
 
@@ -27,9 +28,9 @@ def folder(run: str) -> Path:
     return found
 
 
-def locate(run: str, path: str, below: str = "") -> Path:
-    """A file or folder of a run, ``path`` being relative to the run's folder or one ``below`` it. Raises 404 when it is not in there."""
-    mine = folder(run) / below
+def locate(run: str, path: str) -> Path:
+    """A file or folder of a run, ``path`` being relative to the run's folder. Raises 404 when it is not in there."""
+    mine = folder(run)
     try:
         found = (mine / path).resolve()
     except ValueError:  # a null character, which no path has

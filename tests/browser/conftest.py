@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Frame, Page, sync_playwright
+from playwright.sync_api import Browser, Frame, Page, expect, sync_playwright
 
 from dags import airflow_service
 from dags.airflow_service import USER, Api
@@ -28,7 +28,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 # Chromium cannot sandbox itself as root, and has no GPU here.
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 INSTALL_S = 240
-PAGE_MS = 90_000
+PAGE_MS = 90_000  # an upper bound of everything that is waited for: a busy machine is no failure
+expect.set_options(timeout=PAGE_MS)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -66,7 +67,7 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def airflow(home: Path) -> Iterator[Api]:
     yield airflow_service.up()
     airflow_service.down()

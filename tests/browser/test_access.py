@@ -80,7 +80,7 @@ def test_a_viewer_cannot_start_anything_and_the_pages_start_nothing_for_anybody(
 
 
 @pytest.mark.parametrize(
-    "path", ["files/../../../secret.txt", "files/%2e%2e/%2e%2e/%2e%2e/secret.txt", "files//etc/passwd", "data-docs/..%2f..%2fverdict.json"]
+    "path", ["files/../../../secret.txt", "files/%2e%2e/%2e%2e/%2e%2e/secret.txt", "files//etc/passwd", "files/..%2f..%2f..%2fsecret.txt"]
 )
 def test_no_path_leads_out_of_a_runs_folder(airflow: Api, path: str) -> None:
     """Sent as it is: a client of HTTP would tidy it up before."""

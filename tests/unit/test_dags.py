@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from chaos import experiment
 from chaos.experiment import BadInput, Form
 from chaos.matrix import load
 from chaos.steps import STEPS
+from dags import airflow_service
 from dags.airflow_service import DAG, DAGS, NIGHTLY, POOL
 from testbed import settings
+from testbed.process import TestbedError
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +81,24 @@ def test_a_night_is_scheduled_by_its_matrix_and_does_not_begin_by_itself(nightly
     assert nightly.max_active_runs == 1
 
 
+def test_a_night_that_is_switched_on_again_makes_up_for_the_last_one_that_it_missed(nightly: Any) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+    from airflow.timetables.base import DagRunInfo
+
+    scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(nightly))
+    now = datetime.now(UTC)
+    ran = now.replace(hour=2, minute=0, second=0, microsecond=0) - timedelta(days=9)
+    due = scheduled.next_dagrun_info(last_automated_run_info=DagRunInfo.exact(ran)).run_after
+    assert due.hour == 2
+    assert now - timedelta(days=1) < due <= datetime.now(UTC)
+    following = scheduled.next_dagrun_info(last_automated_run_info=DagRunInfo.exact(due)).run_after
+    assert following == due + timedelta(days=1), "one of them, not each"
+
+
+def test_each_says_in_airflow_how_it_is_used(dags: dict[str, Any]) -> None:
+    assert all("*Trigger*" in found.doc_md and "*Streaming reliability*" in found.doc_md for found in dags.values())
+
+
 def test_one_cell_fails_and_the_night_goes_on_to_its_summary(nightly: Any) -> None:
     assert nightly.get_task("tell").trigger_rule == "all_done"
     assert nightly.get_task("compare").trigger_rule == nightly.get_task("summary").trigger_rule == "all_done"
@@ -93,10 +114,47 @@ def test_tasks_link_to_what_the_run_made(dag: Any, nightly: Any) -> None:
     names = ["Report", "Data Docs", "Run's folder"]
     assert [link.name for link in dag.get_task("verify").operator_extra_links] == names
     assert [link.name for link in nightly.get_task("cell").operator_extra_links] == names
+
+
+@pytest.mark.parametrize(
+    ("base_url", "path"),
+    [("", ""), ("http://127.0.0.1:8080", ""), ("https://lab.example.org/airflow", "/airflow"), ("https://lab.example.org/a/b/", "/a/b")],
+)
+def test_links_begin_with_the_path_that_airflow_is_served_below(
+    dag: Any, base_url: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
     task = dag.get_task("verify").prepare_for_execution()
     task.folder = "/somewhere/runs/my-run"
     pages = [link.get_link(task, ti_key=None) for link in task.operator_extra_links]
-    assert pages == [f"/streamproof/runs/my-run/{page}" for page in ("report", "data-docs/", "files/")]
+    assert pages == [f"{path}/streamproof/runs/my-run/{page}" for page in ("report", "data-docs", "files/")]
+
+
+@pytest.mark.parametrize(
+    ("given", "address", "listens"),
+    [
+        ("", "http://127.0.0.1:{port}", "http://127.0.0.1:{port}"),
+        ("https://lab.example.org", "https://lab.example.org", "http://127.0.0.1:{port}"),
+        ("https://lab.example.org/a/b/", "https://lab.example.org/a/b", "http://127.0.0.1:{port}/a/b"),
+    ],
+)
+def test_an_airflow_of_ours_listens_below_the_path_of_its_proxy(
+    given: str, address: str, listens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path))
+    monkeypatch.setenv("STREAMPROOF_AIRFLOW_URL", given)
+    options = airflow_service.environment()
+    port = options["AIRFLOW__API__PORT"]
+    assert options["AIRFLOW__API__BASE_URL"] == airflow_service.address() == address.format(port=port)
+    assert airflow_service.url() == listens.format(port=port)
+    assert options["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == f"{listens.format(port=port)}/execution/"
+
+
+@pytest.mark.parametrize("given", ["lab.example.org/airflow", "https://", "https:///airflow", "ftp://lab.example.org", "https://lab/?a=b"])
+def test_what_is_no_address_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMPROOF_AIRFLOW_URL", given)
+    with pytest.raises(TestbedError, match=r"STREAMPROOF_AIRFLOW_URL: .* is no address"):
+        airflow_service.address()
 
 
 def test_a_matrix_that_cannot_be_read_leaves_the_dag_as_it_is_and_makes_the_night_red(airflow_home: Path, tmp_path: Path) -> None:
@@ -127,6 +185,15 @@ def test_the_form_is_the_model(dag: Any) -> None:
         assert dag.params[name] == field.get("default")
     assert dag.params.get_param("strategy").schema["enum"] == fields["strategy"]["enum"]
     assert dag.params.get_param("records").schema["minimum"] == 1000
+
+
+def test_each_choice_of_the_form_says_what_it_is(dag: Any) -> None:
+    for name in ("preset", "strategy", "fault"):
+        schema = dag.params.get_param(name).schema
+        assert set(schema["values_display"]) == {"null" if choice is None else choice for choice in schema["enum"]}
+        for choice, label in schema["values_display"].items():
+            assert label.startswith("none: " if choice == "null" else choice)
+            assert len(label) > len(choice) + 5
 
 
 @pytest.mark.parametrize(

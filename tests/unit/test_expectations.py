@@ -360,7 +360,8 @@ def test_the_data_docs_hold_no_remote_asset_no_script_and_no_trace_of_the_projec
         assert "default-src 'none'" in text
     for page in pages:
         for link in re.findall(r'href="([^"#:]+)"', (site / page).read_text()):
-            assert (site / page).parent.joinpath(link).is_file(), f"{page} links to {link}"
+            found = (site / page).parent.joinpath(link).resolve()
+            assert found.is_file() or found == folder.report, f"{page} links to {link}"
     assert "1 DUPLICATED" in (site / pages[-1]).read_text()
     assert evaluation.data_docs == "expectations/data_docs/index.html"
 
@@ -517,6 +518,20 @@ def test_the_samples_of_a_common_anomaly_leave_room_for_a_rare_one(tmp_path: Pat
     assert text.count(">DUPLICATED</span></td>") == 2
     assert text.count(">LOST</span></td>") == 1
     assert "3 of 21" in text
+
+
+def test_the_report_tells_of_the_steps_before_it_and_when_a_process_was_created(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", CLEAN)
+    folder.journal.append("step_started", step="restore", pid=1)
+    folder.journal.append("step_finished", step="restore", seconds=0.5)
+    folder.journal.append("step_started", step="report", pid=1)
+    verdict = folder.read_json(folder.verdict)
+    verdict["injections"][0]["target"] = {"executor": 0, "then": None, "jvm_pid": 4711, "jvm_created": T0.timestamp()}
+    write_atomically(folder.verdict, json.dumps(verdict))
+    page = render(folder).read_text()
+    assert "<td>restore</td><td>finished</td>" in page
+    assert "<td>report</td>" not in page
+    assert "Target: executor 0, jvm_pid 4711, jvm_created 12:00:00 UTC." in page
 
 
 def test_the_report_has_the_whole_experiment(tmp_path: Path) -> None:

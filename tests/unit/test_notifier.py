@@ -136,6 +136,18 @@ def test_an_experiment_that_failed_is_told_and_one_that_went_well_is_not(webhook
     assert "3 LOST" in post.body["text"]
 
 
+@pytest.mark.parametrize(("base_url", "told"), [("https://lab.example.org/airflow", True), ("/airflow", False), ("", False)])
+def test_the_dag_run_is_linked_to_where_airflow_knows_its_address(
+    webhook: Webhook, base_url: str, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
+    _notify(run_id="scheduled__2026-11-21T02:00:00+00:00", failed=True)
+    [post] = webhook.posts
+    link = f"{base_url}/dags/chaos_nightly/runs/scheduled__2026-11-21T02%3A00%3A00%2B00%3A00"
+    assert post.body.get("link") == (link if told else None)
+    assert post.body["text"].endswith(f"\n{link}" if told else "See the DAG run in Airflow.")
+
+
 def test_of_an_experiment_that_was_cleared_the_last_run_is_told(webhook: Webhook, home: Path) -> None:
     for name, outcome in (("mine", "ABORTED"), ("mine-try2", "FAILED")):
         folder = RunFolder.create(home / "runs" / name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,7 @@ ROUTES = (
     "/cell?pipeline=kafka_to_kafka&strategy=two_phase_commit&guarantee=exactly-once&faults=kill_executor(count%3D1)",
     "/runs/night-1/report",
     "/runs/night-1/data-docs",
-    "/runs/night-1/data-docs/",
-    "/runs/night-1/data-docs/index.html",
+    "/runs/night-1/files/expectations/data_docs/index.html",
     "/runs/night-1/files",
     "/runs/night-1/files/",
     "/runs/night-1/files/report.html",
@@ -146,6 +146,13 @@ def test_a_run_leads_to_its_report_which_leads_back(viewer: Any) -> None:
     assert viewer.get("/runs/night-2/report").status_code == 404
 
 
+def test_a_run_leads_to_its_data_docs(viewer: Any) -> None:
+    docs = viewer.get("/runs/night-1/data-docs")
+    assert docs.headers["location"] == "files/expectations/data_docs/index.html"
+    assert "no Data Docs" in viewer.get("/runs/night-2/data-docs").text
+    assert viewer.get("/runs/night-2/data-docs").status_code == 404
+
+
 def test_files_are_shown_as_text_or_saved(viewer: Any) -> None:
     log = viewer.get("/runs/night-1/files/logs/driver-1.log")
     assert log.headers["content-type"] == "text/plain; charset=utf-8"
@@ -162,10 +169,9 @@ def test_files_are_shown_as_text_or_saved(viewer: Any) -> None:
     "path", ["../../secret.txt", "%2e%2e/%2e%2e/secret.txt", "out", "..%2f..%2fsecret.txt", "/etc/passwd", "a%00b", "../night-2"]
 )
 def test_nothing_outside_the_folder_of_a_run_is_served(viewer: Any, run: str, path: str) -> None:
-    for kind in ("files", "data-docs"):
-        answer = viewer.get(f"/runs/{run}/{kind}/{path}")
-        assert answer.status_code in (404, 307)
-        assert "secret" not in answer.text.replace("secret.txt", "")
+    answer = viewer.get(f"/runs/{run}/files/{path}")
+    assert answer.status_code in (404, 307)
+    assert "secret" not in answer.text.replace("secret.txt", "")
 
 
 @given(st.text(), st.text())
@@ -185,19 +191,32 @@ def test_a_history_that_cannot_be_read_is_told(viewer: Any, monkeypatch: pytest.
     assert "is not the URL of a database" in answer.text
 
 
-def test_loading_the_plugin_makes_no_app_yet() -> None:
-    import sys
-
+def _plugin() -> Any:
+    """The plugin, as Airflow loads it."""
     spec = importlib.util.spec_from_file_location("reliability_plugin", settings.ROOT / "dags" / "plugins" / "reliability.py")
     assert spec is not None
     assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.ReliabilityPlugin
+
+
+def test_loading_the_plugin_makes_no_app_yet() -> None:
     before = sys.modules.pop("dags.reliability.app", None)
     try:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        _plugin()
         assert "dags.reliability.app" not in sys.modules
-        (view,) = module.ReliabilityPlugin.external_views
-        assert view["href"] == "/streamproof/"
     finally:
         if before is not None:
             sys.modules["dags.reliability.app"] = before
+
+
+@pytest.mark.parametrize(("base_url", "path"), [("", ""), ("http://127.0.0.1:8080", ""), ("https://lab.example.org/airflow/", "/airflow")])
+def test_the_page_and_its_icons_are_found_below_airflows_path(base_url: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
+    plugin = _plugin()
+    (view,) = plugin.external_views
+    assert [view[name] for name in ("href", "icon", "icon_dark_mode")] == [
+        f"{path}/streamproof/{file}" for file in ("", "assets/icon.svg", "assets/icon-dark.svg")
+    ]
+    assert plugin.fastapi_apps[0]["url_prefix"] == "/streamproof", "Airflow adds its path itself"
