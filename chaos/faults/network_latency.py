@@ -60,7 +60,7 @@ class NetworkLatency(Toxic):
     def felt(self, parameters: NetworkLatencyParameters, before: float, during: float) -> Claim:
         least = parameters.latency_ms - parameters.jitter_ms
         return Claim(
-            "a probe through the proxy is slower by the delay",
+            "a probe is slower by the delay",
             during - before >= least * 0.9,
             f"{before:.1f} ms before, {during:.1f} ms during",
         )
@@ -69,7 +69,7 @@ class NetworkLatency(Toxic):
         if not parameters.jitter_ms:
             return super().evidence(scene, parameters, target)
         claims = super().evidence(scene, parameters, target)
-        for proxy in target["before"]:
+        for proxy in target["proxies"]:
             times = _round_trips_ms(links(scene.testbed)[proxy], SAMPLES_OF_JITTER)
             differ = times[-1] - times[0] >= parameters.jitter_ms / 2
             claims.append(Claim("probes differ by half the jitter", differ, f"{proxy}: {times[0]:.1f} ms to {times[-1]:.1f} ms"))

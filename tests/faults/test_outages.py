@@ -57,7 +57,8 @@ def test_an_outage_bites_heals_and_costs_no_record(testbed: Testbed, fault: str,
     [pytest.param(*case, marks=[] if number == 0 else [pytest.mark.slow]) for number, case in enumerate(ROLES)],
 )
 def test_driver_and_executors_are_struck_one_without_the_other(testbed: Testbed, fault: str, role: str, strategy: str) -> None:
-    workload, struck = Workload(source=Source.SYNTHETIC, records=RECORDS), FaultSpec(fault=fault, at=0.3, parameters={"role": role})
+    parameters = {"role": role, **({"jitter_ms": 40} if fault == "network_latency" else {})}
+    workload, struck = Workload(source=Source.SYNTHETIC, records=RECORDS), FaultSpec(fault=fault, at=0.3, parameters=parameters)
     folder = runner.run(Experiment(name="role", strategy=strategy, workload=workload, faults=[struck], seed=9))
     verdict = folder.read_json(folder.verdict)
     assert verdict["outcome"] == "PASSED", verdict["reason"]
@@ -65,7 +66,7 @@ def test_driver_and_executors_are_struck_one_without_the_other(testbed: Testbed,
     assert all(claim["holds"] for claim in claims.values())
     (other,) = {"kafka-driver", "kafka-executors"} - {f"kafka-{role}"}
     assert f"only connections of the {role} lead through what is struck" in claims
-    assert any(f"a probe through {other} is not slower" == claim or f"each probe through {other} was answered" in claim for claim in claims)
+    assert any(f"through {other} nothing is felt" == claim or f"each probe through {other} was answered" in claim for claim in claims)
     assert set(embedded.status().values()) == {"up"}
 
 
