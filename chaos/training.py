@@ -14,7 +14,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,8 +25,8 @@ from chaos import steps, workload
 from chaos.experiment import Experiment, Source, Workload
 from delivery.folder import RunFolder
 from pipelines.job import Job
-from testbed import embedded, install, java, settings
-from testbed.process import MARK, TestbedError, tail, wait_until
+from testbed import embedded, install, java, settings, spark
+from testbed.process import MARK, TestbedError, running, tail, wait_until
 
 RECORDS = 4000
 RUN_S = 180.0
@@ -112,12 +113,27 @@ def _run(folder: RunFolder, job: Job, kafka: str) -> None:
     try:
         wait_until("the training job", finished, RUN_S)
         jvm = int(folder.read_json(folder.path / "driver.json")["jvm_pid"])
-        (folder.path / "stop").touch()
-        child.wait(RUN_S)
-        wait_until("the driver to write its archive", lambda: not psutil.pid_exists(jvm), DUMP_S)
-        wait_until("the archives", lambda: all(_settled(role) for role in ROLES), DUMP_S, poll_s=0.5)
+        with _workers_stand():
+            (folder.path / "stop").touch()
+            child.wait(RUN_S)
+            wait_until("the driver to write its archive", lambda: not psutil.pid_exists(jvm), DUMP_S)
+            wait_until("the archives", lambda: all(_settled(role) for role in ROLES), DUMP_S, poll_s=0.5)
     finally:
         child.kill()
+
+
+@contextmanager
+def _workers_stand() -> Iterator[None]:
+    """A worker SIGKILLs an executor 10 s after its application has ended; on a busy machine an executor writes its archive for longer."""
+    handles = [running(f"spark-{worker}", embedded.folder()) for worker in spark.WORKERS]
+    processes = [process for handle in handles if handle is not None and (process := handle.process()) is not None]
+    try:
+        for process in processes:
+            process.suspend()
+        yield
+    finally:
+        for process in processes:
+            process.resume()
 
 
 def _settled(role: str) -> bool:
