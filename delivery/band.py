@@ -439,7 +439,8 @@ class Due:
         first, last = self._blocks.places()
         self._committed = self._exactly_committed(first)
         batch = self._exact_batch(first)
-        self._batch = np.where(batch == self._exact_batch(last), batch, _SEVERAL)
+        alike = (self._last_begun(first) == self._last_begun(last)) & (batch == self._exact_batch(last))
+        self._batch = np.where(alike, batch, _SEVERAL)
 
     def behind(self, at: np.ndarray, partition: np.ndarray, offset: np.ndarray) -> np.ndarray:
         """Which moments lie behind the earliest report, of whatever start, that passed over the offset."""
@@ -464,8 +465,12 @@ class Due:
     def _exact_batch(self, place: np.ndarray) -> np.ndarray:
         if not len(self._from):
             return np.full(len(place), -1, np.int64)
-        at = np.searchsorted(self._from, place, "right") - 1
+        at = self._last_begun(place)
         return np.where((at >= 0) & (place < self._until[at]), self._number[at], -1)
+
+    def _last_begun(self, place: np.ndarray) -> np.ndarray:
+        """The last of the batches' ranges that begins at this place or before it, -1 when none does."""
+        return np.searchsorted(self._from, place, "right") - 1
 
 
 class _Blocks:

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from delivery import band, survey
 from delivery.anomaly import Anomaly
 from delivery.folder import EvidenceError, RunFolder
 from delivery.guarantee import Guarantee, Promise
@@ -52,6 +53,8 @@ FORBIDDEN_RESULTS = {
 """What the words mean, written down here once more: ``delivery.guarantee`` is one of the things that are tested."""
 MUTANTS, LEGAL, SEED = 15_000, 12_000, 20_261_121
 REAL_SHARE, REAL_RUNS, RESULTS_SHARE = 0.08, 24, 0.2
+SCALES = ((survey.BAND, band._BLOCK_BITS), (64, 3), (11, 1))
+"""Records in a band, and bits of an offset in a block: as they are, and so small that even these histories have many of each."""
 DAMAGES = [*damage.DAMAGES, *results.DAMAGES]
 History = Evidence | Computed
 Named = tuple[Any, ...]
@@ -121,9 +124,10 @@ def unasked(*_: Any) -> None:
     """No second opinion."""
 
 
-def judged(evidence: History, path: Path, second: Second = disagreement) -> tuple[str, Counter[Named]]:
+def judged(evidence: History, path: Path, second: Second = disagreement, scale: tuple[int, int] = SCALES[0]) -> tuple[str, Counter[Named]]:
     """What the verdict on this evidence says: its outcome, and each record that it names. Evidence that it refuses has its complaint."""
     folder: RunFolder = evidence.write(path)
+    survey.BAND, band._BLOCK_BITS = scale
     promises = frozenset(Promise(promise) for promise in evidence.promises)
     declared = evidence.declared if isinstance(evidence, Computed) else None
     terms = Terms("run", "mutant", "job", "strategy", Guarantee(evidence.guarantee), (), (), 1, promises=promises, stateful=declared)
@@ -158,7 +162,7 @@ def mutate(result: Result, kind: str, evidence: History, rng: np.random.Generato
     elif not damage.DAMAGES[kind](evidence, rng):
         return False
     tally = result.by_kind[kind]
-    outcome, named = judged(evidence, path, result.opinion())
+    outcome, named = judged(evidence, path, result.opinion(), SCALES[tally.mutants % len(SCALES)])
     expected = due(evidence)
     tally.mutants += 1
     if evidence.spoilt is not None:
@@ -176,7 +180,7 @@ def mutate(result: Result, kind: str, evidence: History, rng: np.random.Generato
 
 def tolerate(result: Result, evidence: History, changes: list[str], path: Path) -> None:
     """One legal history."""
-    outcome, named = judged(evidence, path, result.opinion())
+    outcome, named = judged(evidence, path, result.opinion(), SCALES[result.legal_histories % len(SCALES)])
     result.legal_histories += 1
     result.legal.update(changes)
     expected = due(evidence)
@@ -218,6 +222,7 @@ def run(seed: int, mutants: int, legal_histories: int, folders: list[Path]) -> R
             tolerate(result, *found, path)
     finally:
         shutil.rmtree(path)
+        survey.BAND, band._BLOCK_BITS = SCALES[0]
     return result
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from delivery import history, survey
+from delivery.band import Due
 from delivery.commits import passed
 from delivery.folder import EvidenceError, RunFolder
 from delivery.guarantee import Guarantee, Promise
@@ -32,6 +33,15 @@ def judged(folder: RunFolder) -> Any:
     flow = survey.read_flow(folder)
     at = np.linspace(flow.visible.min(), flow.visible.max(), 20).astype(np.int64) if len(flow.visible) else np.zeros(0, np.int64)
     return judgement.verdict, judgement.table.to_pylist(), flow.backlog(at).tolist()
+
+
+def test_a_small_batch_between_such_as_nobody_reported_is_told_by_its_offsets() -> None:
+    progress: list[dict[str, Any]] = [
+        {"batch": 0, "start": 1, "committed_at": "2026-01-01T00:00:00+00:00", "from": None, "until": {"0": 310}},
+        {"batch": 3, "start": 1, "committed_at": "2026-01-01T00:00:01+00:00", "from": {"0": 1158}, "until": {"0": 1159}},
+    ]
+    offset = np.array([309, 310, 1157, 1158, 1159])
+    assert Due(progress).batch(np.zeros(5, np.int64), offset).tolist() == [0, -1, -1, 3, -1]
 
 
 def in_bands_and_whole(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, band: int) -> tuple[Any, Any]:
