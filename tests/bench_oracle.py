@@ -39,7 +39,6 @@ import pyarrow.parquet as pq
 from delivery import history
 from delivery.folder import RunFolder, append_json_line
 from delivery.guarantee import Guarantee, Promise
-from delivery.identities import crc32s
 from delivery.second_opinion import disagreement
 from delivery.verdict import Second, Terms, judge
 from testbed import embedded, install, java, settings
@@ -248,6 +247,8 @@ def _fill(folder: RunFolder, bootstrap: str, topic: str, size: int) -> None:
 
 def _values(sequence: np.ndarray) -> tuple[pa.Array, np.ndarray]:
     """The values of these records as an Arrow array, and the checksums of their payloads."""
+    from delivery.identities import crc32s  # not where it is measured: what is compiled takes memory
+
     count = len(sequence)
     head = b'{"id":"0000-000000000000-%08x-00000000","payload":' % len(PAYLOAD)
     rows = np.tile(np.frombuffer(head + PAYLOAD + b"}", np.uint8), (count, 1))
