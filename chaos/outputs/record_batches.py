@@ -208,6 +208,8 @@ def _walk(data: Any, begin: Any, end: Any, counts: Any, base: Any, since: Any, a
     for batch in range(len(counts)):
         at, limit = begin[batch], end[batch]
         for _ in range(counts[batch]):
+            if at >= limit:
+                return batch, columns
             length, at = _varint(data, at, limit)
             stop = at + length
             time, at = _varint(data, at + 1, limit)

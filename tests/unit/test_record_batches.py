@@ -157,6 +157,12 @@ def test_a_damaged_batch_is_refused() -> None:
         read(bytes(built))
 
 
+def test_a_batch_that_says_that_it_has_records_and_has_no_bytes_is_refused() -> None:
+    built = batch(Record(b"a"))[:61]
+    with pytest.raises(EvidenceError, match="1 records from offset 0 on do not fill its 0 bytes"):
+        read(built[:8] + (61 - 12).to_bytes(4) + built[12:])
+
+
 @given(
     some.lists(records, min_size=1, max_size=6),
     some.lists(some.tuples(some.floats(0, 0.999), some.integers(0, 255)), min_size=1, max_size=4),
