@@ -14,8 +14,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from chaos.experiment import Experiment, Source, Workload
 from delivery.folder import RunFolder
 from pipelines.job import Job
 from testbed import embedded, install, java, settings, spark
-from testbed.process import MARK, TestbedError, running, tail, wait_until
+from testbed.process import MARK, TestbedError, running, standing_still, tail, wait_until
 
 RECORDS = 4000
 RUN_S = 180.0
@@ -122,18 +122,10 @@ def _run(folder: RunFolder, job: Job, kafka: str) -> None:
         child.kill()
 
 
-@contextmanager
-def _workers_stand() -> Iterator[None]:
+def _workers_stand() -> AbstractContextManager[None]:
     """A worker SIGKILLs an executor 10 s after its application has ended; on a busy machine an executor writes its archive for longer."""
     handles = [running(f"spark-{worker}", embedded.folder()) for worker in spark.WORKERS]
-    processes = [process for handle in handles if handle is not None and (process := handle.process()) is not None]
-    try:
-        for process in processes:
-            process.suspend()
-        yield
-    finally:
-        for process in processes:
-            process.resume()
+    return standing_still([process for handle in handles if handle is not None and (process := handle.process()) is not None])
 
 
 def _settled(role: str) -> bool:

@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,20 @@ def spawn(role: str, command: list[str], folder: Path, more: Mapping[str, str] |
 def environment() -> dict[str, str]:
     """This process's environment with the testbed's mark: for every process that is started for a testbed, however short it lives."""
     return {**os.environ, MARK: str(settings.home())}
+
+
+@contextlib.contextmanager
+def standing_still(processes: Iterable[psutil.Process]) -> Iterator[None]:
+    """None of these processes goes on while the body runs."""
+    stopped: list[psutil.Process] = []
+    try:
+        for process in processes:
+            process.suspend()
+            stopped.append(process)
+        yield
+    finally:
+        for process in stopped:
+            process.resume()
 
 
 def remembered(role: str, folder: Path) -> Handle | None:

@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
-
 from chaos.faults.fault import FaultError, Scene
 from pipelines import failpoints, strategies
 from pipelines.failpoints import HOLD_S, Site
+from testbed.process import standing_still
 
 REACH_S = 120.0
 WATCH_S = 0.001
@@ -79,18 +78,9 @@ def window(scene: Scene, step: str) -> Iterator[Standing]:
     raise FaultError(f"{step} was not seen within {REACH_S:.0f} s")
 
 
-@contextlib.contextmanager
-def driver_stands(driver: dict[str, Any]) -> Iterator[None]:
+def driver_stands(driver: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
     """No process of that ``driver.json`` goes on while the body runs."""
-    stopped: list[psutil.Process] = []
-    try:
-        for process in failpoints.driver_processes(driver):
-            process.suspend()
-            stopped.append(process)
-        yield
-    finally:
-        for process in stopped:
-            process.resume()
+    return standing_still(failpoints.driver_processes(driver))
 
 
 def wake(driver: dict[str, Any]) -> None:
