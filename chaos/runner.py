@@ -79,6 +79,7 @@ def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker | None) -> Non
     What comes after them is loaded with the recovery phase, ``evaluation`` in a process of its own: importing Great Expectations takes
     seconds, which the run does not wait for then.
     """
+    output = outputs.of(Job.read(folder))
     with ThreadPoolExecutor(len(PARALLEL), thread_name_prefix="step") as pool:
         jobs = [pool.submit(steps.perform, step, folder) for step in PARALLEL]
         try:
@@ -87,7 +88,7 @@ def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker | None) -> Non
                 if any(event["event"] == "aborted" for event in events):
                     supervisor.kill_drivers(folder)
                 elif any(event["phase"] == "recovery" for event in events):
-                    outputs.of(Job.read(folder)).load()
+                    output.load()
                     if evaluation is not None:
                         evaluation.start()
         except BaseException as stopped:
