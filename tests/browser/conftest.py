@@ -83,10 +83,22 @@ class Seat:
 
     def login(self, api: Api) -> None:
         self.page.goto(api.url)
+        self.sign_in(api)
+        self.page.wait_for_url(lambda url: "/login" not in url)
+
+    def sign_in(self, api: Api) -> None:
+        """Fill in Airflow's form, which is there."""
         self.page.locator("input[name=username]").fill(api.user)
         self.page.locator("input[name=password]").fill(api.password)
         self.page.locator("button[type=submit]").click()
-        self.page.wait_for_url(lambda url: "/login" not in url)
+
+    def report_by_way_of_the_login(self, api: Api, run: str, arrived: str) -> None:
+        """Open a run's report as somebody who is not known: to the login, and back to it."""
+        self.page.goto(f"{api.url}/streamproof/runs/{run}/report")
+        assert "/login" in self.page.url
+        self.sign_in(api)
+        self.page.wait_for_url(arrived)
+        self.page.wait_for_selector(".chart.drawn")
 
     def picture(self, name: str, *, whole: bool = False) -> None:
         PICTURES.mkdir(parents=True, exist_ok=True)

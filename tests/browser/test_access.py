@@ -99,14 +99,7 @@ def test_no_path_leads_out_of_a_runs_folder(airflow: Api, path: str) -> None:
 
 
 def test_a_page_that_is_opened_by_itself_leads_to_the_login_and_back(airflow: Api, sit: Callable[..., Seat]) -> None:
-    seat = sit()
-    seat.page.goto(f"{airflow.url}/streamproof/runs/{RUN}/report")
-    assert "/login" in seat.page.url
-    seat.page.locator("input[name=username]").fill(VIEWER)
-    seat.page.locator("input[name=password]").fill(Api(VIEWER).password)
-    seat.page.locator("button[type=submit]").click()
-    seat.page.wait_for_url(f"**/runs/{RUN}/files/report.html")
-    seat.page.wait_for_selector(".chart.drawn")
+    sit().report_by_way_of_the_login(Api(VIEWER), RUN, f"**/runs/{RUN}/files/report.html")
 
 
 def test_a_viewer_finds_the_page_in_the_navigation(admin: Callable[..., Seat]) -> None:

@@ -58,11 +58,4 @@ def test_from_the_navigation_to_a_report_and_back(airflow: Api, admin: Callable[
 
 
 def test_a_page_that_is_opened_by_itself_leads_to_the_login_and_back(airflow: Api, sit: Callable[..., Seat]) -> None:
-    seat = sit()
-    seat.page.goto(f"{airflow.url}/streamproof/runs/{RUN}/report")
-    assert "/login" in seat.page.url
-    seat.page.locator("input[name=username]").fill(VIEWER)
-    seat.page.locator("input[name=password]").fill(Api(VIEWER).password)
-    seat.page.locator("button[type=submit]").click()
-    seat.page.wait_for_url(f"**{BELOW}/streamproof/runs/{RUN}/files/report.html")
-    seat.page.wait_for_selector(".chart.drawn")
+    sit().report_by_way_of_the_login(Api(VIEWER), RUN, f"**{BELOW}/streamproof/runs/{RUN}/files/report.html")
