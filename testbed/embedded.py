@@ -18,12 +18,14 @@ import psutil
 
 from delivery.folder import write_atomically
 from testbed import install, kafka, postgres, settings, spark, toxiproxy
-from testbed.process import MARK, Handle, TestbedError, free_port, listening, marked, remembered, stop, wait_until
+from testbed.process import MARK, Handle, TestbedError, free_port, listening, marked, remembered, stop, tail, wait_until
 
 Role = Literal["pipeline", "driver", "executors"]
 """Who of the system under test talks to Kafka. The pipeline is driver and executors."""
 START_LOCK_S = 180.0
 FORGET_S = 10.0
+SETTLED_S = 10.0
+POLL_S = 0.2
 POSTGRES_PROXY = "postgres"
 OTHER_ROLES = ("postgres", "toxiproxy", "spark-master", *(f"spark-{role}" for role in spark.WORKERS))
 
@@ -188,10 +190,22 @@ def up(say: Callable[[str], None] = lambda line: None, brokers: int | None = Non
             testbed.proxies.ensure(name, f"127.0.0.1:{listen}", f"127.0.0.1:{upstream}")
         for address in (testbed.direct_kafka, testbed.driver_kafka, testbed.executors_kafka):
             kafka.wait_until_answering(address, len(testbed.kafka))
-        dead = [f"{name} ({state})" for name, state in status().items() if state != "up"]
+        dead = {name: state for name, state in _settled().items() if state != "up"}
         if dead:
-            raise TestbedError(f"the testbed was started, but {', '.join(dead)} did not last; look at the logs in {where}, then try again")
+            named = ", ".join(f"{name} ({state})" for name, state in dead.items())
+            ends = "".join(f"\n{name}.log ends with:\n{tail(where / f'{name}.log')}" for name in dead)
+            raise TestbedError(f"the testbed was started, but {named} did not last; look at the logs in {where}, then try again.{ends}")
         return testbed
+
+
+def _settled() -> dict[str, str]:
+    """What :func:`status` says once all that lives answers, or after ``SETTLED_S``: on a busy machine one look is not enough."""
+    deadline = time.monotonic() + SETTLED_S
+    while True:
+        found = status()
+        if all(state in ("up", "down") for state in found.values()) or time.monotonic() > deadline:
+            return found
+        time.sleep(POLL_S)
 
 
 def _start_spark(where: Path, testbed: Testbed) -> Handle:
@@ -260,7 +274,7 @@ def _starting() -> Iterator[None]:
                     raise TestbedError(
                         f"another process has been starting the testbed for {START_LOCK_S:.0f} s: `streamproof down`"
                     ) from error
-                time.sleep(0.2)
+                time.sleep(POLL_S)
         yield
 
 
