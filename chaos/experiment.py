@@ -21,6 +21,7 @@ from chaos.shown import named, shown
 from delivery.anomaly import RESULT_KINDS, Anomaly
 from delivery.guarantee import Guarantee, Promise, forbidden
 from pipelines.failpoints import Site
+from pipelines.job import OnLostDecision
 from pipelines.registry import PIPELINES
 from pipelines.strategies import STRATEGIES
 from testbed import settings
@@ -259,6 +260,11 @@ class Experiment(_Model):
         None, ge=LEAST_BATCH, description="The most records of a micro-batch; a twelfth of the workload when absent, less with `random`"
     )
     transaction_timeout_s: int = Field(60, ge=5, le=900, description="How long a prepared transaction may wait for its decision")
+    on_lost_decision: OnLostDecision = Field(
+        OnLostDecision.STOP,
+        description="What two_phase_commit does about a transaction that it decided to commit and that the broker has aborted: "
+        "stop, at each start anew, or go_on without its records",
+    )
     timeout_s: int = Field(240, ge=30, le=86_400, description="The run is given up after this time")
 
     @model_validator(mode="after")
@@ -268,6 +274,8 @@ class Experiment(_Model):
             raise ValueError(
                 f"expect: {', '.join(contradicted)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
             )
+        if self.on_lost_decision is not OnLostDecision.STOP and self.strategy != "two_phase_commit":
+            raise ValueError(f"on_lost_decision: strategy {self.strategy!r} decides nothing about Kafka transactions; leave it out")
         self._check_pipeline()
         self._check_testbed()
         if self.random is not None and self.faults:
@@ -334,7 +342,7 @@ class Experiment(_Model):
             return
         sites = FAULTS[spec.fault].sites
         if not sites and "step" not in FAULTS[spec.fault].parameters_model.model_fields:
-            raise ValueError(f"{spec.fault} strikes between two steps: leave `step` out")
+            raise ValueError(f"{spec.fault} chooses its moment by itself: leave `step` out")
         if not sites:
             raise ValueError(f"{spec.fault} waits for a step by itself: name it in its parameters, `parameters: {{step: {spec.step}}}`")
         points = {point.name: point for point in STRATEGIES[self.strategy].failpoints}

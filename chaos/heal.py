@@ -24,7 +24,7 @@ from chaos.supervisor import kill_drivers, kill_executors
 from delivery.folder import EvidenceError, RunFolder
 from pipelines import failpoints, strategies
 from pipelines.job import Job
-from pipelines.transactions import TransactionLost
+from pipelines.transactions import CoordinatorBusy, TransactionLost
 from testbed import embedded, settings
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
@@ -148,7 +148,7 @@ def _recover(job: Job) -> dict[str, Any]:
     topics go, and with them whatever was to become visible there."""
     try:
         return strategies.get(job.strategy).recover(job)
-    except TransactionLost as lost:
+    except (TransactionLost, CoordinatorBusy) as lost:
         log.error("%s", lost)
         return {"lost": str(lost)}
 

@@ -148,6 +148,7 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
         output_topic=f"{query}.out",
         batch_records=found.micro_batch,
         transaction_timeout_ms=found.transaction_timeout_s * 1000,
+        on_lost_decision=found.on_lost_decision,
         master=testbed.spark_master,
         spark=_spark_settings(folder) | ({"spark.sql.shuffle.partitions": "2"} if found.declared is not None else {}),
         postgres=testbed.pipeline_postgres,

@@ -33,6 +33,7 @@ class Timeline:
         healed = {event["injection"]: event["at"] for event in events if event["event"] == "injection_healed"}
         started = {event["injection"]: event["at"] for event in events if event["event"] == "injection_started"}
         self._injections = {name: (at, healed.get(name, _LATEST)) for name, at in started.items()}
+        self._lost_decisions = {event["batch"]: event["transaction"] for event in events if event["event"] == "decision_lost"}
         self._deleted = [
             (event["at"], str(event["injection"]), event["target"]["below"])
             for event in events
@@ -86,6 +87,13 @@ class Timeline:
 
     def _behind(self, partition: int, offset: int) -> list[dict[str, Any]]:
         return [line for line in self._progress if (line["from"] or {}).get(str(partition), 0) > offset]
+
+    def lost_decision(self, partition: int, offset: int) -> str | None:
+        """What became of the decision to commit the micro-batch that held this source record, if it could not be carried out."""
+        for line in self._covering(partition, offset):
+            if (transaction := self._lost_decisions.get(line["batch"])) is not None:
+                return f"batch {line['batch']} was decided, and the broker had aborted its transactions ({transaction})"
+        return None
 
     def expired(self, partition: int, offset: int) -> str | None:
         """The injection by which the source deleted this record before any micro-batch that held it had ended, if one did."""
@@ -195,6 +203,8 @@ def _lost_by(finding: Finding, sent: Sent, timeline: Timeline) -> str:
     at = int(sent.partition[finding.sent]), int(sent.offset[finding.sent])
     if (expired := timeline.expired(*at)) is not None:
         return f"; the source had deleted it before it was delivered ({expired})"
+    if (undone := timeline.lost_decision(*at)) is not None:
+        return f"; {undone}"
     strike = timeline.strike_on(*at)
     return f"; shortly before that ended, {strike}" if strike else ""
 

@@ -219,7 +219,11 @@ def notes(events: Sequence[dict[str, Any]]) -> list[str]:
         "runner_vanished": "its runner vanished: the dead man's timer gave the testbed back",
         "testbed_rebuilt": "the testbed could not be brought back and was built anew",
     }
-    return [f"{said[event['event']]} ({event['reason']})" for event in events if event["event"] in said]
+    told = [f"{said[event['event']]} ({event['reason']})" for event in events if event["event"] in said]
+    if lost := {event["transaction"]: event["batch"] for event in events if event["event"] == "decision_lost"}:
+        batches = ", ".join(str(batch) for batch in sorted(set(lost.values())))
+        told.append(f"the job decided to commit {len(lost)} transactions (batch {batches}) that the broker had aborted, and went on")
+    return told
 
 
 def _with(path: Path, found: Any, *keys: str) -> dict[str, Any]:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 
 from delivery.folder import RunFolder, write_atomically
+
+
+class OnLostDecision(StrEnum):
+    """What a job does about a transaction that it decided to commit and that the broker has aborted: STOP, at each start anew, until
+    somebody has looked, or GO_ON without its records, and say so in the journal (``decision_lost``)."""
+
+    STOP = "stop"
+    GO_ON = "go_on"
 
 
 @dataclass(frozen=True)
@@ -17,7 +26,8 @@ class Job:
     Spark's own source and sink take one address for both: :func:`pipelines.spark_kafka.address`.
     ``query`` names it across driver starts (consumer group, prefix of transactional ids). ``start`` counts the driver's starts from 1.
     ``batch_records`` bounds a micro-batch (``maxOffsetsPerTrigger``). ``transaction_timeout_ms`` is how long a prepared transaction
-    may wait for its decision before the broker aborts it. ``postgres`` is a connection string without a secret. ``spark`` are Spark
+    may wait for its decision before the broker aborts it; ``on_lost_decision`` is what ``two_phase_commit`` does about one that was decided
+    and is aborted. ``postgres`` is a connection string without a secret. ``spark`` are Spark
     settings, ``python_path`` is what executors import from. ``options`` are the pipeline's own.
     """
 
@@ -36,6 +46,7 @@ class Job:
     start: int = 0
     executors_bootstrap: str = ""
     options: dict[str, int] = field(default_factory=dict)
+    on_lost_decision: OnLostDecision = OnLostDecision.STOP
 
     @property
     def task_bootstrap(self) -> str:

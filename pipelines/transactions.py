@@ -32,6 +32,10 @@ class TransactionLost(RuntimeError):
     """A transaction that was to be committed no longer can be: it timed out, was fenced, or is unknown."""
 
 
+class CoordinatorBusy(RuntimeError):
+    """A coordinator has not said for a long time what has become of a transaction; it may be asked again."""
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A prepared transaction: everything that EndTxn needs."""
@@ -102,7 +106,10 @@ class Coordinator:
         return [Prepared(name, at.producer_id, at.producer_epoch) for name, at in found.items() if at.state == "Ongoing"]
 
     def commit(self, transactions: Iterable[Prepared]) -> None:
-        """Commit each, waiting while the broker is still at it. Raises TransactionLost when one cannot be committed any more."""
+        """Commit each, waiting while the broker is still at it.
+
+        Raises TransactionLost when one cannot be committed any more, CoordinatorBusy when the broker does not come to an end with one.
+        """
         for transaction in transactions:
             code = self._end(transaction, commit=True)
             if code != 0:
@@ -132,7 +139,7 @@ class Coordinator:
             if code not in _RETRIABLE:
                 return code
             if time.monotonic() > deadline:
-                raise TransactionLost(f"transaction {transaction.transactional_id}: the broker answers {_name(code)} for {FINISH_S:.0f} s")
+                raise CoordinatorBusy(f"transaction {transaction.transactional_id}: the broker answers {_name(code)} for {FINISH_S:.0f} s")
             if code in _MOVED:
                 self._look_again()
             time.sleep(POLL_S)

@@ -46,6 +46,7 @@ from chaos.faults.slicer import Slicer
 from chaos.faults.slow_close import SlowClose
 from chaos.faults.stop_kafka import StopKafka
 from chaos.faults.stop_postgres import StopPostgres
+from chaos.faults.time_out_transaction import TimeOutTransaction
 
 _ALL: tuple[Fault, ...] = (
     KillExecutor(),
@@ -76,6 +77,7 @@ _ALL: tuple[Fault, ...] = (
     MoveLeaders(),
     ElectUncleanLeader(),
     FenceTransaction(),
+    TimeOutTransaction(),
     AddPartitions(),
     ExpireRecords(),
     RecreateTopic(),

@@ -22,7 +22,8 @@ Crash windows:
     between 3 and 6: decided. The next start first finishes the decision. Spark replays the batch; its tasks see the decision and write
     nothing, and its commit finds the batch done. Nothing is lost or doubled; between 4 and 5 a reader may see part of the batch.
     at a, b, c: the next start does the same again; aborting and committing once more change nothing.
-    A decision carried out later than the transaction's timeout is LOST, and raises TransactionLost: it is never passed over.
+    A decision carried out later than the transaction's timeout is LOST. It raises TransactionLost, and the job ends, at each start anew;
+    only with ``on_lost_decision: go_on`` it is passed over, and journaled (``decision_lost``).
 
 A transactional id is used once: ``query.start.random``. Were it stable, a late or second attempt's initialisation would abort a
 prepared transaction. A lost attempt's open transaction is therefore nobody's: it is aborted in the commit of its batch (or at the
@@ -40,7 +41,7 @@ from delivery.guarantee import Guarantee
 from pipelines import checkpoints
 from pipelines.decisions import DECIDING, DecisionLog
 from pipelines.failpoints import Failpoint, Site, reach
-from pipelines.job import Job
+from pipelines.job import Job, OnLostDecision
 from pipelines.sink import Sink
 from pipelines.strategies.strategy import Strategy
 from pipelines.transactions import Coordinator, Prepared, TransactionLost
@@ -102,9 +103,9 @@ class TwoPhaseCommit(Strategy):
             reach(job.run, AFTER_ABORT.name, max(unfinished, default=-1))
             for batch, transactions in unfinished.items():
                 try:
-                    coordinator.commit(transactions[:1])
+                    commit(coordinator, job, batch, transactions[:1])
                     reach(job.run, BETWEEN_RECOVERED.name, batch)
-                    coordinator.commit(transactions[1:])
+                    commit(coordinator, job, batch, transactions[1:])
                 except TransactionLost as lost:
                     held = checkpoints.records(job.checkpoint(), batch)
                     raise TransactionLost(f"batch {batch} ({held}): {lost}") from lost
@@ -122,6 +123,21 @@ class TwoPhaseCommit(Strategy):
 def _undecided(ongoing: list[Prepared], unfinished: dict[int, list[Prepared]]) -> list[Prepared]:
     decided = {transaction.transactional_id for transactions in unfinished.values() for transaction in transactions}
     return [transaction for transaction in ongoing if transaction.transactional_id not in decided]
+
+
+def commit(coordinator: Coordinator, job: Job, batch: int, decided: list[Prepared]) -> None:
+    """Commit what was decided for ``batch``. One that the broker has aborted is journaled where the job is to go on without it.
+
+    Raises TransactionLost where it is not, and CoordinatorBusy.
+    """
+    for transaction in decided:
+        try:
+            coordinator.commit([transaction])
+        except TransactionLost as lost:
+            if job.on_lost_decision == OnLostDecision.STOP:
+                raise
+            known = {"batch": batch, "transaction": transaction.transactional_id}
+            job.run.journal.append("decision_lost", start=job.start, **known, error=str(lost))
 
 
 def prefix(job: Job) -> str:

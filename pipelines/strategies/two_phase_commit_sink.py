@@ -26,6 +26,7 @@ from pipelines.strategies.two_phase_commit import (
     AFTER_PREPARE,
     BEFORE_DECISION,
     BETWEEN_COMMITS,
+    commit,
     decision_log,
     prefix,
 )
@@ -97,9 +98,9 @@ class Deliver:
 
     def _carry_out(self, decided: list[Prepared], batch: int) -> None:
         run, coordinator = self._job.run, self._connected()
-        coordinator.commit(decided[:1])
+        commit(coordinator, self._job, batch, decided[:1])
         reach(run, BETWEEN_COMMITS.name, batch)
-        coordinator.commit(decided[1:])
+        commit(coordinator, self._job, batch, decided[1:])
         self._log.finish(batch)
         reach(run, AFTER_COMMIT.name, batch)
         # The next batch has not begun: what is still open belongs to attempts that were lost (to a fault, or to speculation).

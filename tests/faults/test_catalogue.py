@@ -6,6 +6,7 @@ import os
 import signal
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from chaos import runner
@@ -13,6 +14,7 @@ from chaos.experiment import Experiment, FaultSpec, Source, Workload
 from chaos.faults import FAULTS
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder, read_json_lines
+from pipelines.job import OnLostDecision
 from testbed import embedded, settings, spark
 from testbed.embedded import Testbed
 from testbed.process import remembered, told, wait_until
@@ -43,7 +45,7 @@ RUNS: dict[str, tuple[str, int, Specs]] = {
 }
 
 
-def _run(strategy: str, records: int, faults: Specs, expect: tuple[Anomaly, ...] = ()) -> dict[str, Any]:
+def _run(strategy: str, records: int, faults: Specs, expect: tuple[Anomaly, ...] = (), **fields: Any) -> dict[str, Any]:
     """The verdict of a run that meets the faults one after the other."""
     step = 0.75 / len(faults)
     specs = [
@@ -60,6 +62,7 @@ def _run(strategy: str, records: int, faults: Specs, expect: tuple[Anomaly, ...]
         seed=9,
         batch_records=records // BATCHES,
         timeout_s=270,
+        **fields,
     )
     folder = runner.run(found)
     verdict: dict[str, Any] = folder.read_json(folder.verdict)
@@ -104,6 +107,44 @@ def test_what_a_topic_held_that_is_deleted_and_made_again_is_seen_as_lost(testbe
     assert all(claim["holds"] for claim in injection["evidence"])
     assert verdict["anomalies"][Anomaly.LOST] >= injection["target"]["held"]
     assert verdict["anomalies"][Anomaly.PHANTOM] == verdict["anomalies"][Anomaly.CORRUPTED] == 0
+
+
+TIMEOUT_S = 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["two_phase_commit", "offset_in_transaction"])
+def test_a_transaction_whose_time_was_over_is_done_again(testbed: Testbed, strategy: str) -> None:
+    verdict = _run(strategy, 8000, {"time_out_transaction": {}}, transaction_timeout_s=TIMEOUT_S)
+    (injection,) = verdict["injections"]
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+    assert all(claim["holds"] for claim in injection["evidence"])
+    assert not any(verdict["anomalies"].values()), verdict["anomalies"]
+
+
+@pytest.mark.slow
+def test_what_was_decided_and_timed_out_is_lost_and_nothing_else(testbed: Testbed) -> None:
+    """The hole of every two-phase commit over Kafka's transactions."""
+    lenient = {"transaction_timeout_s": TIMEOUT_S, "on_lost_decision": OnLostDecision.GO_ON}
+    verdict = _run("two_phase_commit", 8000, {"time_out_transaction": {"decided": True}}, **lenient)
+    folder = RunFolder(settings.runs() / verdict["run"])
+    lost = folder.journal.events("decision_lost")
+    (batch,) = {event["batch"] for event in lost}
+    (rows,) = {line["rows"] for line in read_json_lines(folder.progress) if line["batch"] == batch}
+    assert verdict["outcome"] == "FAILED", verdict["reason"]
+    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert {kind: count for kind, count in verdict["anomalies"].items() if count} == {Anomaly.LOST: rows}
+    assert any("that the broker had aborted, and went on" in note for note in verdict["notes"])
+    blame = [row["blame"] for row in pq.read_table(folder.reconciliation).to_pylist() if row["anomaly"] == Anomaly.LOST]
+    assert all(f"batch {batch} was decided, and the broker had aborted its transactions" in said for said in blame if said)
+
+
+@pytest.mark.slow
+def test_a_job_that_must_not_pass_over_a_lost_decision_ends_and_says_which(testbed: Testbed) -> None:
+    verdict = _run("two_phase_commit", 8000, {"time_out_transaction": {"decided": True}}, transaction_timeout_s=TIMEOUT_S)
+    assert verdict["outcome"] == "ERROR"
+    assert "was decided to commit, but the broker answers" in verdict["reason"]
+    assert set(embedded.status().values()) == {"up"}
 
 
 # --- healing what a dead runner left --------------------------------------------------------------------------------------------------

@@ -29,6 +29,15 @@ def test_a_lost_record_is_told_with_its_source_and_the_batch_that_read_it(tmp_pa
     ]
 
 
+def test_a_lost_record_whose_batch_was_decided_in_vain_is_told_so(tmp_path: Path) -> None:
+    story = Story()
+    story.histories.drop([(0, 22)])
+    story.events.append({"event": "decision_lost", "at": at(40), "batch": 1, "start": 1, "transaction": "sp-x.1.abc", "error": "..."})
+    assert blames(story, tmp_path)[0].endswith(
+        "it was read by batch 1 of start 1; batch 1 was decided, and the broker had aborted its transactions (sp-x.1.abc)"
+    )
+
+
 def test_a_lost_record_that_no_batch_read_is_told_so(tmp_path: Path) -> None:
     story = Story()
     story.histories.drop([(0, 59)])

@@ -205,6 +205,28 @@ def test_a_step_that_the_strategy_has_not_is_refused_with_those_it_has(refusal) 
     assert "strategy 'offset_commit' has no step 'after_decision'; its steps: after_output, after_offset_commit" in message
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (
+            "strategy: offset_commit\non_lost_decision: go_on",
+            "on_lost_decision: strategy 'offset_commit' decides nothing about Kafka transactions; leave it out",
+        ),
+        (
+            "strategy: offset_in_transaction\nfaults: [{fault: time_out_transaction, parameters: {decided: true}}]",
+            "time_out_transaction: a job with 'offset_in_transaction' decides nothing about its transactions; leave `decided` out",
+        ),
+        ("strategy: checkpoint\nfaults: [{fault: time_out_transaction}]", "a job with 'checkpoint' has no Kafka transactions"),
+        (
+            "strategy: two_phase_commit\nfaults: [{fault: time_out_transaction, step: after_decision}]",
+            "time_out_transaction chooses its moment by itself: leave `step` out",
+        ),
+    ],
+)
+def test_a_decision_that_cannot_be_lost_is_not_waited_for(refusal, content: str, told: str) -> None:  # type: ignore[no-untyped-def]
+    assert told in refusal(content)
+
+
 def test_an_expected_anomaly_that_the_guarantee_forbids_is_refused(refusal) -> None:  # type: ignore[no-untyped-def]
     message = refusal("strategy: two_phase_commit\nexpect: [DUPLICATED]")
     assert "expect: DUPLICATED is forbidden by exactly-once; set `guarantee`" in message
