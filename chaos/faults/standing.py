@@ -34,9 +34,11 @@ class Standing:
 
 
 @contextlib.contextmanager
-def standing(scene: Scene, step: str, bound_s: float = HOLD_S) -> Iterator[Standing]:
-    """The job stands still at ``step`` while the body runs, for ``bound_s`` at most (``HOLD_S`` at a watched step). Raises FaultError when
-    the step is not reached within ``REACH_S``."""
+def standing(scene: Scene, step: str, bound_s: float | None = None) -> Iterator[Standing]:
+    """The job stands still at ``step`` while the body runs, for ``bound_s`` at most (``HOLD_S``, and so at a watched step).
+
+    Raises FaultError when the step is not reached within ``REACH_S``.
+    """
     site = next(point.at for point in strategies.get(scene.job.strategy).failpoints if point.name == step)
     journal = scene.folder.journal
     if site == Site.WATCHED:
@@ -45,7 +47,7 @@ def standing(scene: Scene, step: str, bound_s: float = HOLD_S) -> Iterator[Stand
             yield stands
         return
     before = len(journal.events("failpoint_held"))
-    failpoints.hold(scene.folder, step, bound_s)
+    failpoints.hold(scene.folder, step, HOLD_S if bound_s is None else bound_s)
     try:
         event = scene.wait_for(f"{step} to be reached", lambda: journal.events("failpoint_held")[before:], REACH_S)[0]
         yield Standing(event, lambda: failpoints.holds(scene.folder, step))

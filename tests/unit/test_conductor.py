@@ -230,9 +230,7 @@ def test_the_job_stands_still_at_the_step_while_the_fault_strikes(run: Run) -> N
 
 
 def test_a_hold_that_ended_before_the_fault_struck_is_no_evidence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines import failpoints
-
-    monkeypatch.setattr(failpoints.hold, "__defaults__", (0.1,))
+    monkeypatch.setattr("chaos.faults.standing.HOLD_S", 0.1)
     process = subprocess.Popen([sys.executable, "-c", REACHES, str(run.folder.path)], cwd=ROOT)
     try:
         run.conduct([Note("note", inject=lambda scene: time.sleep(1.0))], [at("note", 0.3, step="after_decision")])
