@@ -7,6 +7,9 @@ UV = $(firstword $(wildcard .streamproof/uv/*/bin/uv))
 COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	--custom-compile-command 'make lock'
 
+# Unit tests share nothing. All others share one testbed, and run one after the other.
+SIDE_BY_SIDE = -n auto --maxprocesses 4
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo ui test test-all test-browser mutate lint format bench-run bench-sinks bench-oracle down docs lock clean
 
@@ -23,10 +26,12 @@ ui: setup  ## Airflow with its forms and the testbed behind them, until Ctrl-C
 	@$(RUN) -m dags.ui
 
 test: setup  ## the tests, with real Kafka, PostgreSQL, Spark and Toxiproxy; without the slow ones
-	$(RUN) -m pytest -m "not slow" tests/unit tests/integration tests/faults
+	$(RUN) -m pytest $(SIDE_BY_SIDE) tests/unit
+	$(RUN) -m pytest -m "not slow" tests/integration tests/faults
 
 test-all: setup  ## every test, the slow ones and those in a browser too
-	$(RUN) -m pytest tests
+	$(RUN) -m pytest $(SIDE_BY_SIDE) tests/unit
+	$(RUN) -m pytest --ignore=tests/unit tests
 
 test-browser: setup  ## the tests in a browser: Airflow's form, a run, its report, the pages; pictures are in build/browser
 	$(RUN) -m pytest tests/browser

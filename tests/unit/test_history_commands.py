@@ -252,7 +252,7 @@ def _prune_all(dry: bool = False) -> dict[str, history.Removal]:
         return {each.run.run: each for each in history.remove(store, store.runs(), dry=dry)}
 
 
-@pytest.mark.parametrize("pid", [os.getpid(), None])
+@pytest.mark.parametrize("pid", [os.getpid(), None], ids=["process", "airflow"])
 def test_a_run_that_holds_the_testbed_is_kept_whole(runs: Path, pid: int | None) -> None:
     folder, other = write(runs, "at-work"), write(runs, "over")
     _streamproof("history", "import")

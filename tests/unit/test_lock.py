@@ -19,7 +19,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("pid", "who"), [(os.getpid(), f"process {os.getpid()}"), (None, "Airflow's tasks")])
+@pytest.mark.parametrize(("pid", "who"), [(os.getpid(), f"process {os.getpid()}"), (None, "Airflow's tasks")], ids=["process", "airflow"])
 def test_the_refusal_names_the_run_its_folder_and_who_holds_it(home: Path, pid: int | None, who: str) -> None:
     lock.acquire("one", home / "runs" / "one", pid)
     with pytest.raises(lock.TestbedBusy) as refused:
