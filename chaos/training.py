@@ -36,12 +36,17 @@ log = logging.getLogger("chaos.training")
 
 
 def stamp() -> str:
-    """What the archives depend on: the jars, Spark, and the Java that wrote them."""
+    """What the archives depend on: the jars, Spark, and the Java that wrote them.
+
+    A JVM passes over an archive without a word when a jar has another age than it had: the same jar, installed anew, may have.
+    """
     parts = [
         (settings.ROOT / "testbed" / "jars.lock").read_text(),
         str(install.java_executable()),
         str(install.java_executable().stat().st_mtime),
     ]
+    jars = [*(spark.spark_home() / "jars").glob("*.jar"), *map(Path, spark.connector_class_path().split(":"))]
+    parts += [f"{jar} {jar.stat().st_size} {jar.stat().st_mtime_ns}" for jar in sorted(jars)]
     parts += [sys.prefix, str(settings.cache()), *sorted(f"{key}={value}" for key, value in steps.versions().items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -61,6 +66,8 @@ def train(say: Callable[[str], None]) -> None:
     directory = java.archive("any").parent
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
+    _owner(directory).write_text(str(settings.ROOT))
+    _forget_checkouts_that_are_gone(directory.parent)
     say("class-data archives: starting a testbed")
     testbed = embedded.up()
     try:
@@ -76,6 +83,17 @@ def train(say: Callable[[str], None]) -> None:
     finally:
         embedded.down()
     _stamp().write_text(stamp())
+
+
+def _owner(directory: Path) -> Path:
+    return directory / "checkout.txt"
+
+
+def _forget_checkouts_that_are_gone(archives: Path) -> None:
+    """Checkouts may share a cache, and archives take 250 MB for each."""
+    for owner in archives.glob("*/checkout.txt"):
+        if not Path(owner.read_text()).exists():
+            shutil.rmtree(owner.parent, ignore_errors=True)
 
 
 def _dumping(job: Job) -> Job:
