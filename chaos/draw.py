@@ -51,7 +51,8 @@ class _Deck:
         strange = [name for name in wanted.faults or () if name not in self._names]
         if strange:
             raise BadInput(
-                f"random.faults: {', '.join(strange)} cannot be drawn for {experiment.strategy!r}: it would have to show an anomaly"
+                f"random.faults: {', '.join(strange)} cannot be drawn for {experiment.strategy!r}: it would have to show an anomaly, or "
+                "the fault may outlast a run"
             )
         if not self._names:
             raise BadInput(f"random: no fault can be drawn for {experiment.strategy!r}: name them in `faults`")

@@ -148,7 +148,8 @@ class Fault(Protocol):
         """Whether it lasts for some micro-batches while the job goes on, so that others can strike under it."""
 
     def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
-        """Parameters for a random schedule, from small ranges; None when no job with that strategy is to be struck by chance."""
+        """Parameters for a random schedule, from small ranges; None when no job with that strategy is to be struck by chance: it would have
+        to show an anomaly, or the fault may outlast a run."""
 
     def batches(self, parameters: Any) -> int:
         """How many micro-batches must still come after this fault struck, for its evidence."""
