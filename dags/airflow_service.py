@@ -39,6 +39,10 @@ USER, VIEWER = "admin", "viewer"  # each with the role that it is named for
 HEALTHY_S = 180.0
 MIGRATE_S = 300.0
 REQUEST_S = 30.0
+# SQLite knows one writer at a time: who read before another wrote, and writes then, is refused at once.
+DATABASE_ERROR = "Database error"
+LOCKED_S = 20.0
+LOCKED_POLL_S = 0.3
 DAG = "chaos_experiment"
 NIGHTLY = "chaos_nightly"
 DAGS = (DAG, NIGHTLY)
@@ -120,7 +124,8 @@ def environment() -> dict[str, str]:
         "API__BASE_URL": address(),
         "API__SECRET_KEY": made.api_secret,
         "API_AUTH__JWT_SECRET": made.jwt_secret,
-        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{here / 'airflow.db'}",
+        # One writes at a time. SQLite's driver gives up waiting for that after 5 s, if nobody tells it otherwise.
+        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{here / 'airflow.db'}?timeout={LOCKED_S:.0f}",
         "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": 1,
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,
         # A task whose process and supervisor are gone is noticed after this time, not after 300 s.
@@ -246,6 +251,8 @@ class Api:
         self.request("POST", f"/api/v2/dags/{dag}/clearTaskInstances", {**body, "reset_dag_runs": True})
 
     def request(self, verb: str, path: str, body: Any = None, accept: tuple[int, ...] = (200, 201)) -> httpx.Response:
+        """Ask Airflow; what failed because its database was in use is undone, and asked again. Raises TestbedError for any other answer
+        than one of ``accept``."""
         try:
             if time.monotonic() - self._token_at > 600:
                 answer = self._client.post("/auth/token", json={"username": self.user, "password": self.password})
@@ -253,6 +260,10 @@ class Api:
                 self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
                 self._token_at = time.monotonic()
             answer = self._client.request(verb, path, json=body)
+            until = time.monotonic() + LOCKED_S
+            while answer.status_code == 500 and DATABASE_ERROR in answer.text and time.monotonic() < until:
+                time.sleep(LOCKED_POLL_S)
+                answer = self._client.request(verb, path, json=body)
         except httpx.HTTPError as error:
             raise TestbedError(f"airflow does not answer {verb} {path}: {error}") from error
         if answer.status_code not in accept:
