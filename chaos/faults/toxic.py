@@ -47,6 +47,11 @@ def links(testbed: Testbed) -> dict[str, Link]:
     }
 
 
+def _probed(testbed: Testbed, spared: dict[str, str]) -> dict[str, Link]:
+    """Every link that can be struck, and the ways that are ``spared``: to a Kafka that somebody else runs they may lead past any proxy."""
+    return {**{name: Link(name, address) for name, address in spared.items()}, **links(testbed)}
+
+
 class ToxicParameters(OfRole):
     link: Literal["kafka", "postgres"] = Field("kafka", description="The link that it is put on: kafka, or postgres where the sink is that")
     batches: int = Field(2, ge=1, le=100, description="How many micro-batches are committed before it is healed")
@@ -114,7 +119,7 @@ class Toxic(Unconditional):
         toxics = {f"streamproof-{self.kind}-{stream}": stream for stream in self.streams}
         struck, role = self.proxies(scene.testbed, parameters), self.role(parameters)
         spared = kafka_link.spared(scene.testbed, role)
-        known = links(scene.testbed)
+        known = _probed(scene.testbed, spared)
         before = {proxy: round(self.measure(known[proxy], parameters), 3) for proxy in (*struck, *spared)}
         connections = kafka_link.connections(scene, role)
         return {"role": self.target, "proxies": struck, "before": before, "toxics": toxics, "connections": connections}
@@ -126,7 +131,8 @@ class Toxic(Unconditional):
 
     def evidence(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> list[Claim]:
         begin = scene.progress.batches() + 1  # the batch in flight began without it
-        known, wanted, claims = links(scene.testbed), self.attributes(parameters), kafka_link.claims(target["connections"])
+        known = _probed(scene.testbed, kafka_link.spared(scene.testbed, self.role(parameters)))
+        wanted, claims = self.attributes(parameters), kafka_link.claims(target["connections"])
         for proxy, before in target["before"].items():
             felt = self.felt(parameters, before, self.measure(known[proxy], parameters))
             if proxy not in target["proxies"]:
