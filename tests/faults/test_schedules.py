@@ -62,6 +62,20 @@ def test_faults_strike_at_a_step_after_a_batch_and_under_each_other(testbed: Tes
 
 
 @pytest.mark.slow
+def test_postgres_is_cut_off_and_killed_while_prepared_transactions_wait(testbed: Testbed) -> None:
+    """They outlive both: nobody has decided about the first when the link is cut, and the others are decided when the server is killed."""
+    folder = _run(
+        "postgres_two_phase_commit",
+        FaultSpec(fault="cut_postgres", step="before_decision", parameters={"seconds": 1.0}),
+        FaultSpec(fault="kill_postgres", step="after_decision", parameters={"seconds": 1.0}),
+        quiet=0.03,
+    )
+    cut, killed = _assert_passed(folder, testbed)
+    assert cut["evidence"][0]["claim"] == "it struck while the job stood still at before_decision"
+    assert killed["evidence"][0]["claim"] == "it struck while the job stood still at after_decision"
+
+
+@pytest.mark.slow
 def test_a_fault_strikes_at_a_step_inside_of_spark_and_in_the_recovery_phase(testbed: Testbed) -> None:
     """The step of Spark's own sink carries no failpoint: the driver is stopped as it is seen there, Kafka cut off, the driver let go on."""
     folder = _run(
