@@ -1,4 +1,5 @@
-"""Real sweeps. Without ``slow``: each step of the two exactly-once strategies on Kafka, crashed in the hardest way there is."""
+"""Real sweeps: a run for each crash. Without ``slow``: each step of the two exactly-once strategies on Kafka, crashed in the hardest way
+there is, one after the other in one run each; and a second crash in the recovery from the first."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from chaos import sweep
+from chaos import runner, sweep
+from chaos.experiment import Experiment, FaultSpec, Source, Workload
 from delivery.folder import RunFolder
 from pipelines.failpoints import Action, Site
 from pipelines.strategies import STRATEGIES
@@ -19,21 +21,49 @@ from testbed.settings import ROOT
 
 MATTER_MOST = ("two_phase_commit", "offset_in_transaction")
 DOUBLES = {("between_commits", "between_recovered")}
+RECORDS, BATCHES = 12_000, 40
 
 
 def _name(cell: sweep.Cell) -> str:
     return "-".join(filter(None, (cell.strategy, cell.step, cell.action, cell.then)))
 
 
-def _quick(cell: sweep.Cell) -> bool:
-    if cell.strategy not in MATTER_MOST:
-        return False
-    if cell.then is not None:
-        return (cell.step, cell.then) in DOUBLES
-    return cell.action == (Action.KILL_WORKER if cell.failpoint.at == Site.TASK else Action.KILL_DRIVER)
+def _hardest(cell: sweep.Cell) -> bool:
+    return cell.then is None and cell.action == (Action.KILL_WORKER if cell.failpoint.at == Site.TASK else Action.KILL_DRIVER)
 
 
-CELLS = [pytest.param(cell, id=_name(cell), marks=[] if _quick(cell) else [pytest.mark.slow]) for cell in sweep.cells()]
+CELLS = [
+    pytest.param(
+        cell, id=_name(cell), marks=[] if (cell.step, cell.then) in DOUBLES and cell.strategy in MATTER_MOST else [pytest.mark.slow]
+    )
+    for cell in sweep.cells()
+]
+
+
+@pytest.mark.parametrize("strategy", MATTER_MOST)
+def test_a_job_that_crashes_at_each_step_in_turn_is_exactly_once(testbed: Testbed, strategy: str) -> None:
+    cells = [cell for cell in sweep.cells([strategy]) if _hardest(cell)]
+    crashes = [
+        FaultSpec(
+            fault="crash_at_step", at=round(0.1 + 0.75 * number / len(cells), 2), parameters={"step": cell.step, "action": cell.action}
+        )
+        for number, cell in enumerate(cells)
+    ]
+    folder = runner.run(
+        Experiment(
+            name="each-step",
+            strategy=strategy,
+            workload=Workload(source=Source.SYNTHETIC, records=RECORDS),
+            faults=crashes,
+            seed=5,
+            batch_records=RECORDS // BATCHES,
+        )
+    )
+    verdict = folder.read_json(folder.verdict)
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+    assert not any(verdict["anomalies"].values()), verdict["anomalies"]
+    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert [event["failpoint"] for event in folder.journal.events("failpoint_fired")] == [cell.step for cell in cells]
 
 
 @pytest.mark.parametrize("cell", CELLS)
