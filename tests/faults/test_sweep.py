@@ -21,7 +21,7 @@ from testbed.settings import ROOT
 
 MATTER_MOST = ("two_phase_commit", "offset_in_transaction")
 DOUBLES = {("between_commits", "between_recovered")}
-RECORDS, BATCHES = 12_000, 40
+RECORDS, BATCHES = 4800, 24
 
 
 def _name(cell: sweep.Cell) -> str:
