@@ -52,10 +52,8 @@ def test_an_outage_bites_heals_and_costs_no_record(testbed: Testbed, fault: str,
     assert set(embedded.status().values()) == {"up"}
 
 
-@pytest.mark.parametrize(
-    ("fault", "role", "strategy"),
-    [pytest.param(*case, marks=[] if number == 0 else [pytest.mark.slow]) for number, case in enumerate(ROLES)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "role", "strategy"), ROLES)
 def test_driver_and_executors_are_struck_one_without_the_other(testbed: Testbed, fault: str, role: str, strategy: str) -> None:
     parameters = {"role": role, **({"jitter_ms": 40} if fault == "network_latency" else {})}
     workload, struck = Workload(source=Source.SYNTHETIC, records=RECORDS), FaultSpec(fault=fault, at=0.3, parameters=parameters)
