@@ -137,9 +137,7 @@ class CrashAtStep(Ordinary):
         else:
             counted = scene.eventually(lambda: executors.failed_tasks(scene.driver()) > target["failed_tasks"], RESTART_S)
             claims.append(Claim("Spark counted a failed task", counted, f"{executors.failed_tasks(scene.driver())} so far"))
-            before = scene.progress.batches()
-            on = scene.eventually(lambda: scene.progress.batches() > before, RESTART_S)
-            claims.append(Claim("the job committed a batch afterwards", on, f"{scene.progress.batches()} batches"))
+            claims.append(scene.goes_on(RESTART_S))
         return claims
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from chaos.faults.fault import FaultError, Scene
+from chaos.faults.fault import Claim, FaultError, Scene
 from pipelines import strategies
 from pipelines.failpoints import Site
 from testbed import spark
@@ -97,6 +97,18 @@ def answered(scene: Scene) -> bool:
 def failed_tasks(driver: dict[str, Any]) -> int:
     """Failed tasks so far, by the driver's own count; 0 when it does not answer."""
     return sum(int(found["failedTasks"]) for found in known(driver))
+
+
+def ran_into(scene: Scene, start: int, failed: int, timeout_s: float) -> Claim:
+    """That the job meets what was broken, within ``timeout_s``: tasks fail beyond the ``failed`` of before, or the driver is started again
+    after ``start``."""
+
+    def met() -> bool:
+        driver = scene.driver()
+        return bool(driver["start"] > start or failed_tasks(driver) > failed)
+
+    noticed, driver = scene.eventually(met, timeout_s), scene.driver()
+    return Claim("the job ran into it", noticed, f"start {driver['start']}, {failed_tasks(driver)} failed tasks")
 
 
 def run_python(strategy: str) -> bool:

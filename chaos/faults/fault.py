@@ -97,6 +97,12 @@ class Scene:
             return False
         return True
 
+    def goes_on(self, timeout_s: float) -> Claim:
+        """That the job commits a micro-batch more, within ``timeout_s`` from now."""
+        before = self.progress.batches()
+        on = self.eventually(lambda: self.progress.batches() > before, timeout_s)
+        return Claim("the job committed a batch afterwards", on, f"{self.progress.batches()} batches")
+
     def check_alive(self) -> None:
         """Raises RunEnded when the run was aborted or one of its steps failed."""
         ended = self.folder.journal.last("aborted", "step_failed")

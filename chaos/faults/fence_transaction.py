@@ -58,24 +58,17 @@ class FenceTransaction(Unconditional):
             )
 
     def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
-        fenced, start = Prepared(**target["fenced"]), target["known"]["start"]
+        fenced = Prepared(**target["fenced"])
         with Coordinator(scene.testbed.direct_kafka) as coordinator:
             held, state = coordinator.holder(fenced.transactional_id)
         raised = held.producer_id != fenced.producer_id or held.epoch > fenced.epoch
-
-        def met() -> bool:
-            return bool(scene.driver()["start"] > start) or executors.failed_tasks(target["known"]) > target["failed_tasks"]
-
-        noticed = scene.eventually(met, EVIDENCE_S)
-        before = scene.progress.batches()
-        on = scene.eventually(lambda: scene.progress.batches() > before, EVIDENCE_S)
+        noticed = executors.ran_into(scene, target["known"]["start"], target["failed_tasks"], EVIDENCE_S)
+        on = scene.goes_on(EVIDENCE_S)
         return [
             Claim("the coordinator gave the id to another", raised, f"epoch {fenced.epoch} before, {held.epoch} now"),
             Claim("the transaction is not open any more", state != "Ongoing", f"{fenced.transactional_id} is {state}"),
-            Claim(
-                "the job ran into it", noticed, f"start {scene.driver()['start']}, {executors.failed_tasks(scene.driver())} failed tasks"
-            ),
-            Claim("the job committed a batch afterwards", on, f"{scene.progress.batches()} batches"),
+            noticed,
+            on,
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:

@@ -99,27 +99,28 @@ class TimeOutTransaction(Unconditional):
             target |= {"waited_s": round(time.monotonic() - begun, 1), "stood": stands.still()}
 
     def evidence(self, scene: Scene, parameters: TimeOutTransactionParameters, target: dict[str, Any]) -> list[Claim]:
-        def met() -> bool:
-            if parameters.decided:
-                return bool(len(scene.folder.journal.events("decision_lost")) > target["lost"])
-            driver = scene.driver()
-            return bool(driver["start"] > target["start"] or executors.failed_tasks(driver) > target["failed_tasks"])
-
-        noticed = scene.eventually(met, EVIDENCE_S)
-        before = scene.progress.batches()
-        on = scene.eventually(lambda: scene.progress.batches() > before, EVIDENCE_S)
+        if parameters.decided:
+            noticed = _lost(scene, target["lost"])
+        else:
+            noticed = executors.ran_into(scene, target["start"], target["failed_tasks"], EVIDENCE_S)
+        on = scene.goes_on(EVIDENCE_S)
         states = ", ".join(f"{name} is {state}" for name, state in sorted(target["aborted"].items()))
         waited = f"{target['waited_s']} s after that was looked for; they may last {target['timeout_s']:.0f} s"
         return [
             Claim("the broker aborted what nobody had ended", bool(target["aborted"]), f"{states}, {waited}"),
             Claim("the job stood still until then", target["stood"], f"at {target['step']}"),
-            Claim(
-                "the job ran into it", noticed, f"start {scene.driver()['start']}, {executors.failed_tasks(scene.driver())} failed tasks"
-            ),
-            Claim("the job committed a batch afterwards", on, f"{scene.progress.batches()} batches"),
+            noticed,
+            on,
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
         """Whoever is still held goes on."""
         failpoints.disarm(folder, target["step"])
         return []
+
+
+def _lost(scene: Scene, before: int) -> Claim:
+    """That the job journals more transactions that it decided to commit and could not than ``before``."""
+    noticed = scene.eventually(lambda: len(scene.folder.journal.events("decision_lost")) > before, EVIDENCE_S)
+    lost = len(scene.folder.journal.events("decision_lost")) - before
+    return Claim("the job ran into it", noticed, f"{lost} transactions that it had decided to commit were lost")
