@@ -87,15 +87,25 @@ def environment_of_children() -> dict[str, str]:
     return env
 
 
-def mirrors_of_pip() -> dict[str, str]:
-    """A mirror or a certificate that pip was told of, by a file or by the environment, is meant for uv too."""
+CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")  # of uv and Go; of the download of jars
+
+
+def settings_of_pip() -> dict[str, str]:
+    """A mirror or a certificate that pip is set to use, by a file or by the environment, is used by uv, Go and the download of jars too.
+
+    Where one of them has a certificate of its own, all that have none use the same.
+    """
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
-    told = {name.replace("_", "-").lower(): value for name, value in re.findall(r"^[^.\n]+\.([\w-]+)='(.*)'$", listed, re.MULTILINE)}
-    names = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "cert": "SSL_CERT_FILE"}
-    wanted = {variable: told[name] for name, variable in names.items() if told.get(name) and variable not in os.environ}
+    of_pip = {name.replace("_", "-").lower(): value for name, value in re.findall(r"^[^.\n]+\.([\w-]+)='(.*)'$", listed, re.MULTILINE)}
+    names = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX"}
+    wanted = {variable: of_pip[name] for name, variable in names.items() if of_pip.get(name) and variable not in os.environ}
     if "UV_INDEX_URL" in os.environ:
         wanted.pop("UV_DEFAULT_INDEX", None)
+    named = [of_pip.get("cert"), *(os.environ.get(variable) for variable in ("PIP_CERT", *CERTIFICATE_VARIABLES))]
+    certificate = next(filter(None, named), None)
+    if certificate is not None:
+        wanted |= {variable: certificate for variable in CERTIFICATE_VARIABLES if not os.environ.get(variable)}
     return wanted
 
 
@@ -107,7 +117,7 @@ class Setup:
         self.lock = lock
         self.began = time.monotonic()
         self.number = 0
-        self.environment = {**environment_of_children(), **mirrors_of_pip()}
+        self.environment = {**environment_of_children(), **settings_of_pip()}
 
     def step(self, what: str) -> None:
         self.number += 1
@@ -295,8 +305,8 @@ def set_up() -> None:
         setup.run("the testbed", [str(PYTHON), "-m", "testbed.install"], show=True)
         setup.step("what is compiled: the loops that read every delivered record")
         setup.run("compiling", [str(PYTHON), "-c", "import chaos.outputs.kafka_drain"])
-        setup.step("class-data archives, from which Spark starts in a third of the time")
-        setup.run("the class-data archives", [str(PYTHON), "-m", "chaos.training"], show=True)
+        setup.step("a small job on all of it: does it work? It also writes the archives from which Spark starts in a third of the time")
+        setup.run("the small job", [str(PYTHON), "-m", "chaos.training"], show=True)
         print(f"set up in {time.monotonic() - setup.began:.0f} s", flush=True)
 
 

