@@ -39,6 +39,7 @@ USER, VIEWER = "admin", "viewer"  # each with the role that it is named for
 HEALTHY_S = 180.0
 MIGRATE_S = 300.0
 REQUEST_S = 30.0
+TOKEN_S = 600.0
 # SQLite knows one writer at a time: who read before another wrote, and writes then, is refused at once.
 DATABASE_ERROR = "Database error"
 LOCKED_S = 20.0
@@ -139,7 +140,7 @@ def environment() -> dict[str, str]:
         "AIRFLOW_HOME": str(here),
         # Airflow renames its processes, which overwrites the environment that others see of them, and with it the testbed's mark.
         "SPT_NOENV": "1",
-        "PYTHONPATH": str(settings.ROOT),
+        "PYTHONPATH": settings.python_path(),
         "STREAMPROOF_HOME": str(settings.home()),
         "STREAMPROOF_CACHE": str(settings.cache()),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -198,7 +199,7 @@ class Api:
         self.url = url()
         self.user, self.password = user, {USER: _secrets().password, VIEWER: _secrets().viewer_password}[user]
         self._client = httpx.Client(base_url=self.url, timeout=REQUEST_S, trust_env=False)
-        self._token_at = 0.0
+        self._token_at: float | None = None  # on the monotonic clock, which may have begun a minute ago
 
     def healthy(self, role: str) -> bool:
         try:
@@ -254,7 +255,7 @@ class Api:
         """Ask Airflow; what failed because its database was in use is undone, and asked again. Raises TestbedError for any other answer
         than one of ``accept``."""
         try:
-            if time.monotonic() - self._token_at > 600:
+            if self._token_at is None or time.monotonic() - self._token_at > TOKEN_S:
                 answer = self._client.post("/auth/token", json={"username": self.user, "password": self.password})
                 answer.raise_for_status()
                 self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"

@@ -1,0 +1,61 @@
+"""A machine that has just been started: its monotonic clock counts from boot, and has hardly begun."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed.settings import ROOT
+
+# Starts a server that lets nobody in without a login, as Airflow's API server does, and asks it for something.
+ASKS = """
+import json, threading, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from dags import airflow_service
+assert time.monotonic() < 300, f"the clock is not young: {time.monotonic()}"
+
+class Airflow(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(201 if self.path == "/auth/token" or self.headers["Authorization"] == "Bearer given" else 401)
+    def do_GET(self):
+        self.answer(200 if self.headers["Authorization"] == "Bearer given" else 401)
+    def answer(self, code):
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write(json.dumps({"access_token": "given"}).encode())
+    def log_message(self, *args):
+        pass
+
+server = HTTPServer(("127.0.0.1", airflow_service._secrets().port), Airflow)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+print(airflow_service.Api().knows_dag())
+"""
+
+
+def _young(command: list[str]) -> list[str]:
+    """The command in a time namespace whose monotonic clock began ten seconds ago."""
+    back = max(0, int(time.clock_gettime(time.CLOCK_BOOTTIME)) - 10)
+    return ["unshare", "--time", "--fork", "--monotonic", f"-{back}", "--boottime", f"-{back}", *command]
+
+
+def _refusal() -> str | None:
+    """Why this machine makes no time namespace; None when it does."""
+    try:
+        done = subprocess.run(_young(["true"]), capture_output=True, text=True, timeout=30, check=False)
+    except OSError as error:
+        return str(error)
+    return done.stderr.strip() or f"exit code {done.returncode}" if done.returncode else None
+
+
+def test_whoever_asks_airflow_right_after_the_machine_started_logs_in_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = _refusal()
+    if refusal is not None:
+        pytest.skip(f"no time namespace can be made here: {refusal}")
+    monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path))
+    asked = subprocess.run(_young([sys.executable, "-c", ASKS]), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert asked.stdout == "True\n", asked.stderr
