@@ -35,7 +35,7 @@ def start(folder: RunFolder) -> None:
     """Start the run's timer, once."""
     old = remembered(ROLE, folder.logs)
     if old is None or not old.alive:
-        spawn(ROLE, [sys.executable, "-m", "chaos.dead_man", str(folder.path)], folder.logs, {"PYTHONPATH": str(settings.ROOT)})
+        spawn(ROLE, [sys.executable, "-m", "chaos.dead_man", str(folder.path)], folder.logs, {"PYTHONPATH": settings.python_path()})
 
 
 def vanished(run: str) -> bool:

@@ -26,7 +26,7 @@ from chaos.experiment import BadInput
 from delivery.folder import EvidenceError, RunFolder
 from delivery.verdict import Judgement, Terms, judge
 from pipelines import spark_survey
-from testbed import embedded, install
+from testbed import embedded, install, spark
 from testbed.process import TestbedError, tail
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def judged(folder: RunFolder, terms: Terms, said: str) -> Judgement:
     """
     preflight(said, stateful=terms.stateful is not None)
     where = embedded.current().spark_master if said == TESTBED else said
-    with session(where) as spark, _told(where, folder):
-        found = judge(folder, terms, lambda *_: None, partial(spark_survey.survey, spark))
+    with session(where) as opened, _told(where, folder):
+        found = judge(folder, terms, lambda *_: None, partial(spark_survey.survey, opened))
     note = f"the histories were compared by a Spark job on {where}; no second opinion was asked"
     return replace(found, verdict={**found.verdict, "notes": [*found.verdict["notes"], note]})
 
@@ -93,16 +93,16 @@ def session(where: str, settings: Mapping[str, str] | None = None) -> Iterator[S
         with _jvm(conf, Path(scratch) / "spark.log") as gateway:
             try:
                 with _own_signals():
-                    spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
+                    opened = SparkSession(SparkContext(conf=conf, gateway=gateway))
             except (Py4JError, PySparkException) as error:
                 raise TestbedError(f"{where} takes no job ({_sentence(error)}): is it a master of Spark {pyspark.__version__}?") from error
             try:
                 if not _LOCAL.fullmatch(where):
-                    _await_executor(spark, where)
-                yield spark
+                    _await_executor(opened, where)
+                yield opened
             finally:
                 with contextlib.suppress(Py4JError, OSError):  # the JVM may have died, of which its caller has been told
-                    spark.stop()
+                    opened.stop()
 
 
 def _address_towards(where: str) -> str:
@@ -128,7 +128,7 @@ def _jvm(conf: SparkConf, log: Path) -> Iterator[JavaGateway]:
     from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
 
-    with log.open("wb") as output, _java():
+    with log.open("wb") as output, _launcher_environment(str(conf.get("spark.master"))):
         try:
             gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
         except PySparkException as error:
@@ -147,17 +147,22 @@ def _jvm(conf: SparkConf, log: Path) -> Iterator[JavaGateway]:
 
 
 @contextmanager
-def _java() -> Iterator[None]:
-    """Spark's launcher looks for Java in the environment of this process."""
-    before = os.environ.get("JAVA_HOME")
-    os.environ["JAVA_HOME"] = str(install.java_home())
+def _launcher_environment(where: str) -> Iterator[None]:
+    """Spark's launcher looks for Java, and for the file with the testbed's secret, in the environment of this process."""
+    wanted = {"JAVA_HOME": str(install.java_home())}
+    testbed = embedded.known()
+    if testbed is not None and where == testbed.spark_master:
+        wanted["PYSPARK_SUBMIT_ARGS"] = spark.submit_arguments(Path(testbed.folder))
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["JAVA_HOME"]
-        else:
-            os.environ["JAVA_HOME"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager
@@ -171,10 +176,10 @@ def _own_signals() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _await_executor(spark: SparkSession, where: str) -> None:
+def _await_executor(opened: SparkSession, where: str) -> None:
     """A master without a worker that is free keeps an application waiting for ever."""
     until = time.monotonic() + EXECUTOR_S
-    while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 2:  # the driver is one of them
+    while opened.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 2:  # the driver is one of them
         if time.monotonic() > until:
             raise TestbedError(f"--spark: {where} gave no executor within {EXECUTOR_S:g} s: has it a worker with a free core, and memory?")
         time.sleep(POLL_S)

@@ -176,7 +176,7 @@ def _spark_settings(folder: RunFolder) -> dict[str, str]:
         "spark.executor.memory": "768m",
         "spark.executor.cores": str(spark.WORKER_CORES),
         "spark.cores.max": str(spark.WORKER_CORES * len(spark.WORKERS)),
-        "spark.executorEnv.PYTHONPATH": str(settings.ROOT),
+        "spark.executorEnv.PYTHONPATH": settings.python_path(),
         f"spark.executorEnv.{supervisor.EXECUTOR_MARK}": folder.name,
         "spark.pyspark.python": sys.executable,
         # What these save, a task and a worker, is told there.

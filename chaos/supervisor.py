@@ -7,17 +7,18 @@ its phases, and the job has passed over every record.
 from __future__ import annotations
 
 import logging
-import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from chaos.faults.fault import RunEnded, Scene
 from delivery.folder import RunFolder
-from testbed import settings
+from testbed import spark
 from testbed.kafka import Cluster
-from testbed.process import MARK, TestbedError, marked, stop, tail
+from testbed.process import TestbedError, marked, stop, tail
 
 POLL_S = 0.05
 LOOK_S = 5.0
@@ -27,6 +28,9 @@ MAX_FRUITLESS_STARTS = 6
 BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 10.0
 KILL_ROUNDS = 10
+# What Python prints last of an exception: its class, with or without a module, and its message.
+ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Failed|Lost|Busy)\b")
+LONGEST_ERROR = 500
 RUN_MARK = "STREAMPROOF_RUN"
 EXECUTOR_MARK = "STREAMPROOF_EXECUTOR_OF"
 log = logging.getLogger("chaos.supervisor")
@@ -51,7 +55,7 @@ class Supervisor:
         self._scene, self._folder = scene, scene.folder
         self._cluster = Cluster(scene.testbed.direct_kafka)
         self._start = len(self._folder.journal.events("driver_started"))
-        self._looked = 0.0
+        self._looked: float | None = None
         self._stopping: float | None = None
         self._said = 0
 
@@ -73,15 +77,7 @@ class Supervisor:
     def _launch(self) -> subprocess.Popen[bytes]:
         self._start += 1
         command = [sys.executable, "-m", "pipelines.driver", str(self._folder.path), str(self._start)]
-        env = {
-            **os.environ,
-            MARK: str(settings.home()),
-            RUN_MARK: self._folder.name,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYTHONPATH": str(settings.ROOT),
-            "PYSPARK_PYTHON": sys.executable,
-        }
-        env.pop("SPARK_HOME", None)
+        env = {**spark.driver_environment(Path(self._scene.testbed.folder)), RUN_MARK: self._folder.name}
         with open(self._log(), "ab") as output:
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True, cwd=self._folder.path
@@ -96,15 +92,23 @@ class Supervisor:
         ready = max((event["start"] for event in self._folder.journal.events("driver_ready")), default=0)
         fruitless = self._start - ready
         if self._start >= MAX_STARTS or fruitless >= MAX_FRUITLESS_STARTS:
-            raise PipelineFailed(f"the driver ended {self._start} times; its log, {self._log()}, ends with:\n{tail(self._log())}")
+            raise PipelineFailed(self._why_it_gives_up(ready))
         if fruitless:
             until = time.monotonic() + min(BACK_OFF_S * 2 ** (fruitless - 1), LONGEST_BACK_OFF_S)
             while time.monotonic() < until:
                 self._scene.check_alive()
                 time.sleep(POLL_S)
 
-    def _log(self) -> str:
-        return str(self._folder.logs / f"driver-{self._start}.log")
+    def _why_it_gives_up(self, ready: int) -> str:
+        """The error of the driver's log, first in the message when each start since the last that was ready ended with the same one."""
+        errors = [last_error(self._log(start)) for start in range(ready + 1, self._start + 1)]
+        ending = f"its last log, {self._log()}, ends with:\n{tail(self._log())}"
+        if errors and len(set(errors)) == 1:
+            return f"the driver ended {len(errors)} times in a row before it was ready, each time with: {errors[0]}\n{ending}"
+        return f"the driver ended {self._start} times; {ending}"
+
+    def _log(self, start: int | None = None) -> Path:
+        return self._folder.logs / f"driver-{start or self._start}.log"
 
     def _exited(self, child: subprocess.Popen[bytes], code: int) -> None:
         reason = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -115,7 +119,7 @@ class Supervisor:
 
     def _watch(self) -> None:
         now = time.monotonic()
-        if now - self._looked > LOOK_S:
+        if self._looked is None or now - self._looked > LOOK_S:
             self._looked = now
             self._scene.check_alive()
             if now > self._scene.deadline:
@@ -142,6 +146,16 @@ class Supervisor:
             return False
         until = self._scene.progress.until()
         return all(until.get(str(partition), 0) >= end for partition, end in ends.items())
+
+
+def last_error(log: Path) -> str:
+    """The last line of a driver's log that names an error; else its last line. Empty when there is no line."""
+    try:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except FileNotFoundError:
+        return ""
+    named = [line for line in lines if ERROR_LINE.match(line)]
+    return (named or lines or [""])[-1][:LONGEST_ERROR]
 
 
 def kill_drivers(folder: RunFolder) -> list[int]:

@@ -1,8 +1,9 @@
-"""Class-data archives for a quick start: run one small job once, and let its JVMs write down which classes they loaded.
+"""The last part of the set-up: run one small job on all that was put in place, and let its JVMs write down which classes they loaded.
 
-``python -m chaos.training`` runs in set-up, on a testbed of its own that it takes down again. A JVM that starts from such an archive
-skips loading and verifying thousands of classes; measured, a Spark application is up in 6 s instead of 17. Without the archives
-everything works the same, only slower, so a failure here is a warning.
+``python -m chaos.training`` starts a testbed of its own and takes it down again. A job that does not deliver what it was sent fails the
+set-up: something that was put in place does not work. A JVM that starts from a class-data archive skips loading and verifying thousands of
+classes; measured, a Spark application is up in 6 s instead of 17. Without the archives everything works the same, only slower, so a failure
+to write them is a warning.
 """
 
 from __future__ import annotations
@@ -21,18 +22,23 @@ from pathlib import Path
 
 import psutil
 
-from chaos import steps, workload
+from chaos import outputs, steps, workload
 from chaos.experiment import Experiment, Source, Workload
-from delivery.folder import RunFolder
+from delivery.folder import EvidenceError, RunFolder
 from pipelines.job import Job
 from testbed import embedded, install, java, settings, spark
-from testbed.process import MARK, TestbedError, running, standing_still, tail, wait_until
+from testbed.process import TestbedError, running, standing_still, tail, wait_until
 
 RECORDS = 4000
 RUN_S = 180.0
+DRAIN_S = 60.0
 DUMP_S = 90.0
 ROLES = ("spark-driver", "spark-executor")
 log = logging.getLogger("chaos.training")
+
+
+class ArchivesMissing(Exception):
+    """The job did what it should, but its JVMs did not write their archives."""
 
 
 def stamp() -> str:
@@ -46,7 +52,7 @@ def stamp() -> str:
         str(install.java_executable().stat().st_mtime),
     ]
     jars = [*(spark.spark_home() / "jars").glob("*.jar"), *map(Path, spark.connector_class_path().split(":"))]
-    parts += [f"{jar} {jar.stat().st_size} {jar.stat().st_mtime_ns}" for jar in sorted(jars)]
+    parts += [f"{jar} {jar.stat().st_size} {int(jar.stat().st_mtime)}" for jar in sorted(jars)]  # in seconds, as the JVM compares it
     parts += [sys.prefix, str(settings.cache()), *sorted(f"{key}={value}" for key, value in steps.versions().items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -60,7 +66,8 @@ def trained() -> bool:
 
 
 def train(say: Callable[[str], None]) -> None:
-    """Make the archives if they are missing or stale. Raises TestbedError when that fails."""
+    """Make the archives if they are missing or stale. Raises TestbedError when the job does not deliver what it was sent, ArchivesMissing
+    when it does and its JVMs write no archives."""
     if trained():
         return
     directory = java.archive("any").parent
@@ -68,7 +75,7 @@ def train(say: Callable[[str], None]) -> None:
     directory.mkdir(parents=True)
     _owner(directory).write_text(str(settings.ROOT))
     _forget_checkouts_that_are_gone(directory.parent)
-    say("class-data archives: starting a testbed")
+    say("a small job: starting a testbed")
     testbed = embedded.up()
     try:
         folder = steps.create(
@@ -77,8 +84,8 @@ def train(say: Callable[[str], None]) -> None:
         steps.prepare(folder)
         job = _dumping(Job.read(folder))
         job.write()
-        say("class-data archives: running one small job")
-        _run(folder, job, testbed.direct_kafka)
+        say(f"a small job: sending {RECORDS} records through Kafka and Spark")
+        _run(folder, job, testbed.direct_kafka, say)
         say("class-data archives: written")
     finally:
         embedded.down()
@@ -106,17 +113,11 @@ def _dumping(job: Job) -> Job:
     return replace(job, spark={**job.spark, **changed, "spark.cores.max": job.spark["spark.executor.cores"]})
 
 
-def _run(folder: RunFolder, job: Job, kafka: str) -> None:
+def _run(folder: RunFolder, job: Job, kafka: str, say: Callable[[str], None]) -> None:
     sender = workload.Sender(folder, kafka, job.input_topic)
     sender.send(0, list(workload.events(steps.load(folder).workload, 1)), sender.partitions())
     output = folder.logs / "driver.log"
-    env = {
-        **os.environ,
-        MARK: str(settings.home()),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYTHONPATH": str(settings.ROOT),
-        "PYSPARK_PYTHON": sys.executable,
-    }
+    env = spark.driver_environment(embedded.folder())
     with output.open("wb") as file:
         child = subprocess.Popen(
             [sys.executable, "-m", "pipelines.driver", str(folder.path), "1"], stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=env
@@ -125,19 +126,31 @@ def _run(folder: RunFolder, job: Job, kafka: str) -> None:
 
     def finished() -> bool:
         if child.poll() is not None:
-            raise TestbedError(f"the training job's driver ended with {child.returncode}; its log, {output}, ends with:\n{tail(output)}")
+            raise TestbedError(f"the small job's driver ended with {child.returncode}; its log ends with:\n{tail(output)}")
         return progress.committed() >= RECORDS
 
     try:
-        wait_until("the training job", finished, RUN_S)
-        jvm = int(folder.read_json(folder.path / "driver.json")["jvm_pid"])
+        wait_until("the small job", finished, RUN_S)
+        delivered = outputs.of(job).drain(folder, job, embedded.current(), DRAIN_S)["records"]
+        if delivered != RECORDS:
+            raise TestbedError(f"the small job delivered {delivered} records, expected {RECORDS}")
+        say(f"a small job: {RECORDS} of {RECORDS} records delivered")
+        _await_archives(folder, child)
+    finally:
+        child.kill()
+
+
+def _await_archives(folder: RunFolder, child: subprocess.Popen[bytes]) -> None:
+    """End the job, and wait until its JVMs have written their archives. Raises ArchivesMissing."""
+    jvm = int(folder.read_json(folder.path / "driver.json")["jvm_pid"])
+    try:
         with _workers_stand():
             (folder.path / "stop").touch()
             child.wait(RUN_S)
             wait_until("the driver to write its archive", lambda: not psutil.pid_exists(jvm), DUMP_S)
             wait_until("the archives", lambda: all(_settled(role) for role in ROLES), DUMP_S, poll_s=0.5)
-    finally:
-        child.kill()
+    except (TestbedError, subprocess.TimeoutExpired) as error:
+        raise ArchivesMissing(str(error)) from error
 
 
 def _workers_stand() -> AbstractContextManager[None]:
@@ -156,8 +169,8 @@ def _settled(role: str) -> bool:
     return size > 0 and path.stat().st_size == size
 
 
-def main() -> None:
-    """Train on a testbed of its own, apart from any that is in use."""
+def main() -> int:
+    """Train on a testbed of its own, apart from any that is in use. Returns 1 when the job did not do what it should."""
     logging.basicConfig(level=logging.WARNING)
     cache = settings.cache()
     os.environ["STREAMPROOF_CACHE"] = str(cache)
@@ -165,16 +178,19 @@ def main() -> None:
     os.environ["STREAMPROOF_HOME"] = str(home)
     begun = time.monotonic()
     if trained():
-        return
+        return 0
     try:
         train(lambda line: print(f"      {line} ({time.monotonic() - begun:.0f} s)", flush=True))
-    except (TestbedError, subprocess.TimeoutExpired, OSError) as error:
+    except ArchivesMissing as error:
         print(f"      warning: no class-data archives, every Spark start takes some 10 s longer: {error}", flush=True)
-        _stamp().parent.mkdir(parents=True, exist_ok=True)
         _stamp().write_text(f"failed: {error}")
+    except (TestbedError, EvidenceError, OSError) as error:
+        print(f"error: what was put in place does not work: {error}\nMend it, then run `make setup` again.", file=sys.stderr, flush=True)
+        return 1
     finally:
         shutil.rmtree(home, ignore_errors=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -21,6 +21,15 @@ def cache() -> Path:
     return Path(os.environ.get("STREAMPROOF_CACHE") or home() / "cache").resolve()
 
 
+def python_path() -> str:
+    """What a process of a run imports from, as ``PYTHONPATH``: this checkout, then what the caller's own ``PYTHONPATH`` names.
+
+    Relative entries are made absolute, because such a process works in another folder.
+    """
+    own = [str(Path(entry).resolve()) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return os.pathsep.join(dict.fromkeys([str(ROOT), *own]))
+
+
 def runs() -> Path:
     return home() / "runs"
 

@@ -1,5 +1,9 @@
 """Spark standalone as a component: a master and two workers from the pyspark wheel.
 
+Master, workers, drivers and executors know a secret that is drawn for each testbed; whoever does not know it is refused. The secret is in
+a file that only its owner can read (:func:`secret_file`) and on no command line: master and workers read it from there, a driver is given
+the file's name, and a worker hands the secret to its executors in their environment.
+
 The workers have loopback addresses of their own (127.0.0.2, 127.0.0.3), as two machines would: Spark treats executors on one host
 name as one host, and then never speculates between them. Executors are real JVMs that the workers start and replace.
 """
@@ -10,6 +14,10 @@ import functools
 import html.parser
 import importlib.util
 import json
+import os
+import secrets
+import shlex
+import sys
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -19,7 +27,7 @@ from typing import Any
 import psutil
 
 from testbed import install, java, settings
-from testbed.process import Handle, TestbedError, listening, marked, running, spawn, wait_until
+from testbed.process import Handle, TestbedError, environment, listening, marked, running, spawn, wait_until
 
 READY_S = 60.0
 HTTP_TIMEOUT_S = 5.0
@@ -77,6 +85,44 @@ def connector_class_path() -> str:
     return ":".join(str(jar) for jar in sorted((settings.cache() / "jars" / "spark").glob("*.jar")))
 
 
+def secret_file(folder: Path) -> Path:
+    """Spark's settings that hold the testbed's secret, as a properties file. Made by the first call, readable by its owner only.
+
+    Checked against Spark 4.1: ``SecurityManager`` (standalone daemons and drivers take ``spark.authenticate.secret`` from their settings),
+    ``CommandUtils`` (a worker passes it on in the environment and keeps it out of its executors' command lines).
+    """
+    path = folder / "spark-secret.conf"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"spark.authenticate true\nspark.authenticate.secret {secrets.token_hex(32)}\n")
+        fresh.rename(path)
+    return path
+
+
+def driver_environment(folder: Path) -> dict[str, str]:
+    """The environment of a driver in Python that runs on the testbed in ``folder``: this process's own, with what Spark must know.
+
+    What the caller has set for a Spark of their own (``SPARK_HOME``, ``SPARK_CONF_DIR``) is left out.
+    """
+    env = {key: value for key, value in environment().items() if key not in {"SPARK_HOME", "SPARK_CONF_DIR"}}
+    return {
+        **env,
+        "JAVA_HOME": str(install.java_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": settings.python_path(),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": submit_arguments(folder),
+    }
+
+
+def submit_arguments(folder: Path) -> str:
+    """``PYSPARK_SUBMIT_ARGS`` of a driver that may use the testbed in ``folder``."""
+    return f"--properties-file {shlex.quote(str(secret_file(folder)))} pyspark-shell"
+
+
 def _command(main: str, *arguments: str, role: str) -> list[str]:
     flags = [*java.QUICK_START, *java.archive_flags(role), *MODULE_FLAGS, "-Xmx384m"]
     return [str(install.java_executable()), "-cp", f"{spark_home() / 'conf'}/:{spark_home() / 'jars'}/*", *flags, main, *arguments]
@@ -93,10 +139,13 @@ def start_master(folder: Path, ports: SparkPorts) -> Handle:
         return old
     _forget_dead_workers(folder, ports)
     arguments = ["--host", "127.0.0.1", "--port", str(ports.master), "--webui-port", str(ports.master_ui)]
+    arguments += ["--properties-file", str(secret_file(folder))]
     command = _command("org.apache.spark.deploy.master.Master", *arguments, role="spark-daemon")
     command[1:1] = [
         # The master gives up on an application after this many executors ended with none running; faults kill some on purpose.
         "-Dspark.deploy.maxExecutorRetries=60",
+        # It would take jobs from anybody who reaches its port, and on a port of its own choice.
+        "-Dspark.master.rest.enabled=false",
         "-Dspark.ui.killEnabled=false",
         "-Dspark.worker.timeout=20",
         # A master that is started again without its memory ends the executors of every application that runs.
@@ -125,6 +174,7 @@ def start_worker(folder: Path, ports: SparkPorts, role: str) -> Handle:
     host = WORKERS[role]
     arguments = ["--host", host, "--port", str(ports.workers[role]), "--webui-port", str(ports.worker_uis[role])]
     arguments += ["--cores", str(WORKER_CORES), "--memory", f"{WORKER_MEMORY_MB}M", "--work-dir", str(folder / "spark-work")]
+    arguments += ["--properties-file", str(secret_file(folder))]
     command = _command("org.apache.spark.deploy.worker.Worker", *arguments, f"spark://127.0.0.1:{ports.master}", role="spark-daemon")
     command[1:1] = ["-Dspark.ui.killEnabled=false", "-Dspark.worker.cleanup.enabled=true", "-Dspark.worker.cleanup.appDataTtl=3600"]
     command[1:1] = ["-Dspark.worker.timeout=20"]  # as the master's: four times in it a worker says that it lives

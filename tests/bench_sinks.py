@@ -97,13 +97,13 @@ def main() -> int:
     contenders = _contenders(options.only)
     os.environ["STREAMPROOF_CACHE"] = str(settings.cache())
     os.environ["STREAMPROOF_HOME"] = str(settings.home() / "bench")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(settings.ROOT)
     java.QUICK_START.clear()  # of this process's testbed and driver: they cap what a JVM can do
     embedded.down()
     shutil.rmtree(settings.home(), ignore_errors=True)  # an old checkpoint would say that everything was read
     try:
-        found = _measure(embedded.up(_say), contenders, sizes, options.rounds, dict(pair.split("=", 1) for pair in options.conf))
+        testbed = embedded.up(_say)
+        os.environ.update(spark_connector.driver_environment(Path(testbed.folder)))
+        found = _measure(testbed, contenders, sizes, options.rounds, dict(pair.split("=", 1) for pair in options.conf))
     finally:
         embedded.down()
     figures = list(_figures(found, sizes))

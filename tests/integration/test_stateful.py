@@ -15,6 +15,7 @@ import pytest
 
 from delivery.stateful import Deduplication, Join, Sessions, Totals, Windows, judge_results
 from delivery.watermark import watermarks
+from testbed import install
 from testbed.settings import ROOT
 from tests.stateful import Declared, Event, Story, Told, job, payloads
 
@@ -56,7 +57,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         files = [[{field: getattr(event, field) for field in ("stream", "at", "key", "value")} for event in file] for file in _files(name)]
         cases[name] = {"kind": type(declared).__name__, "known": asdict(declared), "starts": [files[:RESTART], files[RESTART:]]}
     (folder / "cases.json").write_text(json.dumps(cases))
-    env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
+    java = {"JAVA_HOME": str(install.java_home())}
+    env = {**os.environ, **java, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.spark_reference", str(folder)]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,0 +1,79 @@
+"""What a driver is started with, and what the supervisor says of one that ends at each start, from logs as drivers write them."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import psutil
+import pytest
+
+from chaos.faults.fault import Scene
+from chaos.progress import Progress
+from chaos.supervisor import Supervisor, kill_drivers, last_error
+from delivery.folder import RunFolder
+from pipelines.job import Job
+from testbed import embedded
+from tests import without_java
+
+JAVA = """\
+JAVA_HOME is not set
+Traceback (most recent call last):
+  File "driver.py", line 59, in session
+    spark = builder.getOrCreate()
+pyspark.errors.exceptions.base.PySparkRuntimeError: [JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.
+"""
+NATIVE = "26/01/01 00:00:00 INFO SparkContext: started\n#\n# A fatal error has been detected by the Java Runtime Environment:\n"
+
+
+def test_a_driver_gets_a_java_that_the_machine_does_not_have_and_the_users_own_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in without_java.environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.syspath_prepend(tmp_path / "modules")  # where this process imports from, as one that was started with that PYTHONPATH
+    monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path / "home"))
+    (tmp_path / "modules" / "my_strategies.py").write_text("")
+    folder = RunFolder.create(tmp_path / "run")
+    testbed = replace(embedded._plan(1), folder=str(tmp_path / "testbed"))
+    scene = Scene(folder, testbed, cast(Job, None), Progress(folder), random.Random(1), 0.0, 1)
+    try:
+        child = psutil.Process(Supervisor(scene)._launch().pid)
+        env = child.environ()
+    finally:
+        kill_drivers(folder)
+    java = [f"{env['JAVA_HOME']}/bin/java", "--add-modules=jdk.incubator.vector", "-version"]
+    assert "version" in subprocess.run(java, env=env, capture_output=True, text=True, timeout=60, check=True).stderr
+    subprocess.run([sys.executable, "-c", "import my_strategies, pipelines"], env=env, cwd=tmp_path, timeout=60, check=True)
+
+
+def test_the_error_of_a_driver_whose_own_code_cannot_be_imported_is_the_last_line_of_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "driver-1.log"
+    with log.open("wb") as output:
+        subprocess.run([sys.executable, "-c", "import my_strategies"], stderr=output, check=False)
+    assert last_error(log) == "ModuleNotFoundError: No module named 'my_strategies'"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (JAVA, JAVA.splitlines()[-1]),
+        (JAVA + "  at some.java.Class\n\n", JAVA.splitlines()[-1]),
+        (NATIVE, "# A fatal error has been detected by the Java Runtime Environment:"),
+        ("ValueError: " + "x" * 1000, "ValueError: " + "x" * 488),
+        ("", ""),
+    ],
+)
+def test_the_last_line_that_names_an_error_is_found(tmp_path: Path, text: str, error: str) -> None:
+    log = tmp_path / "driver-1.log"
+    log.write_text(text)
+    assert last_error(log) == error
+
+
+def test_a_driver_that_left_no_log_has_no_error(tmp_path: Path) -> None:
+    assert last_error(tmp_path / "driver-1.log") == ""
