@@ -49,6 +49,7 @@ from expectations import history as remembered
 from expectations import history_changes, history_compare, history_junit, history_matrix, history_metrics
 from pipelines.registry import PIPELINES
 from pipelines.strategies import STRATEGIES, Strategy
+from testbed import listeners
 
 STATEFUL: dict[str, ModuleType] = {
     "results": results,
@@ -253,6 +254,11 @@ def requirements() -> str:
     return table(("package", "why it is here"), rows)
 
 
+def listening() -> str:
+    rows = ((each.name, each.asks_for, each.allows) for each in listeners.ALL)
+    return table(("listener", "asks for", "a client can then"), rows)
+
+
 def example() -> str:
     return "```python\n" + (DOCS / "examples" / "foreach_batch.py").read_text() + "```\n"
 
@@ -291,6 +297,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics_told": lambda: told(history_metrics),
     "metrics": metrics,
     "requirements": requirements,
+    "listeners": listening,
     "example": example,
 }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from chaos.faults import executors
 from delivery.anomaly import Anomaly
 from delivery.folder import RunFolder
 from delivery.verdict import judge
+from testbed import embedded, listeners
 from testbed.embedded import Testbed
 from testbed.process import marked
+from tests.listening import Watched, watched
 
 RECORDS = 6000
 EXPECTED_FILES = (
@@ -57,8 +61,28 @@ def _assert_passed(folder: RunFolder) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def killed_executor(testbed: Testbed) -> RunFolder:
-    return _run("two_phase_commit", FaultSpec(fault="kill_executor"), source=Source.FLIGHTS)
+def watched_run(testbed: Testbed) -> tuple[RunFolder, Watched]:
+    """A run, and what listened during it."""
+    with watched(testbed) as seen:
+        return _run("two_phase_commit", FaultSpec(fault="kill_executor"), source=Source.FLIGHTS), seen
+
+
+@pytest.fixture(scope="module")
+def killed_executor(watched_run: tuple[RunFolder, Watched]) -> RunFolder:
+    return watched_run[0]
+
+
+def test_what_listens_during_a_run_is_on_loopback_and_on_the_list_and_asks_for_what_the_list_says(
+    watched_run: tuple[RunFolder, Watched],
+) -> None:
+    _, seen = watched_run
+    assert seen.unlisted == {}
+    assert all(ipaddress.ip_address(host.removeprefix("::ffff:")).is_loopback for host in seen.hosts)
+    assert 6066 not in {port for _, port in seen.kinds}, "the master of Spark would take jobs there"
+    of_jobs = Counter(kind.name for (_, port), kind in seen.kinds.items() if port not in listeners.of_testbed(embedded.current()))
+    of_a_job = (listeners.SPARK_RPC, listeners.SPARK_UI, listeners.PY4J_GATEWAY, listeners.PY4J_CALLBACKS)
+    assert of_jobs.keys() == {kind.name for kind in of_a_job}
+    assert of_jobs[listeners.SPARK_RPC.name] >= 4, "the driver's two, and one of each executor"
 
 
 def test_two_phase_commit_is_exactly_once_when_an_executor_is_killed(killed_executor: RunFolder) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from delivery.folder import RunFolder
 from testbed import embedded, install, kafka, settings, spark
 from testbed.embedded import Testbed
 from testbed.kafka import Cluster
+from testbed.listeners import listening_sockets
 from testbed.process import MARK, Handle, TestbedError, free_port, marked, remembered, wait_until
 from testbed.toxiproxy import Proxies, kafka_round_trip_ms
 from tests.integration.conftest import Prepare
@@ -294,6 +296,34 @@ def test_a_master_that_does_not_answer_is_an_error_and_has_no_worker(testbed: Te
     assert not spark.registered(replace(testbed.spark, master_ui=port))
 
 
+def _submits(testbed: Testbed, *java_options: str) -> str:
+    """What Spark's own client for submitting drivers says, run as somebody on this machine would run it."""
+    command = [
+        str(install.java_executable()),
+        "-Xshare:auto",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{spark.spark_home()}/jars/*",
+        *java_options,
+    ]
+    command += ["org.apache.spark.deploy.Client", "kill", testbed.spark_master, "driver-nope"]
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment).stderr
+
+
+def test_the_master_takes_orders_only_from_a_client_that_knows_the_secret(testbed: Testbed) -> None:
+    secret_file = spark.secret_file(Path(testbed.folder))
+    secret = secret_file.read_text().split()[-1]
+    answer = "driver-nope has already finished or does not exist"
+    assert answer in _submits(testbed, "-Dspark.authenticate=true", f"-Dspark.authenticate.secret={secret}")
+    refused = _submits(testbed)
+    assert answer not in refused
+    assert "Expected SaslMessage" in refused
+    assert stat.S_IMODE(secret_file.stat().st_mode) == 0o600
+    assert 6066 not in {at.port for at in listening_sockets(marked())}, "Spark's REST server would take jobs without asking"
+    assert [process.pid for process in marked() if secret in " ".join(process.cmdline())] == []
+
+
 def test_an_application_that_the_master_does_not_know_is_an_error(testbed: Testbed) -> None:
     with pytest.raises(TestbedError, match="spark-master knows no application app-nope"):
         spark.application_executors(testbed.spark.master_ui, "app-nope")
@@ -304,8 +334,7 @@ def test_an_application_that_the_master_does_not_know_is_an_error(testbed: Testb
 def job(testbed: Testbed, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A small Spark job: its application's id and the address of its UI."""
     order = json.dumps({"master": testbed.spark_master, "settings": steps._spark_settings(RunFolder(tmp_path))})
-    environment = {**os.environ, MARK: str(settings.home()), "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": str(install.java_home())}
-    environment.pop("SPARK_HOME", None)
+    environment = spark.driver_environment(Path(testbed.folder))
     with (tmp_path / "job.log").open("wb") as log:
         driver = subprocess.Popen(
             [sys.executable, "-c", JOB, order], stdout=subprocess.PIPE, stderr=log, env=environment, cwd=tmp_path, start_new_session=True
