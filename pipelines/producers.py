@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 from pipelines.job import Job
 from pipelines.librdkafka import KafkaFailed, TransactionalProducer
@@ -12,11 +13,11 @@ REQUEST_S = 30.0
 STOCK = 1
 
 
-def initialised(job: Job, transactional_id: str) -> TransactionalProducer:
-    """A producer that holds ``transactional_id``: whoever held it before is fenced, what that one left open is aborted.
+def connected(job: Job, transactional_id: str) -> TransactionalProducer:
+    """A producer that has its connection, and has not taken its id yet: no producer is fenced, no transaction is aborted.
 
-    It asks twice where its topic is before it asks for its id: the first answer comes over a bootstrap connection, which librdkafka then
-    closes; the second one waits for a connection that stays. Without any at hand, librdkafka looks for the coordinator 500 ms later.
+    It asks twice where its topic is: the first answer comes over a bootstrap connection, which librdkafka then closes; the second one
+    waits for a connection that stays. Without any at hand, librdkafka looks for the id's coordinator 500 ms later.
     """
     producer = TransactionalProducer(
         {
@@ -34,22 +35,34 @@ def initialised(job: Job, transactional_id: str) -> TransactionalProducer:
     try:
         for _ in range(2):
             producer.connect(job.output_topic, REQUEST_S)
-        producer.init_transactions(REQUEST_S)
     except BaseException:  # whatever it was: its threads and connections must not stay
         producer.close()
         raise
     return producer
 
 
+def take_id(producer: TransactionalProducer) -> TransactionalProducer:
+    """The producer, which now holds its id: whoever held it before is fenced, what that one left open is aborted. Closed on failure."""
+    try:
+        producer.init_transactions(REQUEST_S)
+    except BaseException:  # as above
+        producer.close()
+        raise
+    return producer
+
+
 class Stock:
-    """Producers under ids that were never used before (``prefix`` and a random part), made in the background, each used once.
+    """Producers that are made in the background, each for one transaction.
 
     Spark reuses a task's Python worker, so the worker makes the next task's producer while this task runs. One that is never used has no
-    transaction, and leaves nothing behind.
+    transaction, and leaves nothing behind. ``make`` must not take an id that another producer may hold at that time.
+
+    One transaction and no more: librdkafka keeps producer id and epoch from one transaction to the next, and refuses to initialise
+    a producer twice. An EndTxn of the last transaction that arrives late would then end the next one (docs/upstream).
     """
 
-    def __init__(self, job: Job, prefix: str) -> None:
-        self._job, self._prefix = job, prefix
+    def __init__(self, make: Callable[[], TransactionalProducer]) -> None:
+        self._make = make
         self._pool = ThreadPoolExecutor(STOCK, thread_name_prefix="stock-of-producers")
         self._ready: list[Future[TransactionalProducer]] = []
 
@@ -72,5 +85,9 @@ class Stock:
         """Close a used producer, without waiting for it."""
         self._pool.submit(producer.close)
 
-    def _make(self) -> TransactionalProducer:
-        return initialised(self._job, f"{self._prefix}{uuid.uuid4().hex}")
+    def close(self) -> None:
+        """Close what is in stock; there must be no call after this one."""
+        self._pool.shutdown()
+        for ready in self._ready:
+            with suppress(KafkaFailed):  # it was never made
+                ready.result().close()

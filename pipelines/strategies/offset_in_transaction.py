@@ -4,7 +4,8 @@ The model: one transaction per source partition and batch, under a transactional
 is committed *in* the transaction, so output and progress become visible together or not at all. Spark may replay what it likes: a task
 first reads the committed offset and drops every record below it.
 
-    task    1. its producer is initialised: fences earlier ones, ends what these left open
+    task    1. a new producer takes the id: a new epoch, which fences earlier
+               producers and late requests, and ends what these left open
             2. the committed offset is read; records below it are dropped    failpoint ``after_fence``
             3. the others are produced and flushed                           failpoint ``after_produce``
             4. the end offset is added to the transaction                    failpoint ``after_offsets``
@@ -18,14 +19,25 @@ Crash windows:
     before 5: the transaction is open; the next attempt's initialisation aborts it. No trace.
     after 5: output and offset are visible; the replay reads the offset and drops every record.
     Batches are not atomic: some partitions of a batch may be visible before others, for as long as a replay takes.
-    Only a committed offset that was deleted (expired, or with its group) breaks it: then the batch is written again -> DUPLICATED.
 
-An idle partition opens no transaction. A producer is kept for the next batch, if the partition's committed offset is still the one that it
-committed itself; else the partition has been elsewhere, and a new one is initialised. Should another initialise the id in this moment, the
-older producer's transaction fails, and its task with it: no two can commit.
+What breaks it:
+    The group's offset is lost or changed (it expires, somebody deletes it, its group or resets it), and then Spark replays a batch. With
+    no offset, or a lower one, the batch is written again -> DUPLICATED. With a higher one, records below it are dropped -> LOST.
+    The brokers lose what they acknowledged (an unclean election): records -> LOST, the group's offset -> DUPLICATED.
 
-Checked against: Kafka's transaction coordinator (InitProducerId bumps the epoch and aborts an ongoing transaction; TxnOffsetCommit becomes
-visible with the commit marker) and Spark 4.1 (one task per topic partition as long as ``minPartitions`` is not set and nothing shuffles).
+What does not:
+    A transaction that times out: the broker aborts it and raises the epoch. The task's commit is refused, its next attempt writes again.
+    A request of an earlier transaction that arrives late: its epoch is an earlier one, the broker refuses it. An InitProducerId names no
+    epoch: a late one aborts the open transaction. Its task fails, and the next attempt writes again.
+
+An idle partition opens no transaction. A producer is used for one transaction. librdkafka would keep the epoch for the next one, and an
+EndTxn of the first that arrives late would commit the second where it stands: records without their offset, which the next attempt writes
+again. The next producer is connected in the background; the task itself takes the id. Should another take it meanwhile, the transaction of
+the older producer fails, and its task with it: no two can commit.
+
+Checked against: Kafka's transaction coordinator (InitProducerId bumps the epoch and aborts an ongoing transaction; EndTxn of an earlier
+epoch is answered with error 47; TxnOffsetCommit becomes visible with the commit marker), librdkafka 2.16 (no KIP-890; it initialises a
+producer once) and Spark 4.1 (one task per topic partition as long as ``minPartitions`` is not set and nothing shuffles).
 """
 
 from __future__ import annotations

@@ -16,14 +16,14 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from pipelines.failpoints import reach
 from pipelines.job import Job
-from pipelines.producers import REQUEST_S, initialised
+from pipelines.producers import REQUEST_S, Stock, connected, take_id
 from pipelines.strategies.offset_in_transaction import AFTER_COMMIT, AFTER_FENCE, AFTER_OFFSETS, AFTER_PRODUCE, AFTER_TASKS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COMMITTED = "source_partition int"
-OFFSETS_S = 10.0  # a group's coordinator that has died is followed by another within seconds; a new producer then finds that one at once
+OFFSETS_S = 10.0  # a group's coordinator that has died is followed by another within seconds; the next attempt's producer finds that one
 
 
 def deliver(job: Job) -> Callable[[DataFrame, int], None]:
@@ -55,7 +55,7 @@ class Commit:
                 if not records.num_rows:
                     continue
                 if line is None:
-                    line = _line(self.job, int(records.column("source_partition")[0].as_py()), where["attempt"])
+                    line = _Line(self.job, int(records.column("source_partition")[0].as_py()))
                     reach(self.job.run, AFTER_FENCE.name, self.batch, **where)
                 line.produce(records, headers)
             if line is not None and line.begun:
@@ -65,41 +65,38 @@ class Commit:
                 reach(self.job.run, AFTER_OFFSETS.name, self.batch, **where)
                 line.commit()
                 reach(self.job.run, AFTER_COMMIT.name, self.batch, **where)
-        except BaseException:  # whatever it was: this producer may hold a transaction, the next attempt must begin with a new one
+        finally:
             if line is not None:
-                _lines.pop(line.name, None)
                 line.close()
-            raise
         yield from ()
 
 
 class _Line:
-    """One source partition's way into the output: its producer, and up to where it has committed."""
+    """One source partition's way into the output, for one transaction: a producer that holds the partition's id, and where to go on."""
 
     def __init__(self, job: Job, partition: int) -> None:
-        self.name = f"{job.query}.p{partition}"
         self._topic = job.output_topic
-        self._group_name = job.query
+        self._group = job.query
         self._source = (job.input_topic, partition)
-        self._producer = initialised(job, self.name)
-        self._group = _reader(job.task_bootstrap, job.query)
-        self._committed = self._stable_offset()
+        self._stock = _stock(job, partition)
+        self._producer = take_id(self._stock.take())
+        try:
+            self._committed = self._stable_offset(_reader(job.task_bootstrap, job.query))
+        except BaseException:  # whatever it was: no other code will close it
+            self.close()
+            raise
         self._until = self._committed
         self.begun = False
 
     def close(self) -> None:
         """Let go of the producer. A transaction that is open stays so: the next initialisation aborts it."""
-        self._producer.close()
+        self._stock.put_away(self._producer)
 
-    def _stable_offset(self) -> int:
-        found = self._group.committed([TopicPartition(*self._source)], timeout=REQUEST_S)[0]
+    def _stable_offset(self, reader: Consumer) -> int:
+        found = reader.committed([TopicPartition(*self._source)], timeout=REQUEST_S)[0]
         if found.error is not None:
             raise KafkaException(found.error)
         return max(int(found.offset), 0)
-
-    def is_current(self) -> bool:
-        """Whether nobody else has committed for the partition since this producer did."""
-        return not self.begun and self._stable_offset() == self._committed
 
     def produce(self, records: pa.RecordBatch, headers: list[tuple[str, bytes]]) -> None:
         """Begin a transaction when there is none, and produce what lies at or above the committed offset."""
@@ -124,12 +121,11 @@ class _Line:
         self._producer.flush(REQUEST_S)
 
     def send_offset(self) -> None:
-        self._producer.send_offsets(self._group_name, {self._source: self._until}, OFFSETS_S)
+        self._producer.send_offsets(self._group, {self._source: self._until}, OFFSETS_S)
 
     def commit(self) -> None:
         """Raises when the outcome is not known: the next attempt's initialisation settles it, and reads what came of it."""
         self._producer.commit(REQUEST_S)
-        self._committed, self.begun = self._until, False
 
 
 @functools.cache
@@ -139,19 +135,13 @@ def _reader(bootstrap: str, group: str) -> Consumer:
     return Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed", "log_level": 2})
 
 
-# Spark reuses Python workers: a partition's producer is kept for the next batch that comes to the same worker. Meanwhile the partition may
-# have been at another worker, whose producer has fenced this one. An attempt after the first begins with a new producer at once: the one
-# before may have left its transaction open, and until a new producer aborts it there is no stable offset to compare with.
-_lines: dict[str, _Line] = {}
+# By transactional id. Only the connection is made in advance: the id is the partition's, and to take it ends what its last holder has open,
+# which may be at work in another Python worker. So a task takes it, and no background thread.
+_stocks: dict[str, Stock] = {}
 
 
-def _line(job: Job, partition: int, attempt: int) -> _Line:
+def _stock(job: Job, partition: int) -> Stock:
     name = f"{job.query}.p{partition}"
-    found = _lines.get(name)
-    if found is not None and attempt == 0 and found.is_current():
-        return found
-    if found is not None:
-        del _lines[name]
-        found.close()
-    _lines[name] = _Line(job, partition)
-    return _lines[name]
+    if name not in _stocks:
+        _stocks[name] = Stock(lambda: connected(job, name))
+    return _stocks[name]

@@ -9,6 +9,7 @@ from the first attempt that ended; what other attempts prepared is nobody's and 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from pipelines.decisions import DECIDING
 from pipelines.failpoints import reach
 from pipelines.job import Job
 from pipelines.librdkafka import TransactionalProducer
-from pipelines.producers import REQUEST_S, Stock
+from pipelines.producers import REQUEST_S, Stock, connected, take_id
 from pipelines.strategies.two_phase_commit import (
     AFTER_COMMIT,
     AFTER_DECISION,
@@ -131,5 +132,5 @@ _stocks: dict[str, Stock] = {}
 def _stock(job: Job) -> Stock:
     begin = prefix(job)
     if begin not in _stocks:
-        _stocks[begin] = Stock(job, begin)
+        _stocks[begin] = Stock(lambda: take_id(connected(job, f"{begin}{uuid.uuid4().hex}")))
     return _stocks[begin]
