@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from delivery.asking import asked
 from pipelines.failpoints import reach
 from pipelines.job import Job
 from pipelines.producers import REQUEST_S, initialised
@@ -92,10 +93,13 @@ class _Line:
         self._producer.close()
 
     def _stable_offset(self) -> int:
-        found = self._group.committed([TopicPartition(*self._source)], timeout=REQUEST_S)[0]
-        if found.error is not None:
-            raise KafkaException(found.error)
-        return max(int(found.offset), 0)
+        return asked(self._asked_offset, REQUEST_S)
+
+    def _asked_offset(self) -> int:
+        committed = self._group.committed([TopicPartition(*self._source)], timeout=REQUEST_S)[0]
+        if committed.error is not None:
+            raise KafkaException(committed.error)
+        return max(int(committed.offset), 0)
 
     def is_current(self) -> bool:
         """Whether nobody else has committed for the partition since this producer did."""
