@@ -28,6 +28,7 @@ from chaos import nycflights
 from chaos.experiment import Source, Workload
 from chaos.gate import Orders, chosen, hot
 from delivery import history, identity
+from delivery.asking import UNKNOWN_TOPIC_OR_PARTITION, asked
 from delivery.folder import RunFolder, append_json_line, read_json_lines
 from delivery.outcome import Outcome
 from testbed.process import TestbedError
@@ -40,6 +41,7 @@ LATE_CHUNKS = 2
 FILE_RECORDS = 50_000
 FLUSH_S = 30.0
 METADATA_S = 10.0
+PATIENCE_S = 30.0
 DELIVERY_TIMEOUT_MS = 30_000
 log = logging.getLogger("chaos.workload")
 
@@ -116,19 +118,26 @@ class Sender:
         self._held: deque[Numbered] = deque()
 
     def partitions(self) -> int:
-        """How many partitions the topic has; as many as before while Kafka does not answer."""
+        """How many partitions the topic has; as many as before while Kafka does not answer. Before the first answer it is asked again."""
         from confluent_kafka import KafkaException
 
         try:
-            found = self._producer.list_topics(self._topic, timeout=METADATA_S).topics[self._topic]
-            if found.error is None:
-                self._partitions = len(found.partitions)
+            self._partitions = asked(self._listed_partitions, PATIENCE_S if self._partitions is None else 0) or self._partitions
         except KafkaException as error:
             if self._partitions is None:
                 raise TestbedError(f"topic {self._topic}: Kafka does not say how many partitions it has ({error})") from error
         if not self._partitions:
             raise TestbedError(f"there is no topic {self._topic} to send to: was the run prepared?")
         return self._partitions
+
+    def _listed_partitions(self) -> int:
+        """How many partitions a broker lists, 0 when it knows no such topic."""
+        from confluent_kafka import KafkaException
+
+        topic = self._producer.list_topics(self._topic, timeout=METADATA_S).topics[self._topic]
+        if topic.error is not None and topic.error.code() != UNKNOWN_TOPIC_OR_PARTITION:
+            raise KafkaException(topic.error)
+        return len(topic.partitions)
 
     def send(self, first: int, chunk: list[Event], partitions: int) -> None:
         """Send a chunk, as a fault may have ordered, and wait for its outcomes. Partitions are chosen by the key's crc32."""

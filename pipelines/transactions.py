@@ -19,13 +19,14 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from delivery.asking import asked, retriable
+
 REQUEST_MS = 15_000
 METADATA_MS = 5_000
 RECONNECT_MS = 1_000
 FINISH_S = 30.0
 POLL_S = 0.01
-_MOVED = {15, 16}  # coordinator not available, moved
-_RETRIABLE = _MOVED | {14, 51}  # coordinator loading; concurrent transactions
+_CONCURRENT_TRANSACTIONS = 51  # the coordinator is at it
 
 
 class TransactionLost(RuntimeError):
@@ -136,11 +137,11 @@ class Coordinator:
             )
             ask = functools.partial(self._admin._manager.run, self._send, request, transaction.transactional_id)
             code = int(self._retrying(ask).error_code)
-            if code not in _RETRIABLE:
+            if not retriable(code):
                 return code
             if time.monotonic() > deadline:
                 raise CoordinatorBusy(f"transaction {transaction.transactional_id}: the broker answers {_name(code)} for {FINISH_S:.0f} s")
-            if code in _MOVED:
+            if code != _CONCURRENT_TRANSACTIONS:
                 self._look_again()
             time.sleep(POLL_S)
 
@@ -154,16 +155,14 @@ class Coordinator:
         """Ask again while the coordinator loads or is being elected: when a broker is new, and when one has died."""
         from kafka.errors import KafkaError, UnknownBrokerIdError
 
-        deadline = time.monotonic() + FINISH_S
-        while True:
+        def once() -> Any:
             try:
                 return call()
-            except KafkaError as error:
-                again = getattr(error, "retriable", False) or isinstance(error, UnknownBrokerIdError)  # it died since it was listed
-                if not again or time.monotonic() > deadline:
-                    raise
+            except KafkaError:
                 self._look_again()
-                time.sleep(POLL_S)
+                raise
+
+        return asked(once, FINISH_S, also=(UnknownBrokerIdError,))  # a broker died since it was listed
 
     def _look_again(self) -> None:
         """Forget which broker coordinates what: with a broker that dies it moves, and kafka-python goes on asking the one that it knows."""

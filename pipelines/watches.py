@@ -7,11 +7,18 @@ Built-in sinks have no room for a failpoint, and a stand-in for them would not b
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from delivery.asking import asked
 from pipelines import checkpoints
 
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, TopicPartition
+
 REQUEST_S = 5.0
+PATIENCE_S = 30.0
 PARQUET = b"PAR1"
 
 
@@ -66,13 +73,20 @@ def topic_size(bootstrap: str, topic: str) -> Callable[[], int]:
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "streamproof-watch", "log_level": 2})
-    partitions = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic].partitions
+    partitions = asked(lambda: consumer.list_topics(topic, timeout=REQUEST_S), PATIENCE_S).topics[topic].partitions
 
     def size() -> int:
-        ends = [consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=REQUEST_S, cached=False) for each in partitions]
-        return sum(end[1] for end in ends if end is not None)
+        return sum(asked(partial(_end, consumer, TopicPartition(topic, number)), PATIENCE_S) for number in partitions)
 
     return size
+
+
+def _end(consumer: Consumer, partition: TopicPartition) -> int:
+    """Raises TimeoutError when the partition's leader does not answer."""
+    offsets = consumer.get_watermark_offsets(partition, timeout=REQUEST_S, cached=False)
+    if offsets is None:
+        raise TimeoutError(f"{partition.topic}-{partition.partition}: no answer within {REQUEST_S:.0f} s")
+    return int(offsets[1])
 
 
 def complete_files(folder: Path) -> Callable[[], int]:

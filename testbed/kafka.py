@@ -15,20 +15,32 @@ import functools
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from delivery.asking import (
+    ELECTION_NOT_NEEDED,
+    INVALID_PARTITIONS,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    Answer,
+    asked,
+    code_of,
+    ordered,
+)
 from testbed import install, java, settings
 from testbed.process import Handle, TestbedError, environment, listening, remembered, running, spawn, stop, wait_until
 
 READY_S = 60.0
 REQUEST_S = 15.0
-LEADER_S = 10.0
+RESULT_S = REQUEST_S + 5.0
+PATIENCE_S = 30.0
 POLL_S = 0.05
 HEAP = ["-Xms256m", "-Xmx768m"]
+_PREFERRED, _UNCLEAN = 0, 1  # kinds of election
 SMALL_HEAP = ["-Xms128m", "-Xmx448m"]
 
 
@@ -141,7 +153,11 @@ def ready(ports: KafkaPorts) -> bool:
 
 
 class Cluster:
-    """What the judge asks of Kafka, over the direct listener. Every call is bounded by ``REQUEST_S`` and raises TestbedError."""
+    """What the judge asks of Kafka, over the direct listener.
+
+    One request waits ``REQUEST_S`` for its answer. What fails for a moment (a broker has died, has just come back, hands a partition on) is
+    asked again, until ``PATIENCE_S`` are over. What fails for good raises TestbedError.
+    """
 
     def __init__(self, bootstrap: str) -> None:
         from confluent_kafka.admin import AdminClient
@@ -149,90 +165,96 @@ class Cluster:
         self.bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2, "topic.metadata.refresh.interval.ms": 1000})
 
+    def _ask(self, what: str, question: Callable[[], Answer]) -> Answer:
+        """Every question goes through here. ``what`` says what is wrong when there is no answer."""
+        with self._explained(what):
+            return asked(question, PATIENCE_S, also=_also_passing())
+
+    def _order(self, what: str, order: Callable[[], object], done: int) -> None:
+        """Every order that can be carried out only once goes through here; see :func:`delivery.asking.ordered`."""
+        with self._explained(what):
+            ordered(order, PATIENCE_S, done=done)
+
+    @contextlib.contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        from confluent_kafka import KafkaException
+        from kafka.errors import KafkaError
+
+        try:
+            yield
+        except (KafkaException, KafkaError, TimeoutError) as error:
+            raise TestbedError(f"kafka at {self.bootstrap}: {what}: {error}") from error
+
     def create_topics(self, topics: Mapping[str, int], **configuration: str) -> None:
         """Create topics (name to partition count) and wait until every partition has a leader."""
         from confluent_kafka.admin import NewTopic
 
-        # As many replicas as there are brokers: their default.
-        new = [NewTopic(name, count, replication_factor=-1, config=dict(configuration)) for name, count in topics.items()]
-        for name, future in self._admin.create_topics(new, request_timeout=REQUEST_S).items():
-            self._settle(future, f"topic {name} could not be created")
+        for name, count in topics.items():
+            # As many replicas as there are brokers: their default.
+            new = NewTopic(name, count, replication_factor=-1, config=dict(configuration))
+            create = functools.partial(_one_result, self._admin.create_topics, [new])
+            self._order(f"topic {name} could not be created", create, done=TOPIC_ALREADY_EXISTS)
         for name, count in topics.items():
             self.wait_for_partitions(name, count)
 
     def delete_topics(self, names: list[str]) -> None:
         """Delete those of the topics that exist."""
-        present = [name for name in names if self.partitions(name) > 0]
-        if not present:
-            return
-        for name, future in self._admin.delete_topics(present, request_timeout=REQUEST_S).items():
-            self._settle(future, f"topic {name} could not be deleted")
+        for name in names:
+            self._ask(f"topic {name} could not be deleted", functools.partial(self._delete_topic, name))
+
+    def _delete_topic(self, name: str) -> None:
+        from confluent_kafka import KafkaException
+
+        try:
+            _one_result(self._admin.delete_topics, [name])
+        except KafkaException as error:
+            if code_of(error) != UNKNOWN_TOPIC_OR_PARTITION:
+                raise
 
     def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has, 0 when there is no such topic."""
-        found = self._topic(topic)
-        return 0 if found.error is not None else len(found.partitions)
+        return self._ask(f"no answer about topic {topic}", lambda: len(self._topic(topic).partitions))
 
     def topic_id(self, topic: str) -> str:
         """The id that a topic was made with; one that is made again under its name has another. Raises TestbedError without a topic."""
         from confluent_kafka import TopicCollection
 
-        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_S)
-        return str(self._settle(asked[topic], f"no answer about topic {topic}").topic_id)
+        described = self._ask(f"no answer about topic {topic}", lambda: _one_result(self._admin.describe_topics, TopicCollection([topic])))
+        return str(described.topic_id)
 
-    def _topic(self, topic: str) -> Any:
+    def _metadata(self, topic: str) -> Any:
+        """What a broker knows of the brokers and of ``topic``. A topic that is not there has no partitions."""
         from confluent_kafka import KafkaException
 
-        try:
-            return self._admin.list_topics(topic, timeout=REQUEST_S).topics[topic]
-        except KafkaException as error:
-            raise TestbedError(f"kafka at {self.bootstrap}: no answer about topic {topic} ({error.args[0].str()})") from error
+        metadata = self._admin.list_topics(topic, timeout=REQUEST_S)
+        error = metadata.topics[topic].error
+        if error is not None and error.code() != UNKNOWN_TOPIC_OR_PARTITION:
+            raise KafkaException(error)
+        return metadata
+
+    def _topic(self, topic: str) -> Any:
+        return self._metadata(topic).topics[topic]
 
     def wait_for_partitions(self, topic: str, count: int) -> None:
         def led() -> bool:
-            found = self._topic(topic)
-            return found.error is None and len(found.partitions) >= count and all(p.leader >= 0 for p in found.partitions.values())
+            partitions = self._ask(f"no answer about topic {topic}", lambda: self._topic(topic).partitions)
+            return len(partitions) >= count and all(partition.leader >= 0 for partition in partitions.values())
 
-        wait_until(f"topic {topic}: {count} partitions with a leader", led, REQUEST_S)
+        wait_until(f"topic {topic}: {count} partitions with a leader", led, PATIENCE_S)
 
     def add_partitions(self, topic: str, count: int) -> None:
         """Grow ``topic`` to ``count`` partitions and wait until each has a leader."""
         from confluent_kafka.admin import NewPartitions
 
-        for name, future in self._admin.create_partitions([NewPartitions(topic, count)], request_timeout=REQUEST_S).items():
-            self._settle(future, f"topic {name} could not be grown to {count} partitions")
+        grow = functools.partial(_one_result, self._admin.create_partitions, [NewPartitions(topic, count)])
+        self._order(f"topic {topic} could not be grown to {count} partitions", grow, done=INVALID_PARTITIONS)
         self.wait_for_partitions(topic, count)
 
     def end_offsets(self, topic: str, *, committed: bool = False) -> dict[int, int]:
-        """The end of each partition: its high watermark, or with ``committed`` its last stable offset (no open transaction below).
-
-        A broker announces itself as a partition's leader a moment before it is one: it is asked again for up to ``LEADER_S``.
-        """
-        deadline = time.monotonic() + LEADER_S
-        while True:
-            try:
-                return self._end_offsets(topic, committed)
-            except _NotLeading:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(POLL_S)
-
-    def _end_offsets(self, topic: str, committed: bool) -> dict[int, int]:
+        """The end of each partition: its high watermark, or with ``committed`` its last stable offset (no open transaction below)."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(topic, OffsetSpec.latest(), committed)  # type: ignore[no-untyped-call]
-
-    def _offsets(self, topic: str, which: Any, committed: bool = False) -> dict[int, int]:
-        from confluent_kafka import IsolationLevel, TopicPartition
-
-        wanted = {TopicPartition(topic, number): which for number in range(self.partitions(topic))}
-        if not wanted:
-            return {}
-        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        futures = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=REQUEST_S)
-        return {
-            at.partition: int(self._settle(future, f"the offsets of {topic} could not be read").offset) for at, future in futures.items()
-        }
 
     def start_offsets(self, topic: str) -> dict[int, int]:
         """The first offset of each partition that is still there."""
@@ -240,42 +262,45 @@ class Cluster:
 
         return self._offsets(topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
+    def _offsets(self, topic: str, which: Any, committed: bool = False) -> dict[int, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+
+        def offsets() -> dict[int, int]:
+            wanted = {TopicPartition(topic, number): which for number in self._topic(topic).partitions}
+            listed = _results(self._admin.list_offsets, wanted, isolation_level=level) if wanted else {}
+            return {at.partition: int(result.offset) for at, result in listed.items()}
+
+        return self._ask(f"no answer about the offsets of topic {topic}", offsets)
+
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
         """Delete the records of each partition that lie before an offset. Raises TestbedError where there is no such offset."""
         from confluent_kafka import TopicPartition
 
-        asked = [TopicPartition(topic, number, offset) for number, offset in before.items()]
-        for at, future in self._admin.delete_records(asked, request_timeout=REQUEST_S).items():
-            self._settle(future, f"records of {topic}/{at.partition} could not be deleted")
+        ends = [TopicPartition(topic, number, offset) for number, offset in before.items()]
+        self._ask(f"records of topic {topic} could not be deleted", lambda: _results(self._admin.delete_records, ends))
 
     def leaders(self, topic: str) -> dict[int, int]:
         """The broker that leads each partition, -1 where none does."""
-        return {number: int(partition.leader) for number, partition in self._topic(topic).partitions.items()}
+        partitions = self._ask(f"no answer about topic {topic}", lambda: self._topic(topic).partitions)
+        return {number: int(partition.leader) for number, partition in partitions.items()}
 
     def leader_addresses(self, topic: str) -> dict[int, str]:
         """The address of the broker that leads each partition; a partition that none leads is left out."""
-        from confluent_kafka import KafkaException
-
-        try:
-            found = self._admin.list_topics(topic, timeout=REQUEST_S)
-        except KafkaException as error:
-            raise TestbedError(f"kafka at {self.bootstrap}: no answer about topic {topic} ({error.args[0].str()})") from error
-        addresses = {number: f"{broker.host}:{broker.port}" for number, broker in found.brokers.items()}
-        partitions = found.topics[topic].partitions.items()
+        metadata = self._ask(f"no answer about topic {topic}", lambda: self._metadata(topic))
+        addresses = {number: f"{broker.host}:{broker.port}" for number, broker in metadata.brokers.items()}
+        partitions = metadata.topics[topic].partitions.items()
         return {number: addresses[partition.leader] for number, partition in partitions if partition.leader in addresses}
 
     def in_sync(self, topic: str, partition: int) -> list[int]:
         """The brokers that have all of a partition."""
-        return sorted(self._topic(topic).partitions[partition].isrs)
+        return sorted(self._ask(f"no answer about topic {topic}", lambda: self._topic(topic).partitions[partition].isrs))
 
     def keep_on(self, topic: str, partition: int, brokers: Sequence[int]) -> None:
         """Have ``brokers`` hold a partition, the first of them as its preferred leader."""
-        from kafka import TopicPartition
-
-        with _asking(self.bootstrap) as admin:
-            refused = admin.alter_partition_reassignments({TopicPartition(topic, partition): list(brokers)})
-            if any(refused.values()):
-                raise TestbedError(f"kafka at {self.bootstrap}: {topic}-{partition} could not be moved to {list(brokers)}: {refused}")
+        what = f"{topic}-{partition} could not be moved to {list(brokers)}"
+        self._ask(what, lambda: _reassign(self.bootstrap, topic, {partition: list(brokers)}))
 
     def configure(self, topic: str, **options: str) -> None:
         """Set options of a topic, those with a dot in their name written with an underscore."""
@@ -283,68 +308,87 @@ class Cluster:
 
         set_to = AlterConfigOpType.SET
         entries = [ConfigEntry(name.replace("_", "."), value, incremental_operation=set_to) for name, value in options.items()]
-        asked = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        for future in self._admin.incremental_alter_configs([asked], request_timeout=REQUEST_S).values():
-            self._settle(future, f"topic {topic} could not be configured")
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        self._ask(f"topic {topic} could not be configured", lambda: _one_result(self._admin.incremental_alter_configs, [resource]))
 
     def elect_unclean(self, topic: str, partition: int) -> None:
         """Have a broker lead a partition that has not all of it, because none that has all is there."""
-        from kafka.errors import KafkaError
-
-        try:
-            with _asking(self.bootstrap) as admin:
-                admin.elect_leaders(1, {topic: [partition]}, raise_errors=False)
-        except KafkaError as error:
-            raise TestbedError(f"kafka at {self.bootstrap}: no leader could be elected for {topic}-{partition}: {error}") from error
+        self._ask(f"no leader could be elected for {topic}-{partition}", lambda: _elect(self.bootstrap, _UNCLEAN, topic, [partition]))
 
     def out_of_sync(self) -> list[str]:
         """Every partition that some broker should hold and does not hold up to date, or that nobody leads."""
-        from confluent_kafka import KafkaException
-
-        try:
-            topics = self._admin.list_topics(timeout=REQUEST_S).topics
-        except KafkaException as error:
-            raise TestbedError(f"kafka at {self.bootstrap}: no answer about its topics ({error.args[0].str()})") from error
-        partitions = {f"{name}-{number}": found for name, topic in topics.items() for number, found in topic.partitions.items()}
-        return sorted(name for name, found in partitions.items() if found.leader < 0 or set(found.isrs) < set(found.replicas))
+        topics = self._ask("no answer about its topics", lambda: self._admin.list_topics(timeout=REQUEST_S).topics)
+        partitions = {f"{name}-{number}": state for name, topic in topics.items() for number, state in topic.partitions.items()}
+        return sorted(name for name, state in partitions.items() if state.leader < 0 or set(state.isrs) < set(state.replicas))
 
     def move_leaders(self, topic: str) -> dict[int, int]:
         """Put the next replica of each partition first, and have it lead. Returns which broker is to lead each partition."""
-        from kafka import TopicPartition
-
-        replicas = {number: list(partition.replicas) for number, partition in self._topic(topic).partitions.items()}
+        partitions = self._ask(f"no answer about topic {topic}", lambda: self._topic(topic).partitions)
+        replicas = {number: list(partition.replicas) for number, partition in partitions.items()}
         wanted = {number: [*brokers[1:], brokers[0]] for number, brokers in replicas.items()}
-        with _asking(self.bootstrap) as admin:
-            refused = admin.alter_partition_reassignments({TopicPartition(topic, number): to for number, to in wanted.items()})
-            if any(refused.values()):
-                raise TestbedError(f"kafka at {self.bootstrap}: the replicas of {topic} could not be put in another order: {refused}")
-            admin.elect_leaders(0, {topic: list(wanted)}, raise_errors=False)  # one that leads already needs no election
+        what = f"the replicas of {topic} could not be put in another order"
+        self._ask(what, lambda: _reassign(self.bootstrap, topic, wanted))
+        self._ask(f"no leaders could be elected for {topic}", lambda: _elect(self.bootstrap, _PREFERRED, topic, list(wanted)))
         return {number: brokers[0] for number, brokers in wanted.items()}
 
     def coordinator(self, kind: Literal["group", "transaction"], name: str) -> int | None:
         """The broker that coordinates a consumer group, or a transactional id; None while there is none."""
-        from kafka.errors import KafkaError
+        from kafka.errors import CoordinatorNotAvailableError
         from kafka.protocol.metadata import CoordinatorType
 
-        try:
+        key = CoordinatorType.GROUP if kind == "group" else CoordinatorType.TRANSACTION
+
+        def named() -> int | None:
             with _asking(self.bootstrap) as admin:
-                key = CoordinatorType.GROUP if kind == "group" else CoordinatorType.TRANSACTION
-                found = admin._manager.run(functools.partial(admin._find_coordinator_ids, [name], key_type=key))
-        except KafkaError:
-            return None
-        return int(found[name])
+                try:
+                    return int(admin._manager.run(functools.partial(admin._find_coordinator_ids, [name], key_type=key))[name])
+                except CoordinatorNotAvailableError:
+                    return None
+
+        return self._ask(f"no answer about the coordinator of {kind} {name}", named)
 
     def cluster_id(self) -> str:
-        return str(self._settle(self._admin.describe_cluster(request_timeout=REQUEST_S), "no answer").cluster_id)
+        described = self._ask("no answer", lambda: self._admin.describe_cluster(request_timeout=REQUEST_S).result(timeout=RESULT_S))
+        return str(described.cluster_id)
 
-    def _settle(self, future: Any, what: str) -> Any:
-        from confluent_kafka import KafkaException
 
-        try:
-            return future.result(timeout=REQUEST_S + 5)
-        except (KafkaException, TimeoutError) as error:
-            kind = _NotLeading if _is_not_leading(error) else TestbedError
-            raise kind(f"kafka at {self.bootstrap}: {what}: {error}") from error
+def _results(request: Callable[..., Mapping[Any, Any]], *asked_for: Any, **options: Any) -> dict[Any, Any]:
+    """What confluent-kafka's admin client answers to a request, by what was asked for. Raises KafkaException when one of it failed."""
+    return {key: future.result(timeout=RESULT_S) for key, future in request(*asked_for, request_timeout=REQUEST_S, **options).items()}
+
+
+def _one_result(request: Callable[..., Mapping[Any, Any]], asked_for: Any) -> Any:
+    (result,) = _results(request, asked_for).values()
+    return result
+
+
+def _reassign(bootstrap: str, topic: str, brokers: Mapping[int, list[int]]) -> None:
+    """Have brokers hold each partition. To repeat it is harmless. Raises kafka-python's KafkaError."""
+    from kafka import TopicPartition
+
+    with _asking(bootstrap) as admin:
+        for error in admin.alter_partition_reassignments({TopicPartition(topic, at): on for at, on in brokers.items()}).values():
+            if error is not None:
+                raise error
+
+
+def _elect(bootstrap: str, kind: int, topic: str, partitions: list[int]) -> None:
+    """Have leaders elected. Whoever leads already needs no election. Raises kafka-python's KafkaError."""
+    from kafka.errors import for_code
+
+    with _asking(bootstrap) as admin:
+        answer = admin.elect_leaders(kind, {topic: partitions}, raise_errors=False)
+    codes = [answer.error_code, *(each.error_code for result in answer.replica_election_results for each in result.partition_result)]
+    for code in codes:
+        if code not in (0, ELECTION_NOT_NEEDED):
+            raise for_code(code)
+
+
+def _also_passing() -> tuple[type[Exception], ...]:
+    """What kafka-python raises of a broker that has died since it was listed; it does not call it retriable."""
+    from kafka.errors import UnknownBrokerIdError
+
+    return (UnknownBrokerIdError,)
 
 
 @contextlib.contextmanager
@@ -352,7 +396,8 @@ def _asking(bootstrap: str) -> Iterator[Any]:
     """kafka-python's admin client, for what confluent-kafka's does not ask."""
     from kafka.admin import KafkaAdminClient
 
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=int(REQUEST_S * 1000), client_id="streamproof")
+    limits = dict.fromkeys(("request_timeout_ms", "bootstrap_timeout_ms"), int(REQUEST_S * 1000))
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap, client_id="streamproof", **limits)
     try:
         yield admin
     finally:
@@ -365,21 +410,9 @@ def fence(bootstrap: str, transactional_id: str) -> None:
 
     producer: Producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 2})
     try:
-        producer.init_transactions(REQUEST_S)
+        asked(lambda: producer.init_transactions(REQUEST_S), PATIENCE_S)
     except KafkaException as error:
         raise TestbedError(f"kafka at {bootstrap}: {transactional_id} could not be taken over: {error}") from error
-
-
-class _NotLeading(TestbedError):
-    """The broker that was asked does not lead the partition, or does not know it, yet."""
-
-
-def _is_not_leading(error: Exception) -> bool:
-    from confluent_kafka import KafkaError
-
-    codes = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
-    found = error.args[0] if error.args else None
-    return isinstance(found, KafkaError) and found.code() in codes
 
 
 def wait_until_answering(bootstrap: str, brokers: int = 1, timeout_s: float = READY_S) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+import warnings
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -15,7 +16,9 @@ import pytest
 from testbed import embedded, settings
 from testbed.embedded import Testbed
 from testbed.process import marked
+from tests import repair
 
+FAILED = pytest.StashKey[bool]()
 HOME_PREFIX = "streamproof-test-"
 os.environ.pop("STREAMPROOF_HISTORY", None)  # the runs of tests are no part of anybody's history
 # Two busy cores say nothing about an example's time; examples are not kept, tests leave no file.
@@ -63,3 +66,30 @@ def testbed(home: Path) -> Iterator[Testbed]:
     """The embedded testbed, started once for all tests."""
     yield embedded.up()
     embedded.down()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _testbed_left_right(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whoever uses the shared testbed leaves it right, or it is put right for whoever comes next. Then a test that had passed gets an
+    error that names what it left damaged; of one that had failed it is a warning."""
+    if "testbed" not in request.fixturenames:
+        yield
+        return
+    before = repair.Before.look(brokers_may_change=request.node.get_closest_marker("other_brokers") is not None)
+    yield
+    wrong = repair.damage(before)
+    if not wrong:
+        return
+    repair.repair(before)
+    message = f"{request.node.nodeid} left the testbed damaged: {'; '.join(wrong)}. It was put right."
+    if request.node.stash.get(FAILED, False):
+        warnings.warn(message, stacklevel=1)
+    else:
+        pytest.fail(message, pytrace=False)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from delivery.asking import retriable
 from testbed.kafka import Cluster
 from testbed.probes import connect
 from testbed.process import TestbedError
@@ -27,7 +28,6 @@ WAIT_MS = 100
 REQUEST_S = 30.0
 POLL_S = 0.1
 _FETCH, _VERSION, _CLIENT, _READ_COMMITTED = 1, 11, b"streamproof", 1
-_MOVED = frozenset({3, 5, 6, 9, 56, 74, 75, 78, 100})  # the partition has another leader, or none yet: who leads it is asked again
 _OUT_OF_RANGE = 1
 
 
@@ -76,7 +76,7 @@ class Fetcher:
                     self._connection(address).ask(self._topic, wanted)
                 for address in asked:
                     yield from self._connection(address).answer(deadline)
-            except (OSError, KeyError, _Moved):  # a broker has ended, or a partition has another leader or none: that is asked again
+            except (OSError, KeyError, _Again):  # a broker has ended, or a partition has another leader or none: that is asked again
                 self._disconnect()
                 leaders = {}
                 time.sleep(POLL_S)
@@ -92,8 +92,8 @@ class Fetcher:
         self._connections.clear()
 
 
-class _Moved(Exception):
-    """A broker that was asked does not lead a partition."""
+class _Again(Exception):
+    """A broker cannot answer just now: it does not lead a partition any more, or not yet."""
 
 
 class _Connection:
@@ -151,6 +151,8 @@ def _pieces(answer: np.ndarray) -> Iterator[Piece]:
     """The partitions of an answer."""
     reader = _Reader(answer.data)
     _, _, refused, _, topics = reader.take(">iihii")
+    if retriable(refused):
+        raise _Again
     if refused:
         raise TestbedError(f"kafka refused to be read: error {refused}")
     for _ in range(topics):
@@ -162,8 +164,8 @@ def _pieces(answer: np.ndarray) -> Iterator[Piece]:
             _, length = reader.take(">ii")
             begin = reader.at
             reader.skip(max(length, 0))
-            if error in _MOVED:
-                raise _Moved
+            if retriable(error):
+                raise _Again
             if error:
                 why = "what was there is deleted" if error == _OUT_OF_RANGE else f"error {error}"
                 raise TestbedError(f"partition {partition} of the output cannot be read: {why}")

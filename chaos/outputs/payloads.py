@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from chaos.outputs import origin
 from chaos.outputs.files import logged_files
+from delivery.asking import retriable
 from delivery.folder import EvidenceError, RunFolder
 from delivery.payloads import PAYLOADS, write_payloads
 from pipelines import postgres, strategies
@@ -71,7 +72,7 @@ def _of_topic(bootstrap: str, topic: str, run: str, ends: dict[str, int], timeou
                 elif error.code() == KafkaError._PARTITION_EOF:
                     if (message.offset() or 0) >= ends[str(message.partition())]:
                         open_.discard(int(message.partition() or 0))
-                else:
+                elif not retriable(error.code()):  # what is retriable the consumer tells and repeats itself
                     raise KafkaException(error)
 
 

@@ -21,10 +21,10 @@ Checked against: Spark 4.1 (``ForeachBatchSink`` has no commit coordinator; ``of
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING
 
 from delivery.anomaly import Anomaly
+from delivery.asking import asked
 from delivery.guarantee import Guarantee
 from pipelines import checkpoints, spark_kafka
 from pipelines.failpoints import Failpoint, reach
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 REQUEST_S = 30.0
-POLL_S = 0.05
 AFTER_OUTPUT = Failpoint(
     "after_output",
     "driver",
@@ -57,23 +56,13 @@ class OffsetCommit(Strategy):
 
     def starting_offsets(self, job: Job) -> str:
         """The group's committed offset of each partition, the earliest where there is none."""
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition
-
-        consumer, deadline = _group(job), time.monotonic() + REQUEST_S
-        try:
-            known = consumer.list_topics(job.input_topic, timeout=REQUEST_S).topics[job.input_topic].partitions
-            while True:
-                try:
-                    committed = consumer.committed([TopicPartition(job.input_topic, number) for number in known], timeout=REQUEST_S)
-                    break
-                except KafkaException as error:  # a new broker elects and loads the group's coordinator when it is first asked for
-                    moving = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
-                    if error.args[0].code() not in moving or time.monotonic() > deadline:
-                        raise
-                    time.sleep(POLL_S)
+        consumer = _group(job)
+        try:  # a new broker elects and loads the group's coordinator when it is first asked for
+            committed = asked(lambda: _committed(consumer, job.input_topic), REQUEST_S)
         finally:
             consumer.close()
-        return json.dumps({job.input_topic: {str(at.partition): at.offset if at.offset >= 0 else checkpoints.EARLIEST for at in committed}})
+        offsets = {str(number): offset if offset >= 0 else checkpoints.EARLIEST for number, offset in committed.items()}
+        return json.dumps({job.input_topic: offsets})
 
     def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
         checkpoint = job.checkpoint(f"start-{job.start}")
@@ -82,7 +71,8 @@ class OffsetCommit(Strategy):
         def deliver(batch: DataFrame, number: int) -> None:
             spark_kafka.write(batch, job, number)
             reach(job.run, AFTER_OUTPUT.name, number)
-            _commit(group, json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1]))
+            ends = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
+            asked(lambda: _commit(group, ends), REQUEST_S)  # the same offsets twice are as good as once
             reach(job.run, AFTER_OFFSET_COMMIT.name, number)
 
         return frame.writeStream.foreachBatch(deliver).queryName(job.query).option("checkpointLocation", f"file://{checkpoint}").start()
@@ -92,6 +82,20 @@ def _group(job: Job) -> Consumer:
     from confluent_kafka import Consumer
 
     return Consumer({"bootstrap.servers": job.bootstrap, "group.id": job.query, "enable.auto.commit": False, "log_level": 2})
+
+
+def _committed(consumer: Consumer, topic: str) -> dict[int, int]:
+    """The group's committed offset of each partition of a topic, negative where there is none."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    listed = consumer.list_topics(topic, timeout=REQUEST_S).topics[topic]
+    if listed.error is not None:
+        raise KafkaException(listed.error)
+    committed = consumer.committed([TopicPartition(topic, number) for number in listed.partitions], timeout=REQUEST_S)
+    for at in committed:
+        if at.error is not None:
+            raise KafkaException(at.error)
+    return {at.partition: at.offset for at in committed}
 
 
 def _commit(group: Consumer, until: dict[str, dict[str, int]]) -> None:

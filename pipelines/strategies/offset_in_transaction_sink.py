@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from delivery.asking import asked
 from pipelines.failpoints import reach
 from pipelines.job import Job
 from pipelines.producers import REQUEST_S, Stock, connected, take_id
@@ -93,10 +94,13 @@ class _Line:
         self._stock.put_away(self._producer)
 
     def _stable_offset(self, reader: Consumer) -> int:
-        found = reader.committed([TopicPartition(*self._source)], timeout=REQUEST_S)[0]
-        if found.error is not None:
-            raise KafkaException(found.error)
-        return max(int(found.offset), 0)
+        return asked(lambda: self._asked_offset(reader), REQUEST_S)
+
+    def _asked_offset(self, reader: Consumer) -> int:
+        committed = reader.committed([TopicPartition(*self._source)], timeout=REQUEST_S)[0]
+        if committed.error is not None:
+            raise KafkaException(committed.error)
+        return max(int(committed.offset), 0)
 
     def produce(self, records: pa.RecordBatch, headers: list[tuple[str, bytes]]) -> None:
         """Begin a transaction when there is none, and produce what lies at or above the committed offset."""

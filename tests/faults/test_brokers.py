@@ -20,6 +20,7 @@ from testbed.kafka import Cluster
 from testbed.process import remembered
 
 RECORDS = 6000
+pytestmark = pytest.mark.other_brokers
 CASES = [
     ("kill_leader", "two_phase_commit"),
     ("kill_transaction_coordinator", "two_phase_commit"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from chaos import lock, steps
 from chaos.experiment import Experiment
@@ -61,6 +62,52 @@ def test_leaders_move_when_they_are_told_to(three: Testbed) -> None:
     before, wanted = cluster.leaders("moves"), cluster.move_leaders("moves")
     wait_until("the leaders to have moved", lambda: cluster.leaders("moves") == wanted, 20)
     assert all(wanted[number] != broker for number, broker in before.items())
+
+
+@contextlib.contextmanager
+def _records(bootstrap: str, topic: str, partitions: int) -> Iterator[None]:
+    """Meanwhile each partition gets some thousand records a second, and none of them is waited for."""
+    over = threading.Event()
+
+    def send() -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "acks": 1, "topic.metadata.refresh.interval.ms": 200, "log_level": 0})
+        while not over.wait(0.01):
+            for number in range(20 * partitions):
+                with contextlib.suppress(BufferError):
+                    producer.produce(topic, b"x" * 100, partition=number % partitions)
+            producer.poll(0)
+        producer.purge()
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield
+    finally:
+        over.set()
+        sender.join()
+
+
+def test_the_ends_can_be_read_while_a_leader_dies_and_another_takes_over(three: Testbed) -> None:
+    """The new leader is announced before it knows the ends, and says so: OFFSET_NOT_AVAILABLE, UNKNOWN_LEADER_EPOCH."""
+    Cluster(three.direct_kafka).create_topics({"watched": 3})
+    dead = Cluster(three.direct_kafka).leaders("watched")[0]
+    survivors = ",".join(f"127.0.0.1:{ports.direct}" for number, ports in enumerate(three.kafka, 1) if number != dead)
+    watching, asking = Cluster(survivors), Cluster(survivors)  # who asks is not to be held up by the request of who watches
+    ends = {committed: asking.end_offsets("watched", committed=committed) for committed in (False, True)}
+    with _records(three.direct_kafka, "watched", 3):
+        wait_until("records", lambda: min(watching.end_offsets("watched").values()) > 1000, 30)
+        handle = remembered(f"kafka-{dead}", embedded.folder())
+        assert handle is not None
+        os.kill(handle.pid, signal.SIGKILL)
+        wait_until("other leaders", lambda: not {dead, -1} & set(watching.leaders("watched").values()), 60, poll_s=0.005)
+        until, answers = time.monotonic() + 2, 0
+        while time.monotonic() < until or answers < 20:
+            for committed, before in ends.items():
+                now = asking.end_offsets("watched", committed=committed)
+                assert all(now[number] >= end for number, end in before.items()), "no end goes back"
+                ends[committed], answers = now, answers + 1
+    assert embedded.up() == three
+    wait_until("all to be in sync", lambda: watching.out_of_sync() == [], 60)
 
 
 def test_a_prepared_transaction_is_committed_though_its_coordinator_died(three: Testbed, prepare: Prepare) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import ipaddress
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -23,6 +24,7 @@ import pytest
 from confluent_kafka import Producer
 
 from chaos import steps
+from delivery.asking import RETRIABLE
 from delivery.folder import RunFolder
 from testbed import embedded, install, kafka, settings, spark
 from testbed.embedded import Testbed
@@ -145,11 +147,24 @@ def test_a_topic_has_the_partitions_that_were_asked_for_and_grows(cluster: Clust
 
 def test_a_broker_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka, "REQUEST_S", 0.5)
+    monkeypatch.setattr(kafka, "PATIENCE_S", 0.5)
     nobody = Cluster(f"127.0.0.1:{free_port()}")
     with pytest.raises(TestbedError, match="no answer about topic some"):
         nobody.wait_for_partitions("some", 1)
-    with pytest.raises(TestbedError, match="no answer about topic some"):
+    with pytest.raises(TestbedError, match="no answer about the offsets of topic some"):
         nobody.end_offsets("some")
+    with pytest.raises(TestbedError, match="no answer about the coordinator of group some"):
+        nobody.coordinator("group", "some")
+
+
+def test_the_errors_after_which_kafka_is_asked_again_are_those_that_it_calls_retriable() -> None:
+    """As the brokers' own jar writes them for Kafka's documentation."""
+    jars = settings.cache() / "jars" / "kafka"
+    command = [str(install.java_executable()), "-cp", f"{jars}/*", "org.apache.kafka.common.protocol.Errors"]
+    page = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    rows = re.findall(r"<td>([A-Z_]+)</td>\s*<td>(-?\d+)</td>\s*<td>(True|False)</td>", page)
+    assert len(rows) > 100
+    assert {int(code): name for name, code, again in rows if again == "True"} == RETRIABLE
 
 
 def test_what_kafka_refuses_is_an_error_that_says_why(cluster: Cluster, topic: str) -> None:
