@@ -7,8 +7,9 @@ UV = $(firstword $(wildcard .streamproof/uv/*/bin/uv))
 COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	--custom-compile-command 'make lock'
 
-# Unit tests share nothing. All others share one testbed, and run one after the other.
+# Unit tests share nothing. All others share a testbed: one for each of two processes, which take whole files in turn.
 SIDE_BY_SIDE = -n auto --maxprocesses 4
+TWO_TESTBEDS = -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo ui test test-all test-browser mutate lint format bench-run bench-sinks bench-oracle down docs lock clean
@@ -27,7 +28,7 @@ ui: setup  ## Airflow with its forms and the testbed behind them, until Ctrl-C
 
 test: setup  ## the tests, with real Kafka, PostgreSQL, Spark and Toxiproxy; without the slow ones
 	$(RUN) -m pytest $(SIDE_BY_SIDE) tests/unit
-	$(RUN) -m pytest -m "not slow" tests/integration tests/faults
+	$(RUN) -m pytest $(TWO_TESTBEDS) -m "not slow" tests/integration tests/faults
 
 test-all: setup  ## every test, the slow ones and those in a browser too
 	$(RUN) -m pytest $(SIDE_BY_SIDE) tests/unit
