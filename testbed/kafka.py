@@ -395,11 +395,16 @@ def _also_passing() -> tuple[type[Exception], ...]:
 def _asking(bootstrap: str) -> Iterator[Any]:
     """kafka-python's admin client, for what confluent-kafka's does not ask."""
     from kafka.admin import KafkaAdminClient
+    from kafka.errors import NotControllerError
 
     limits = dict.fromkeys(("request_timeout_ms", "bootstrap_timeout_ms"), int(REQUEST_S * 1000))
     admin = KafkaAdminClient(bootstrap_servers=bootstrap, client_id="streamproof", **limits)
     try:
         yield admin
+    except RuntimeError as error:  # it asked two brokers, and neither was the controller: no error of its own kind
+        if "active controller" not in str(error):
+            raise
+        raise NotControllerError(str(error)) from error
     finally:
         admin.close()
 
