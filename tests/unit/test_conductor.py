@@ -26,7 +26,7 @@ from pipelines.job import Job
 from testbed.embedded import Testbed
 from testbed.settings import ROOT
 
-RECORDS, BATCH, COMMIT_S = 800, 20, 0.02
+RECORDS, BATCH, COMMIT_S, UNWATCHED_S = 800, 20, 0.02, 0.15
 REACHES = """
 import sys, time
 from delivery.folder import RunFolder
@@ -71,21 +71,34 @@ class Note(Unconditional):
 
 
 class Run:
-    """A run whose job commits whatever the gate lets through."""
+    """A run whose job commits whatever the gate lets through, one batch after the other. It waits a moment until somebody has looked at the
+    last one, so that it does not run away from whoever follows it on a busy machine."""
 
     def __init__(self, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self._patch = folder, monkeypatch
         job = Job("kafka_to_kafka", "two_phase_commit", "q", str(folder.path), "", "in", "out", BATCH, 1, "", {})
         self.scene = Scene(folder, cast(Testbed, None), job, Progress(folder), random.Random(1), time.monotonic() + 60, RECORDS)
-        self._over = threading.Event()
+        self._over, self._looked = threading.Event(), threading.Event()
+        for question in (Progress.committed, Progress.batches):
+            monkeypatch.setattr(Progress, question.__name__, self._noticed(question))
         self._job = threading.Thread(target=self._work)
         self._job.start()
+
+    def _noticed(self, question: Callable[[Progress], int]) -> Callable[[Progress], int]:
+        def ask(progress: Progress) -> int:
+            if threading.current_thread() is not self._job:  # whose gate asks too
+                self._looked.set()
+            return question(progress)
+
+        return ask
 
     def _work(self) -> None:
         gate, done, number = Gate(self.folder), 0, 0
         while not self._over.wait(COMMIT_S):
             allowed = min(gate.records(), RECORDS)
             if done + BATCH <= allowed:
+                self._looked.wait(UNWATCHED_S)
+                self._looked.clear()
                 done, number = done + BATCH, number + 1
                 with self.folder.progress.open("a") as file:
                     file.write(json.dumps({"batch": number, "start": 1, "rows": BATCH, "from": {}, "until": {"0": done}}) + "\n")
@@ -145,9 +158,10 @@ def test_a_fault_that_takes_long_leaves_the_next_one_its_part(run: Run) -> None:
     """It lasts until the job stands still; the next needs two batches, and finds them."""
 
     def until_it_stands_still(scene: Scene) -> None:
-        before = -1
-        while before != (before := scene.progress.committed()):
-            time.sleep(1.0)
+        looks = [-1, -2, -3]
+        while len(set(looks)) > 1:
+            time.sleep(0.1)
+            looks = [*looks[1:], scene.progress.committed()]
 
     run.conduct([Note("long", until_it_stands_still), other := Note("other")], [at("long", 0.2), at("other", 0.3)])
     assert other.at[0] <= 0.75 * RECORDS - 2 * BATCH
