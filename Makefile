@@ -21,10 +21,10 @@ setup:  ## put everything in place: .venv, jars, Toxiproxy
 	@$(PYTHON) bootstrap.py
 
 demo: setup  ## break a pipeline on purpose and look at the verdict in Airflow
-	@$(RUN) -m dags.demo
+	@$(RUN) -m streamproof.airflow.demo
 
 ui: setup  ## Airflow with its forms and the testbed behind them, until Ctrl-C
-	@$(RUN) -m dags.ui
+	@$(RUN) -m streamproof.airflow.ui
 
 test: setup  ## the tests, with real Kafka, PostgreSQL, Spark and Toxiproxy; without the slow ones
 	$(RUN) -m pytest $(SIDE_BY_SIDE) tests/unit

@@ -1,7 +1,7 @@
 """Sets streamproof up from a bare Python and the package registries: ``make setup``, or ``python3 bootstrap.py``.
 
 The steps, each pinned by hash: uv, the environment ``.venv``, its packages, the project itself, what the testbed runs (see
-``testbed/install.py``), and what is made of these to save time: compiled loops and class-data archives. Only the standard library is used,
+``src/streamproof/testbed/install.py``), and what is made of these to save time: compiled loops and class-data archives. Only the standard library is used,
 since nothing else is there yet.
 
 It may be killed anywhere and called again. The environment counts as whole only while it holds the stamp that is written last and
@@ -214,11 +214,11 @@ def stamped() -> dict[str, object]:
 def in_place() -> bool:
     if stamped().get("fingerprint") != fingerprint():
         return False
-    from testbed import java
+    from streamproof.testbed import java
 
     if not java.archive("stamp").with_suffix(".txt").exists():
         return False
-    verify = [str(PYTHON), "-m", "testbed.install", "--verify"]
+    verify = [str(PYTHON), "-m", "streamproof.testbed.install", "--verify"]
     return subprocess.run(verify, cwd=ROOT, env=environment_of_children(), stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
@@ -269,7 +269,7 @@ def install_packages(setup: Setup, uv: Path, locks: list[str]) -> None:
 
 def set_up() -> None:
     # These two use the standard library alone; they are imported here because an older Python could not even read them.
-    from testbed import install, settings
+    from streamproof.testbed import install, settings
 
     def say(line: str) -> None:
         print(f"      {line}", flush=True)
@@ -302,11 +302,11 @@ def set_up() -> None:
         else:
             setup.step("the project itself: in place")
         setup.step("what the testbed runs: Java, Kafka, Spark's connector, Toxiproxy")
-        setup.run("the testbed", [str(PYTHON), "-m", "testbed.install"], show=True)
+        setup.run("the testbed", [str(PYTHON), "-m", "streamproof.testbed.install"], show=True)
         setup.step("what is compiled: the loops that read every delivered record")
-        setup.run("compiling", [str(PYTHON), "-c", "import chaos.outputs.kafka_drain"])
+        setup.run("compiling", [str(PYTHON), "-c", "import streamproof.sinks.kafka.drain"])
         setup.step("a small job on all of it: does it work? It also writes the archives from which Spark starts in a third of the time")
-        setup.run("the small job", [str(PYTHON), "-m", "chaos.training"], show=True)
+        setup.run("the small job", [str(PYTHON), "-m", "streamproof.run.training"], show=True)
         print(f"set up in {time.monotonic() - setup.began:.0f} s", flush=True)
 
 

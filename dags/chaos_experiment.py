@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from airflow.sdk import dag
 
-from dags.airflow_service import POOL
-from dags.form import params
-from dags.notifier import ChangeNotifier
-from dags.step import TOGETHER, PrepareOperator, ReportOperator, RestoreOperator, StepOperator
+from streamproof.airflow.form import params
+from streamproof.airflow.notifier import ChangeNotifier
+from streamproof.airflow.operators import TOGETHER, PrepareOperator, ReportOperator, RestoreOperator, StepOperator
+from streamproof.airflow.service import POOL
 
 LONGEST = timedelta(hours=24)
 TOLD = """

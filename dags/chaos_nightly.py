@@ -11,12 +11,12 @@ from typing import Any
 
 from airflow.sdk import TriggerRule, dag, task_group
 
-from chaos.experiment import BadInput
-from chaos.matrix import Matrix, Quota, load
-from dags.airflow_service import POOL
-from dags.cell import CellOperator, CompareOperator, PlanOperator, SummaryOperator, TellOperator, matrix_file
-from dags.notifier import ChangeNotifier
-from dags.step import WAIT_S
+from streamproof.airflow.nightly_operators import CellOperator, CompareOperator, PlanOperator, SummaryOperator, TellOperator, matrix_file
+from streamproof.airflow.notifier import ChangeNotifier
+from streamproof.airflow.operators import WAIT_S
+from streamproof.airflow.service import POOL
+from streamproof.experiment.matrix import Matrix, Quota, load
+from streamproof.experiment.model import BadInput
 
 SPARE_S = 300  # what a run may take beside its own time: waiting for its turn is apart
 LONGEST = timedelta(hours=1)

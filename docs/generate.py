@@ -19,37 +19,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from chaos.cli import EXIT_CODES
-from chaos.experiment import Stateful
-from chaos.faults import FAULTS, Fault
-from delivery import (
-    atomicity,
-    baseline,
-    batches,
-    commits,
-    deduplication,
-    events,
-    history,
-    joins,
-    order,
-    payloads,
-    recovery,
-    results,
-    sessions,
-    stateful_second_opinion,
-    totals,
-    verdict,
-    watermark,
-    windows,
-)
-from delivery.anomaly import RESULT_KINDS, Anomaly
-from delivery.guarantee import Guarantee, Promise, forbidden
-from delivery.outcome import Outcome
-from expectations import history as remembered
-from expectations import history_changes, history_compare, history_junit, history_matrix, history_metrics
-from pipelines.registry import PIPELINES
-from pipelines.strategies import STRATEGIES, Strategy
-from testbed import listeners
+from streamproof.cli.main import EXIT_CODES
+from streamproof.engines.spark.registry import PIPELINES
+from streamproof.engines.spark.strategies import STRATEGIES, Strategy
+from streamproof.evidence import batches, events, histories, payloads
+from streamproof.evidence.outcome import Outcome
+from streamproof.experiment.model import Stateful
+from streamproof.faults import FAULTS, Fault
+from streamproof.history import changes, compare, junit, matrix
+from streamproof.history import metrics as history_metrics
+from streamproof.history import record as remembered
+from streamproof.testbed import listeners
+from streamproof.verdict import decide
+from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
+from streamproof.verdict.checks import atomicity, commits, order
+from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
+from streamproof.verdict.stateful import deduplication, joins, results, second_opinion, sessions, totals, watermark, windows
+from streamproof.verdict.timing import baseline, recovery
 
 STATEFUL: dict[str, ModuleType] = {
     "results": results,
@@ -61,7 +47,7 @@ STATEFUL: dict[str, ModuleType] = {
     "joins": joins,
     "deduplication": deduplication,
     "totals": totals,
-    "second_opinion": stateful_second_opinion,
+    "second_opinion": second_opinion,
 }
 DOCS = Path(__file__).resolve().parent
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z_:]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -283,17 +269,17 @@ PARTS: dict[str, Callable[[], str]] = {
     "order": lambda: told(order),
     "atomicity": lambda: told(atomicity),
     "commits": lambda: told(commits),
-    "rules": lambda: told(verdict),
+    "rules": lambda: told(decide),
     "recovery": lambda: told(recovery),
     "baseline": lambda: told(baseline),
-    "sent": lambda: columns(history.SENT),
-    "delivered": lambda: columns(history.DELIVERED),
-    "reconciliation": lambda: columns(verdict.RECONCILIATION),
+    "sent": lambda: columns(histories.SENT),
+    "delivered": lambda: columns(histories.DELIVERED),
+    "reconciliation": lambda: columns(decide.RECONCILIATION),
     "history": lambda: told(remembered),
-    "changes": lambda: told(history_changes),
-    "compare": lambda: told(history_compare),
-    "matrix": lambda: told(history_matrix),
-    "junit": lambda: told(history_junit),
+    "changes": lambda: told(changes),
+    "compare": lambda: told(compare),
+    "matrix": lambda: told(matrix),
+    "junit": lambda: told(junit),
     "metrics_told": lambda: told(history_metrics),
     "metrics": metrics,
     "requirements": requirements,

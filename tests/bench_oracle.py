@@ -36,13 +36,13 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delivery import history
-from delivery.folder import RunFolder, append_json_line
-from delivery.guarantee import Guarantee, Promise
-from delivery.second_opinion import disagreement
-from delivery.verdict import Second, Terms, judge
-from testbed import embedded, install, java, settings
-from testbed.kafka import Cluster
+from streamproof.evidence import histories
+from streamproof.evidence.folder import RunFolder, append_json_line
+from streamproof.testbed import embedded, install, java, settings
+from streamproof.testbed.kafka import Cluster
+from streamproof.verdict.decide import Second, Terms, judge
+from streamproof.verdict.guarantee import Guarantee, Promise
+from streamproof.verdict.second_opinion import disagreement
 
 PARTITIONS = 4
 KEYS = 1000
@@ -199,13 +199,13 @@ def _resident(process: psutil.Process) -> float:
 
 def _fill(folder: RunFolder, bootstrap: str, topic: str, size: int) -> None:
     """Send ``size`` records in transactions, and write down that they were sent; a few of these are not, and as many twice."""
-    from pipelines.librdkafka import TransactionalProducer
+    from streamproof.kafka.librdkafka import TransactionalProducer
 
     keys = pa.array([b"k%d" % number for number in range(KEYS)], pa.binary())
     rng = np.random.default_rng(size)
     lost, doubled = rng.choice(size, 2 * DAMAGED, replace=False).reshape(2, DAMAGED)
     options = {"bootstrap.servers": bootstrap, "transactional.id": topic, "linger.ms": 5, "queue.buffering.max.messages": 500_000}
-    writer = pq.ParquetWriter(folder.sent / "00000.parquet", history.SENT, **history.FAST)
+    writer = pq.ParquetWriter(folder.sent / "00000.parquet", histories.SENT, **histories.FAST)
     reached = np.zeros(PARTITIONS, np.int64)
     with TransactionalProducer(options) as producer:
         producer.connect(topic, 20)
@@ -230,9 +230,9 @@ def _fill(folder: RunFolder, bootstrap: str, topic: str, size: int) -> None:
                 "key": named.cast(pa.binary()).cast(pa.string()),
                 "crc": crc,
                 "outcome": pa.array(["ACKED"]).take(pa.array(np.zeros(len(sequence), np.int8))),
-                "sent_at": pa.array(_sent_at(sequence)).cast(history.SENT.field("sent_at").type),
+                "sent_at": pa.array(_sent_at(sequence)).cast(histories.SENT.field("sent_at").type),
             }
-            writer.write_table(pa.table(rows, schema=history.SENT), row_group_size=1 << 17)
+            writer.write_table(pa.table(rows, schema=histories.SENT), row_group_size=1 << 17)
             copies = 1 + np.isin(sequence, doubled).astype(np.int64) - np.isin(sequence, lost)
             delivered = pa.array(np.repeat(np.arange(len(sequence)), copies))
             producer.begin()
@@ -247,7 +247,7 @@ def _fill(folder: RunFolder, bootstrap: str, topic: str, size: int) -> None:
 
 def _values(sequence: np.ndarray) -> tuple[pa.Array, np.ndarray]:
     """The values of these records as an Arrow array, and the checksums of their payloads."""
-    from delivery.identities import crc32s  # not where it is measured: what is compiled takes memory
+    from streamproof.evidence.identities import crc32s  # not where it is measured: what is compiled takes memory
 
     count = len(sequence)
     head = b'{"id":"0000-000000000000-%08x-00000000","payload":' % len(PAYLOAD)
@@ -277,7 +277,7 @@ def _progress(folder: RunFolder, batch: int, sequence: np.ndarray, since: np.nda
 
 
 def _drain_and_check(folder: RunFolder, bootstrap: str, topic: str) -> dict[str, Any]:
-    from chaos.outputs.kafka_drain import drain
+    from streamproof.sinks.kafka.drain import drain
 
     begun = time.monotonic()
     drained = drain(folder, bootstrap, topic, LIMIT_S)

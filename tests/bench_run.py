@@ -13,9 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-from chaos import runner
-from chaos.experiment import Form
-from testbed import embedded
+from streamproof.experiment.model import Form
+from streamproof.run import runner
+from streamproof.testbed import embedded
 
 RECORDS = 50_000
 

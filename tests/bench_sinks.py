@@ -36,19 +36,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
 
-from chaos import outputs, steps
-from delivery import identity
-from delivery.folder import RunFolder
-from delivery.guarantee import Guarantee
-from pipelines import driver, kafka_to_kafka, postgres, spark_kafka, strategies
-from pipelines.job import Job
-from pipelines.postgres import Tables
-from pipelines.sink import Sink
-from pipelines.strategies import Strategy
-from testbed import embedded, install, java, settings
-from testbed import spark as spark_connector
-from testbed.embedded import Testbed
-from testbed.kafka import Cluster
+from streamproof import sinks as outputs
+from streamproof.engines.spark import driver, kafka_to_kafka, spark_kafka, strategies
+from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.strategies import Strategy
+from streamproof.evidence import identity
+from streamproof.evidence.folder import RunFolder
+from streamproof.run import stages
+from streamproof.sinks.postgres import tables
+from streamproof.sinks.postgres.tables import Tables
+from streamproof.sinks.sink import Sink
+from streamproof.testbed import embedded, install, java, settings
+from streamproof.testbed import spark as spark_connector
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.verdict.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -283,7 +285,7 @@ def _session(testbed: Testbed, conf: dict[str, str]) -> Iterator[SparkSession]:
     install.install_jars(_say, optional=frozenset({JDBC_DRIVER}))
     jars = ":".join([spark_connector.connector_class_path(), *map(str, (settings.cache() / "jars" / JDBC_DRIVER).glob("*.jar"))])
     memory |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
-    found = {**steps._spark_settings(folder), **memory, "spark.sql.streaming.numRecentProgressUpdates": "10000", **conf}
+    found = {**stages._spark_settings(folder), **memory, "spark.sql.streaming.numRecentProgressUpdates": "10000", **conf}
     job = Job("", "", "bench-sinks", str(folder.path), "", "", "", 0, 0, testbed.spark_master, found)
     spark = driver.session(job)
     spark.sparkContext.setLogLevel("ERROR")
@@ -317,7 +319,7 @@ def _check(testbed: Testbed, strategy: Strategy, job: Job, size: Size) -> None:
     if strategy.sink is Sink.KAFKA:
         visible = sum(Cluster(testbed.direct_kafka).end_offsets(job.output_topic, committed=True).values())
     else:
-        with postgres.connect(testbed.direct_postgres) as connection:
+        with tables.connect(testbed.direct_postgres) as connection:
             visible = connection.execute(Tables(job.query).named("SELECT count(*) FROM {delivered}")).fetchone()[0]
     if visible < size.records:
         raise RuntimeError(f"{job.query}: {visible} of {size.records} records are visible")

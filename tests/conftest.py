@@ -13,9 +13,9 @@ import hypothesis
 import psutil
 import pytest
 
-from testbed import embedded, settings
-from testbed.embedded import Testbed
-from testbed.process import marked
+from streamproof.testbed import embedded, settings
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import marked
 from tests import repair
 
 FAILED = pytest.StashKey[bool]()

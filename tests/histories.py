@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from delivery import history
-from delivery.anomaly import Anomaly
-from delivery.checker import Reconciliation, check
-from delivery.folder import RunFolder, write_atomically
-from delivery.guarantee import Guarantee
-from delivery.matching import Finding
-from delivery.outcome import Outcome
-from delivery.verdict import Terms
+from streamproof.evidence import histories as history
+from streamproof.evidence.folder import RunFolder, write_atomically
+from streamproof.evidence.outcome import Outcome
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.checks.matching import Finding
+from streamproof.verdict.checks.records import Reconciliation, check
+from streamproof.verdict.decide import Terms
+from streamproof.verdict.guarantee import Guarantee
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 Id = tuple[int, int]

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import psutil
 
-from testbed import listeners
-from testbed.embedded import Testbed
-from testbed.listeners import Listener, Open
-from testbed.process import marked
+from streamproof.testbed import listeners
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.listeners import Listener, Open
+from streamproof.testbed.process import marked
 
 LOOK_S = 0.2
 ANSWER_S = 3.0

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from chaos.experiment import Experiment
-from chaos.schedule import plan
-from delivery.folder import RunFolder
-from delivery.verdict import RunOutcome, judge
-from expectations.history import Run
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment
+from streamproof.experiment.schedule import plan
+from streamproof.history.record import Run
+from streamproof.verdict.decide import RunOutcome, judge
 from tests.histories import TERMS, Story, at
 
 BEGUN = datetime(2026, 11, 1, 2, tzinfo=UTC)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import psutil
 
-from chaos import lock
-from testbed import embedded, spark
-from testbed.embedded import Testbed
-from testbed.kafka import Cluster
-from testbed.process import TestbedError, remembered, wait_until
+from streamproof.run import lock
+from streamproof.testbed import embedded, spark
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.process import TestbedError, remembered, wait_until
 
 HTTP_S = 5.0
 SETTLED_S = 10.0

@@ -13,20 +13,20 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos import lock, runner
-from chaos.experiment import Experiment, Random, Source, Workload
-from chaos.schedule import Schedule
-from delivery.folder import RunFolder
-from delivery.verdict import RunOutcome
-from expectations.evaluate import evaluate
-from pipelines import postgres
-from pipelines.job import Job
-from pipelines.postgres import Tables
-from pipelines.transactions import Coordinator
-from testbed import embedded
-from testbed.embedded import Testbed
-from testbed.kafka import Cluster
-from testbed.process import marked
+from streamproof.engines.spark.job import Job
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment, Random, Source, Workload
+from streamproof.experiment.schedule import Schedule
+from streamproof.kafka.transactions import Coordinator
+from streamproof.run import lock, runner
+from streamproof.sinks.postgres import tables
+from streamproof.sinks.postgres.tables import Tables
+from streamproof.suites.evaluate import evaluate
+from streamproof.testbed import embedded
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.process import marked
+from streamproof.verdict.decide import RunOutcome
 
 RECORDS, COUNT, TIMEOUT_S = 12_000, 6, 480
 STRATEGIES = ("two_phase_commit", "postgres_ledger")
@@ -84,8 +84,8 @@ def leftovers(folder: RunFolder, testbed: Testbed) -> list[str]:
         left += [f"open transaction {each.transactional_id}" for each in coordinator.ongoing("")]
     cluster = Cluster(testbed.direct_kafka)
     left += [f"topic {topic}" for topic in (job.input_topic, job.output_topic) if cluster.partitions(topic)]
-    with postgres.connect(testbed.direct_postgres, autocommit=True) as connection:
-        left += [f"prepared transaction {gid}" for gid in postgres.prepared(connection, "")]
+    with tables.connect(testbed.direct_postgres, autocommit=True) as connection:
+        left += [f"prepared transaction {gid}" for gid in tables.prepared(connection, "")]
         schema = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname = %s", [Tables(job.query).schema])
         left += [f"schema {name}" for (name,) in schema.fetchall()]
     holder = lock.holder()

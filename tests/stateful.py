@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from delivery.batches import Batch
-from delivery.events import EVENTS, Given
-from delivery.folder import RunFolder, write_atomically
-from delivery.history import Delivered, SentRow, write_sent, write_table
-from delivery.outcome import Outcome
-from delivery.payloads import PAYLOADS, Payloads, write_payloads
-from delivery.stateful import Deduplication, Join, Sessions, Totals, Windows
+from streamproof.evidence.batches import Batch
+from streamproof.evidence.events import EVENTS, Given
+from streamproof.evidence.folder import RunFolder, write_atomically
+from streamproof.evidence.histories import Delivered, SentRow, write_sent, write_table
+from streamproof.evidence.outcome import Outcome
+from streamproof.evidence.payloads import PAYLOADS, Payloads, write_payloads
+from streamproof.verdict.stateful.reference import Deduplication, Join, Sessions, Totals, Windows
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 Declared = Windows | Sessions | Join | Deduplication | Totals

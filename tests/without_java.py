@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from testbed import install, settings
+from streamproof.testbed import install, settings
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delivery.anomaly import Anomaly
-from delivery.guarantee import Guarantee
-from pipelines import spark_kafka
-from pipelines.failpoints import Failpoint, Site, reach
-from pipelines.job import Job
-from pipelines.sink import Sink
-from pipelines.strategies.strategy import Strategy
+from streamproof.engines.spark import spark_kafka
+from streamproof.engines.spark.failpoints import Failpoint, Site, reach
+from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.strategies.strategy import Strategy
+from streamproof.sinks.sink import Sink
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Frame, Page, expect, sync_playwright
 
-from dags import airflow_service
-from dags.airflow_service import USER, Api
-from testbed.settings import ROOT
+from streamproof.airflow import service
+from streamproof.airflow.service import USER, Api
+from streamproof.testbed.settings import ROOT
 
 PICTURES = ROOT / "build" / "browser"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -69,8 +69,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def airflow(home: Path) -> Iterator[Api]:
-    yield airflow_service.up()
-    airflow_service.down()
+    yield service.up()
+    service.down()
 
 
 @dataclass

@@ -11,10 +11,10 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from chaos import history
-from dags.airflow_service import DAG, USER, VIEWER, Api
-from expectations.report import render
-from testbed import settings
+from streamproof.airflow.service import DAG, USER, VIEWER, Api
+from streamproof.report.report import render
+from streamproof.run import recording
+from streamproof.testbed import settings
 from tests.browser.conftest import Seat, frame
 from tests.remembered import night, write
 
@@ -36,7 +36,7 @@ def _a_run(airflow: Api) -> Iterator[None]:
     folder = write(settings.runs(), RUN)
     render(folder, settings.cache())
     (settings.home() / "secret.txt").write_text("secret")
-    with history.opened() as store:
+    with recording.opened() as store:
         store.record(night(1))
         yield
         store.forget(night(1))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from delivery.verdict import judge, write_reconciliation
-from expectations import history_page
-from expectations.evaluate import evaluate
-from expectations.report import render
+from streamproof.history import page
+from streamproof.report.report import render
+from streamproof.suites.evaluate import evaluate
+from streamproof.verdict.decide import judge, write_reconciliation
 from tests.browser.conftest import Seat
 from tests.browser.looks import barriers, marks, overflow
 from tests.histories import TERMS, Story, at
@@ -46,7 +46,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(replace(run, run=f"{run.run}-t", faults="crash_at_step(step=b)", fault_names=("crash_at_step",)) for run in nights("PI")),
         night(9, "A", strategy="file_sink", faults="none", fault_names=()),
     ]
-    return history_page.write(runs, tmp_path_factory.mktemp("pages") / "history.html")
+    return page.write(runs, tmp_path_factory.mktemp("pages") / "history.html")
 
 
 @pytest.mark.parametrize(("width", "dark"), WINDOWS, ids=NAMES)

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from chaos import history
-from dags import airflow_service
-from dags.airflow_service import VIEWER, Api
-from expectations.report import render
-from testbed import settings
+from streamproof.airflow import service
+from streamproof.airflow.service import VIEWER, Api
+from streamproof.report.report import render
+from streamproof.run import recording
+from streamproof.testbed import settings
 from tests.browser.conftest import Seat, frame
 from tests.remembered import night, write
 
@@ -25,14 +25,14 @@ RUN = "night-1"
 def airflow(home: Path) -> Iterator[Api]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STREAMPROOF_AIRFLOW_URL", f"https://example.org{BELOW}")
-        yield airflow_service.up()
-        airflow_service.down()
+        yield service.up()
+        service.down()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _a_run(airflow: Api) -> Iterator[None]:
     render(write(settings.runs(), RUN), settings.cache())
-    with history.opened() as store:
+    with recording.opened() as store:
         store.record(night(1))
         yield
         store.forget(night(1))

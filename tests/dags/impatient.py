@@ -8,12 +8,12 @@ from typing import Any
 
 from airflow.sdk import TriggerRule, dag, task
 
-from dags.airflow_service import POOL
-from dags.assets import VERDICT
-from dags.cell import CellOperator, CompareOperator, PlanOperator, SummaryOperator
-from dags.form import params
-from dags.step import PrepareOperator, RestoreOperator, StepOperator
-from testbed import settings
+from streamproof.airflow.assets import VERDICT
+from streamproof.airflow.form import params
+from streamproof.airflow.nightly_operators import CellOperator, CompareOperator, PlanOperator, SummaryOperator
+from streamproof.airflow.operators import PrepareOperator, RestoreOperator, StepOperator
+from streamproof.airflow.service import POOL
+from streamproof.testbed import settings
 
 SHORT = timedelta(seconds=20)
 

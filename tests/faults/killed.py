@@ -13,17 +13,17 @@ from typing import Any
 import psutil
 import yaml
 
-from chaos import dead_man, lock
-from delivery.folder import RunFolder
-from pipelines import postgres as output
-from pipelines.transactions import Coordinator
-from testbed import settings
-from testbed.embedded import Testbed
-from testbed.process import marked
+from streamproof.evidence.folder import RunFolder
+from streamproof.kafka.transactions import Coordinator
+from streamproof.run import lock, watchdog
+from streamproof.sinks.postgres import tables as output
+from streamproof.testbed import settings
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import marked
 
 WAIT_S = 120.0
 LOOK_S = 0.002
-GIVEN_BACK_S = dead_man.GRACE_S + 60.0
+GIVEN_BACK_S = watchdog.GRACE_S + 60.0
 
 
 def begun(step: str) -> Callable[[RunFolder], bool]:
@@ -56,7 +56,10 @@ def kill_runner_at(moment: str, experiment: dict[str, Any], path: Path) -> Kille
     file.write_text(yaml.safe_dump(experiment))
     before = set(settings.runs().glob("*"))
     process = subprocess.Popen(
-        [sys.executable, "-m", "chaos.cli", "run", str(file)], cwd=settings.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "streamproof.cli.main", "run", str(file)],
+        cwd=settings.ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + WAIT_S
     try:

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from chaos import runner
-from chaos.experiment import Experiment, FaultSpec, Source, Workload
-from chaos.faults import FAULTS
-from delivery.anomaly import Anomaly
-from delivery.folder import RunFolder
-from testbed import embedded
-from testbed.embedded import Testbed
-from testbed.kafka import Cluster
-from testbed.process import remembered
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.faults import FAULTS
+from streamproof.run import runner
+from streamproof.testbed import embedded
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.process import remembered
+from streamproof.verdict.anomaly import Anomaly
 
 RECORDS = 6000
 pytestmark = pytest.mark.other_brokers

@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from chaos import runner
-from chaos.experiment import Experiment, FaultSpec, Source, Workload
-from chaos.faults import FAULTS
-from delivery.anomaly import Anomaly
-from delivery.folder import RunFolder, read_json_lines
-from pipelines.job import OnLostDecision
-from testbed import embedded, settings, spark
-from testbed.embedded import Testbed
-from testbed.process import remembered, told, wait_until
+from streamproof.engines.spark.job import OnLostDecision
+from streamproof.evidence.folder import RunFolder, read_json_lines
+from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.faults import FAULTS
+from streamproof.run import runner
+from streamproof.testbed import embedded, settings, spark
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import remembered, told, wait_until
+from streamproof.verdict.anomaly import Anomaly
 
 BATCHES = 40
 POSTGRES = {"link": "postgres"}

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos import runner
-from chaos.experiment import Experiment
-from testbed import settings
-from testbed.embedded import Testbed
-from testbed.kafka import Cluster
+from streamproof.experiment.model import Experiment
+from streamproof.run import runner
+from streamproof.testbed import settings
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
 
 RECORDS = 4000
 
@@ -26,7 +26,7 @@ RECORDS = 4000
 def outside() -> Iterator[Testbed]:
     """Another testbed, in a state folder of its own."""
     home = Path(tempfile.mkdtemp(prefix="streamproof-outside-")).resolve()
-    command, environment = [sys.executable, "-m", "chaos.cli"], {**os.environ, "STREAMPROOF_HOME": str(home)}
+    command, environment = [sys.executable, "-m", "streamproof.cli.main"], {**os.environ, "STREAMPROOF_HOME": str(home)}
     try:
         subprocess.run([*command, "testbed", "up"], cwd=settings.ROOT, env=environment, timeout=120, check=True, stdout=subprocess.DEVNULL)
         yield Testbed.parse(json.loads((home / "testbed" / "state.json").read_text()))

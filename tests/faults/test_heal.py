@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos import lock, runner
-from chaos.experiment import Experiment, Source, Workload
-from testbed import settings
-from testbed.embedded import Testbed
-from testbed.process import marked
+from streamproof.experiment.model import Experiment, Source, Workload
+from streamproof.run import lock, runner
+from streamproof.testbed import settings
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import marked
 from tests.faults.killed import Killed, assert_nothing_is_left, kill_runner_at, wait_until_given_back
 
 EXPERIMENT = {
@@ -27,7 +27,7 @@ EXPERIMENT = {
 
 
 def _streamproof(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "chaos.cli", *words]
+    command = [sys.executable, "-m", "streamproof.cli.main", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=settings.ROOT, check=False)
 
 

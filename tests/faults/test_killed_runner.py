@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from chaos import runner
-from chaos.experiment import Experiment, FaultSpec, Source, Workload
-from testbed.embedded import Testbed
+from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.run import runner
+from streamproof.testbed.embedded import Testbed
 from tests.faults.killed import assert_nothing_is_left, kill_runner_at, wait_until_given_back
 
 KAFKA, POSTGRES = "two_phase_commit", "postgres_two_phase_commit"

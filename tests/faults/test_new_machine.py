@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.embedded import Testbed
+from streamproof.testbed.embedded import Testbed
 from tests.without_java import environment
 
 STRATEGY = """
-from pipelines.strategies.checkpoint import Checkpoint
+from streamproof.engines.spark.strategies.checkpoint import Checkpoint
 
 class Mine(Checkpoint):
     name = "mine"

@@ -8,13 +8,13 @@ import signal
 import psutil
 import pytest
 
-from chaos import runner
-from chaos.experiment import Experiment, FaultSpec, Source, Workload
-from chaos.faults import FAULTS
-from delivery.folder import RunFolder
-from testbed import embedded
-from testbed.embedded import Testbed
-from testbed.process import remembered
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.faults import FAULTS
+from streamproof.run import runner
+from streamproof.testbed import embedded
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import remembered
 
 RECORDS = 4000
 QUICK = {("cut_postgres", "postgres_two_phase_commit")}

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from chaos import runner
-from chaos.experiment import Experiment, FaultSpec, Source, Workload
-from delivery.folder import RunFolder
-from pipelines import postgres as output
-from pipelines import strategies
-from pipelines.failpoints import Action
-from pipelines.postgres import Tables
-from pipelines.sink import Sink
-from testbed.embedded import Testbed
-from testbed.process import marked
+from streamproof.engines.spark import strategies
+from streamproof.engines.spark.failpoints import Action
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.run import runner
+from streamproof.sinks.postgres import tables as output
+from streamproof.sinks.postgres.tables import Tables
+from streamproof.sinks.sink import Sink
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import marked
 
 RECORDS = 20_000
 POSTGRES = [name for name, strategy in strategies.STRATEGIES.items() if strategy.sink is Sink.POSTGRES]

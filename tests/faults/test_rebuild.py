@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from chaos import runner, steps
-from chaos.experiment import Experiment, Source, Workload
-from delivery.folder import RunFolder
-from delivery.verdict import judge
-from expectations.evaluate import Evaluation, evaluate
-from testbed import embedded
-from testbed.embedded import Testbed
-from testbed.process import remembered
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment, Source, Workload
+from streamproof.run import runner, stages
+from streamproof.suites.evaluate import Evaluation, evaluate
+from streamproof.testbed import embedded
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import remembered
+from streamproof.verdict.decide import judge
 
 FOUND = Experiment(name="rebuilt", strategy="two_phase_commit", workload=Workload(source=Source.SYNTHETIC, records=2400), seed=3)
 
@@ -30,7 +30,7 @@ def _evaluate_and_ruin_kafka(folder: RunFolder) -> Evaluation:
 @pytest.mark.slow
 def test_a_testbed_that_cannot_be_brought_back_is_built_anew(testbed: Testbed) -> None:
     folder = runner.run(FOUND, evaluate=_evaluate_and_ruin_kafka)
-    verdict = steps.read_verdict(folder)
+    verdict = stages.read_verdict(folder)
     assert verdict["outcome"] == "PASSED", verdict["reason"]
     (note,) = verdict["notes"]
     assert note.startswith("the testbed could not be brought back and was built anew (")
@@ -39,8 +39,8 @@ def test_a_testbed_that_cannot_be_brought_back_is_built_anew(testbed: Testbed) -
     assert folder.journal.last("restored") is not None
     assert set(embedded.status().values()) == {"up"}
     assert embedded.current() == testbed, "it has the addresses that it had"
-    assert judge(folder, steps.terms(folder)).verdict["notes"] == verdict["notes"]
+    assert judge(folder, stages.terms(folder)).verdict["notes"] == verdict["notes"]
     assert note.split(" (")[0] in folder.report.read_text()
 
-    after = steps.read_verdict(runner.run(FOUND))
+    after = stages.read_verdict(runner.run(FOUND))
     assert (after["outcome"], after["notes"]) == ("PASSED", [])

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from chaos import runner, steps
-from chaos.experiment import Experiment, FaultSpec, Source, Workload
-from chaos.faults import executors
-from delivery.anomaly import Anomaly
-from delivery.folder import RunFolder
-from delivery.verdict import judge
-from testbed import embedded, listeners
-from testbed.embedded import Testbed
-from testbed.process import marked
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.faults.spark import executors
+from streamproof.run import runner, stages
+from streamproof.testbed import embedded, listeners
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import marked
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.decide import judge
 from tests.listening import Watched, watched
 
 RECORDS = 6000
@@ -97,7 +97,7 @@ def test_a_run_leaves_every_file_of_its_folder(killed_executor: RunFolder) -> No
 
 
 def test_the_verdict_can_be_recomputed_from_the_folder_alone(killed_executor: RunFolder) -> None:
-    again = judge(killed_executor, steps.terms(killed_executor)).verdict
+    again = judge(killed_executor, stages.terms(killed_executor)).verdict
     stored = _verdict(killed_executor)
     volatile = {"step_seconds"}
     assert {key: value for key, value in again.items() if key not in volatile} == {k: v for k, v in stored.items() if k not in volatile}
@@ -108,7 +108,7 @@ def _tampered(folder: RunFolder, tmp_path: Path, change: Any) -> dict[str, Any]:
     shutil.copytree(folder.path, copy)
     path = copy / "delivered" / "00000.parquet"
     pq.write_table(change(pq.read_table(path)), path)
-    judgement = judge(RunFolder.open(copy), steps.terms(RunFolder.open(copy)))
+    judgement = judge(RunFolder.open(copy), stages.terms(RunFolder.open(copy)))
     return {**judgement.verdict, "records": [row for row in judgement.table.to_pylist() if row["row"] == "record"]}
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from chaos import runner
-from chaos.experiment import Experiment, FaultSpec, Phase, Source, Workload, load
-from delivery.folder import RunFolder
-from delivery.guarantee import Guarantee
-from testbed import settings
-from testbed.embedded import Testbed
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment, FaultSpec, Phase, Source, Workload, load
+from streamproof.run import runner
+from streamproof.testbed import settings
+from streamproof.testbed.embedded import Testbed
+from streamproof.verdict.guarantee import Guarantee
 from tests import soak
 
 RECORDS = 6000
@@ -108,7 +108,7 @@ def test_of_three_faults_the_one_that_breaks_the_guarantee_is_found(testbed: Tes
         guarantee=Guarantee.EXACTLY_ONCE,
     )
     assert folder.read_json(folder.verdict)["outcome"] == "FAILED"
-    command = [sys.executable, "-m", "chaos.cli", "shrink", folder.name]
+    command = [sys.executable, "-m", "streamproof.cli.main", "shrink", folder.name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=480, cwd=settings.ROOT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"1 of 3 suffice after \d tries: crash_at_step", done.stdout), done.stdout

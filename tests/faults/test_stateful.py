@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from chaos import runner
-from chaos.experiment import Experiment, FaultSpec, Source, Stateful, Workload
-from delivery.anomaly import RESULT_KINDS, Anomaly
-from delivery.folder import RunFolder
-from testbed.embedded import Testbed
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment, FaultSpec, Source, Stateful, Workload
+from streamproof.run import runner
+from streamproof.testbed.embedded import Testbed
+from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 
 RECORDS, BATCH = 4000, 400
 WINDOW, JOIN = "departures", "departures_with_weather"

@@ -10,14 +10,14 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from chaos import runner, sweep
-from chaos.experiment import Experiment, FaultSpec, Source, Workload
-from delivery.folder import RunFolder
-from pipelines.failpoints import Action, Site
-from pipelines.strategies import STRATEGIES
-from testbed import settings
-from testbed.embedded import Testbed
-from testbed.settings import ROOT
+from streamproof.engines.spark.failpoints import Action, Site
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.run import runner, sweep
+from streamproof.testbed import settings
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.settings import ROOT
 
 MATTER_MOST = ("two_phase_commit", "offset_in_transaction")
 DOUBLES = {("between_commits", "between_recovered")}
@@ -97,7 +97,7 @@ def test_a_wrong_prediction_is_noticed(testbed: Testbed, monkeypatch: pytest.Mon
 @pytest.mark.slow
 def test_the_example_of_the_documentation_is_swept_like_any_other(testbed: Testbed) -> None:
     environment = {**os.environ, "STREAMPROOF_STRATEGIES": "docs.examples.foreach_batch:ForeachBatch"}
-    command = [sys.executable, "-m", "chaos.cli", "sweep", "foreach_batch", "--seed", "5"]
+    command = [sys.executable, "-m", "streamproof.cli.main", "sweep", "foreach_batch", "--seed", "5"]
     answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "2 of 2 as predicted" in answer.stdout

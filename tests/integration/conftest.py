@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from testbed.embedded import Testbed
-from testbed.kafka import Cluster
-from testbed.settings import ROOT
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.settings import ROOT
 
 PREPARES = """
 import json, sys

@@ -10,21 +10,21 @@ from typing import Any
 import psutil
 import pytest
 
-from chaos import lock
-from dags import airflow_service
-from dags.airflow_service import Api
-from delivery.folder import RunFolder
-from testbed import settings
-from testbed.embedded import Testbed
-from testbed.process import marked
+from streamproof.airflow import service
+from streamproof.airflow.service import Api
+from streamproof.evidence.folder import RunFolder
+from streamproof.run import lock
+from streamproof.testbed import settings
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import marked
 
 WAIT_S = 150.0
 
 
 @pytest.fixture(scope="module")
 def airflow(home: Path) -> Iterator[Api]:
-    yield airflow_service.up()
-    airflow_service.down()
+    yield service.up()
+    service.down()
 
 
 def _until(condition: Callable[[], Any]) -> Any:

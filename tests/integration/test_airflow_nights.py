@@ -18,14 +18,14 @@ from xml.etree import ElementTree as ET
 import psutil
 import pytest
 
-from chaos import heal, lock
-from chaos.night import Night, Summary
-from dags import airflow_service
-from dags.airflow_service import DAG, NIGHTLY, Api
-from delivery.folder import RunFolder, read_json_lines, write_atomically
-from testbed import settings
-from testbed.embedded import Testbed
-from testbed.process import marked
+from streamproof.airflow import service
+from streamproof.airflow.service import DAG, NIGHTLY, Api
+from streamproof.evidence.folder import RunFolder, read_json_lines, write_atomically
+from streamproof.run import healing, lock
+from streamproof.run.nightly import Night, Summary
+from streamproof.testbed import settings
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import marked
 from tests import regressing
 from tests.listeners import Webhook
 
@@ -65,12 +65,12 @@ def airflow(home: Path, webhook: Webhook) -> Iterator[Api]:
         patch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps(bundles))
         patch.setenv("STREAMPROOF_AIRFLOW_URL", PROXY)
         patch.setenv("AIRFLOW_CONN_STREAMPROOF_WEBHOOK", json.dumps(connection))
-        api = airflow_service.up()
+        api = service.up()
         for dag in (NIGHTLY, "impatient_experiment", "impatient_night", "on_verdict"):
             _until(lambda dag=dag: api.knows_dag(dag))  # type: ignore[misc]
             api.unpause(dag)
         yield api
-        airflow_service.down()
+        service.down()
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def _left_as_it_was_found(testbed: Testbed) -> Iterator[None]:
     """After each of these: no run holds the testbed or has left something in it, no driver lives, every link is as it was."""
     yield
     _until(lambda: lock.holder() is None)
-    assert heal.unrestored() == []
+    assert healing.unrestored() == []
     assert [process for process in marked() if "STREAMPROOF_RUN" in process.environ()] == []
     assert all(testbed.proxies.toxics(name) == {} for name in testbed.links)
 
@@ -219,7 +219,7 @@ def test_somebody_is_told_of_it_once_and_no_log_holds_the_webhooks_address(night
     assert post.path == f"/{SECRET}"
     assert "newly broken: regressing" in post.body["text"]
     assert post.body["link"] == f"{PROXY}/dags/{NIGHTLY}/runs/night-2"
-    logs = [path for path in (airflow_service.home()).rglob("*.log") if path.is_file()]
+    logs = [path for path in (service.home()).rglob("*.log") if path.is_file()]
     assert logs
     assert [path for path in logs if SECRET in path.read_text(errors="replace")] == []
 

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from chaos import lock, steps
-from chaos.experiment import Experiment
-from pipelines.librdkafka import KafkaFailed, TransactionalProducer
-from pipelines.transactions import Coordinator
-from testbed import embedded
-from testbed.embedded import Testbed
-from testbed.kafka import Cluster
-from testbed.process import marked, remembered, wait_until
+from streamproof.experiment.model import Experiment
+from streamproof.kafka.librdkafka import KafkaFailed, TransactionalProducer
+from streamproof.kafka.transactions import Coordinator
+from streamproof.run import lock, stages
+from streamproof.testbed import embedded
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.process import marked, remembered, wait_until
 from tests.integration.conftest import Prepare
 
 BROKERS = ["kafka-1", "kafka-2", "kafka-3"]
@@ -174,9 +174,9 @@ def test_offsets_whose_coordinator_died_are_sent_or_refused_in_time_and_a_new_pr
 def test_a_testbed_that_another_run_holds_is_not_made_anew(three: Testbed, tmp_path_factory: pytest.TempPathFactory) -> None:
     lock.acquire("somebody-elses-run", tmp_path_factory.mktemp("run"), os.getpid())
     try:
-        folder = steps.create(Experiment(strategy="checkpoint", seed=1), owner=os.getpid())
+        folder = stages.create(Experiment(strategy="checkpoint", seed=1), owner=os.getpid())
         with pytest.raises(lock.TestbedBusy, match="somebody-elses-run"):
-            steps.perform("prepare", folder)
+            stages.perform("prepare", folder)
         assert embedded.current() == three
     finally:
         lock.release("somebody-elses-run")

@@ -12,17 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
-from chaos.outputs import delivered as writing
-from chaos.outputs import kafka_drain as draining
-from chaos.outputs import origin
-from chaos.outputs.kafka_drain import drain
-from chaos.workload import Sender
-from delivery import history, identity
-from delivery.checker import check
-from delivery.folder import EvidenceError, RunFolder
-from pipelines.transactions import Coordinator
-from testbed.embedded import Testbed
-from testbed.kafka import Cluster
+from streamproof.evidence import histories, identity
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.kafka.transactions import Coordinator
+from streamproof.load.workload import Sender
+from streamproof.sinks import delivered as writing
+from streamproof.sinks import origin
+from streamproof.sinks.kafka import drain as draining
+from streamproof.sinks.kafka.drain import drain
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.verdict.checks.records import check
 from tests.integration.conftest import Prepare
 
 TIMEOUT_S = 20.0
@@ -63,7 +63,7 @@ def test_a_topic_with_transaction_markers_is_read_to_its_end(testbed: Testbed, c
     assert (found["complete"], found["reason"], found["records"]) == (True, None, 10)
     assert found["end_offsets"] == {str(partition): end for partition, end in cluster.end_offsets(topic).items()}
     assert sum(found["end_offsets"].values()) > 10, "there are gaps"
-    delivered = history.read_delivered(folder)
+    delivered = histories.read_delivered(folder)
     assert sorted(zip(delivered.producer.tolist(), delivered.sequence.tolist(), strict=True)) == [
         *((0, sequence) for sequence in range(4)),
         *((1, sequence) for sequence in range(6)),
@@ -73,7 +73,7 @@ def test_a_topic_with_transaction_markers_is_read_to_its_end(testbed: Testbed, c
 
 def test_an_empty_topic_is_read_to_its_end(testbed: Testbed, topic: str, folder: RunFolder) -> None:
     found = drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)
-    assert (found["complete"], found["records"], len(history.read_delivered(folder))) == (True, 0, 0)
+    assert (found["complete"], found["records"], len(histories.read_delivered(folder))) == (True, 0, 0)
 
 
 def test_a_topic_with_nothing_but_aborted_records_is_read_to_its_end(testbed: Testbed, topic: str, folder: RunFolder) -> None:
@@ -99,7 +99,7 @@ def test_an_open_transaction_makes_the_drain_incomplete_and_its_end_complete_aga
     monkeypatch.undo()
     again = drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)
     assert (again["complete"], again["records"]) == (True, 2)
-    assert len(history.read_delivered(folder)) == 2, "a repeated drain starts over"
+    assert len(histories.read_delivered(folder)) == 2, "a repeated drain starts over"
 
 
 def test_identity_checksum_and_origin_are_decoded(testbed: Testbed, topic: str, folder: RunFolder) -> None:
@@ -122,7 +122,7 @@ def test_identity_checksum_and_origin_are_decoded(testbed: Testbed, topic: str, 
 def test_a_header_that_is_not_ours_is_no_origin(testbed: Testbed, topic: str, folder: RunFolder, header: bytes) -> None:
     _produce(testbed, topic, identity.encode(0, 0, b"{}"), headers=[(origin.HEADER, header)])
     assert drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)["records"] == 1
-    assert history.read_delivered(folder).batch.tolist() == [-1]
+    assert histories.read_delivered(folder).batch.tolist() == [-1]
 
 
 def test_a_topic_that_is_not_there_is_not_a_complete_drain_and_what_was_drained_is_kept(
@@ -132,7 +132,7 @@ def test_a_topic_that_is_not_there_is_not_a_complete_drain_and_what_was_drained_
     found = drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)
     with pytest.raises(EvidenceError, match="has no topic no-such-topic"):
         drain(folder, testbed.direct_kafka, "no-such-topic", TIMEOUT_S)
-    assert len(history.read_delivered(folder)) == 1
+    assert len(histories.read_delivered(folder)) == 1
     assert folder.read_json(folder.drain) == found
 
 
@@ -147,9 +147,9 @@ def test_a_drain_that_ends_in_the_middle_keeps_what_was_drained_before(
         patch.setattr(draining.Delivered, "settle", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)
-    assert (len(history.read_delivered(folder)), folder.read_json(folder.drain)) == (3, found)
+    assert (len(histories.read_delivered(folder)), folder.read_json(folder.drain)) == (3, found)
     assert drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)["records"] == 4
-    assert len(history.read_delivered(folder)) == 4
+    assert len(histories.read_delivered(folder)) == 4
     assert sorted(path.name for path in folder.delivered.iterdir()) == ["00000.parquet", "drain.json"]
 
 
@@ -164,7 +164,7 @@ def test_what_was_sent_and_what_was_drained_agree(testbed: Testbed, topic: str, 
         sender.send(first, events[first : first + 100], 2)
     sender.save()
     drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)
-    found = check(history.read_sent(folder), history.read_delivered(folder))
+    found = check(histories.read_sent(folder), histories.read_delivered(folder))
     assert (found.acked, found.delivered, found.findings) == (300, 300, ())
     assert {str(outcome): count for outcome, count in sender.counts.items()} == {"ACKED": 300, "REJECTED": 0, "INDETERMINATE": 0}
 
@@ -176,12 +176,12 @@ def test_a_record_that_the_broker_refuses_is_rejected_and_is_not_delivered(testb
         for sequence, payload in enumerate((b"{}", b'{"long":"' + os.urandom(1000).hex().encode() + b'"}', b"{}")):
             sender.send(sequence, [("a", payload)], 2)
         sender.save()
-        sent = history.read_sent(folder)
+        sent = histories.read_sent(folder)
         assert sent.acked.tolist() == [True, False, True]
         assert sent.rejected.tolist() == [False, True, False]
         assert (sent.offset >= 0).tolist() == [True, False, True]
         drain(folder, testbed.direct_kafka, "test-small", TIMEOUT_S)
-        assert check(sent, history.read_delivered(folder)).findings == ()
+        assert check(sent, histories.read_delivered(folder)).findings == ()
     finally:
         cluster.delete_topics(["test-small"])
 
@@ -198,14 +198,14 @@ def test_a_record_that_the_client_refuses_is_rejected(testbed: Testbed, topic: s
 def test_an_answer_that_comes_after_its_chunk_counts(
     testbed: Testbed, topic: str, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from chaos import workload
+    from streamproof.load import workload
 
     sender = Sender(folder, testbed.direct_kafka, topic)
     with monkeypatch.context() as patch:
         patch.setattr(workload, "FLUSH_S", 0)
         sender.send(0, [("a", b"{}")] * 50, 2)
     sender.save()
-    assert sender.counts["ACKED"] == int(history.read_sent(folder).acked.sum()) == 50
+    assert sender.counts["ACKED"] == int(histories.read_sent(folder).acked.sum()) == 50
 
 
 def test_a_sender_after_one_that_was_killed_knows_how_far_that_one_meant_to_send(testbed: Testbed, topic: str, folder: RunFolder) -> None:
@@ -215,14 +215,14 @@ def test_a_sender_after_one_that_was_killed_knows_how_far_that_one_meant_to_send
     again.send(50, [("a", b"{}")] * 10, 2)
     again.save()
     drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)
-    found = check(history.read_sent(folder), history.read_delivered(folder))
+    found = check(histories.read_sent(folder), histories.read_delivered(folder))
     assert (found.acked, found.indeterminate, found.delivered, found.findings) == (10, 50, 60, ())
 
 
 def test_a_send_that_is_never_answered_is_indeterminate(
     testbed: Testbed, topic: str, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from chaos import workload
+    from streamproof.load import workload
 
     monkeypatch.setattr(workload, "DELIVERY_TIMEOUT_MS", 1500)
     monkeypatch.setattr(workload, "FLUSH_S", 6.0)
@@ -238,4 +238,4 @@ def test_a_send_that_is_never_answered_is_indeterminate(
     sender.save()
     assert {str(outcome): count for outcome, count in sender.counts.items()} == {"ACKED": 1, "REJECTED": 0, "INDETERMINATE": 1}
     drain(folder, testbed.direct_kafka, topic, TIMEOUT_S)
-    assert check(history.read_sent(folder), history.read_delivered(folder)).findings == ()
+    assert check(histories.read_sent(folder), histories.read_delivered(folder)).findings == ()

@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from chaos.outputs import fetch, origin
-from chaos.outputs.kafka_drain import drain
-from delivery import identity
-from delivery.folder import RunFolder
-from testbed.embedded import Testbed
-from testbed.kafka import Cluster
+from streamproof.evidence import identity
+from streamproof.evidence.folder import RunFolder
+from streamproof.sinks import origin
+from streamproof.sinks.kafka import fetch
+from streamproof.sinks.kafka.drain import drain
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
 
 TIMEOUT_S = 30.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

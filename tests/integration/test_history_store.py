@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from expectations.history import HistoryError
-from expectations.history_store import METADATA, VERSION_TABLE, Store, Wanted
-from testbed.embedded import Testbed
+from streamproof.history.record import HistoryError
+from streamproof.history.store import METADATA, VERSION_TABLE, Store, Wanted
+from streamproof.testbed.embedded import Testbed
 from tests.remembered import RUN, night, nights
 
 

@@ -20,14 +20,14 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from delivery.folder import RunFolder
-from pipelines.job import Job
-from pipelines.strategies import offset_in_transaction_sink as sink
-from pipelines.transactions import Coordinator, Prepared, TransactionLost
-from testbed.embedded import Testbed
-from testbed.kafka import Cluster
-from testbed.process import wait_until
-from testbed.settings import ROOT
+from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.strategies import offset_in_transaction_sink as sink
+from streamproof.evidence.folder import RunFolder
+from streamproof.kafka.transactions import Coordinator, Prepared, TransactionLost
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.process import wait_until
+from streamproof.testbed.settings import ROOT
 
 WAIT_S = 20.0
 RECORDS = 10

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.librdkafka import DeliveryFailed, KafkaFailed, TransactionalProducer
-from pipelines.transactions import Coordinator
-from testbed.embedded import Testbed
-from testbed.kafka import Cluster
-from testbed.process import wait_until
+from streamproof.kafka.librdkafka import DeliveryFailed, KafkaFailed, TransactionalProducer
+from streamproof.kafka.transactions import Coordinator
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.process import wait_until
 
 WAIT_S = 20.0
 HEADERS = [("streamproof", b"1.7.0"), ("nul", b"a\0b")]

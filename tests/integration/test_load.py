@@ -14,21 +14,24 @@ from threading import Thread
 import pyarrow.parquet as pq
 import pytest
 
-from chaos import steps, workload
-from chaos.experiment import Experiment, Source, Workload
-from chaos.gate import HOT_KEY, Gate, Orders
-from chaos.outputs.kafka_drain import drain
-from chaos.workload import intended
-from delivery import history
-from delivery.checker import check
-from delivery.folder import RunFolder
-from pipelines.job import Job
-from testbed.embedded import Testbed
-from testbed.process import wait_until
-from testbed.settings import ROOT
+from streamproof.engines.spark.job import Job
+from streamproof.evidence import histories
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment, Source, Workload
+from streamproof.load import workload
+from streamproof.load.gate import HOT_KEY, Gate, Orders
+from streamproof.load.workload import intended
+from streamproof.run import stages
+from streamproof.sinks.kafka.drain import drain
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import wait_until
+from streamproof.testbed.settings import ROOT
+from streamproof.verdict.checks.records import check
 
 RECORDS, FIRST_PART = 1000, 400
-LOADS = "import sys; from chaos import steps; from delivery.folder import RunFolder; steps.generate_load(RunFolder(sys.argv[1]))"
+LOADS = (
+    "import sys; from chaos import steps; from streamproof.evidence.folder import RunFolder; steps.generate_load(RunFolder(sys.argv[1]))"
+)
 
 
 @pytest.fixture
@@ -54,23 +57,23 @@ def test_a_load_that_was_killed_goes_on_where_it_was_cut_off(testbed: Testbed, t
 
     Gate(folder).open_to(RECORDS)
     for _ in range(2):  # the second time there is nothing left to do
-        steps.generate_load(folder)
+        stages.generate_load(folder)
     found = drain(folder, testbed.direct_kafka, topic, 10)
     assert found["records"] == RECORDS, "each event is there once"
-    judged = check(history.read_sent(folder), history.read_delivered(folder))
+    judged = check(histories.read_sent(folder), histories.read_delivered(folder))
     assert (judged.acked, judged.indeterminate, judged.findings) == (RECORDS - FIRST_PART, FIRST_PART, ())
     (finished,) = folder.journal.events("load_finished")
     assert (finished["acked"], finished["indeterminate"], finished["rejected"]) == (RECORDS - FIRST_PART, FIRST_PART, 0)
-    delivered = history.read_delivered(folder)
+    delivered = histories.read_delivered(folder)
     assert sorted(delivered.sequence.tolist()) == list(range(RECORDS))
 
 
 def test_what_is_sent_twice_has_an_identity_each_time_and_is_to_be_delivered_twice(testbed: Testbed, topic: str, folder: RunFolder) -> None:
     Orders(folder).give("twice", 1)
     Gate(folder).open_to(RECORDS)
-    steps.generate_load(folder)
+    stages.generate_load(folder)
     drain(folder, testbed.direct_kafka, topic, 10)
-    sent, delivered = history.read_sent(folder), history.read_delivered(folder)
+    sent, delivered = histories.read_sent(folder), histories.read_delivered(folder)
     assert len(sent) == len(delivered) == 2 * RECORDS
     assert [sorted(sent.sequence[sent.producer == producer].tolist()) for producer in (0, 1)] == [list(range(RECORDS))] * 2
     assert check(sent, delivered).findings == ()
@@ -86,15 +89,15 @@ def test_most_records_go_to_the_partition_of_the_hot_key_until_the_order_is_with
     orders.give("hot_share", 0.9)
     orders.withdraw("twice")
     Gate(folder).open_to(FIRST_PART)
-    sending = Thread(target=steps.generate_load, args=(folder,))
+    sending = Thread(target=stages.generate_load, args=(folder,))
     sending.start()
     wait_until("the first part to be sent", lambda: sum(each["count"] for each in intended(folder.intents)) == FIRST_PART, 30)
     orders.withdraw("hot_share")
     Gate(folder).open_to(RECORDS)
     sending.join(30)
-    sent = history.read_sent(folder)
+    sent = histories.read_sent(folder)
     hot = sent.partition == partition
     assert hot[sent.sequence < FIRST_PART].mean() > 0.9
     assert hot[sent.sequence >= FIRST_PART].mean() < 0.7
-    (file,) = history.files(folder.sent)
+    (file,) = histories.files(folder.sent)
     assert 0.8 < pq.read_table(file)["key"].to_pylist().count(HOT_KEY) / FIRST_PART < 1

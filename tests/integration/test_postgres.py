@@ -21,22 +21,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chaos import heal
-from chaos.outputs.postgres import PostgresOutput
-from delivery import history, identity
-from delivery.folder import RunFolder
-from pipelines import postgres as output
-from pipelines.failpoints import Action, FailpointError, arm
-from pipelines.job import Job
-from pipelines.postgres import Connection, Copied, Entry, LedgerMismatch, Origin, Tables
-from pipelines.strategies.postgres_ledger_sink import Commit
-from pipelines.strategies.postgres_two_phase_commit import PostgresTwoPhaseCommit
-from pipelines.strategies.postgres_two_phase_commit_sink import Deliver, Prepare
-from pipelines.task import Task
-from pipelines.transactions import TransactionLost
-from testbed import embedded, postgres
-from testbed.embedded import POSTGRES_PROXY, Testbed
-from testbed.process import TestbedError, marked, remembered
+from streamproof.engines.spark.failpoints import Action, FailpointError, arm
+from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.strategies.postgres_ledger_sink import Commit
+from streamproof.engines.spark.strategies.postgres_two_phase_commit import PostgresTwoPhaseCommit
+from streamproof.engines.spark.strategies.postgres_two_phase_commit_sink import Deliver, Prepare
+from streamproof.engines.spark.task import Task
+from streamproof.evidence import histories, identity
+from streamproof.evidence.folder import RunFolder
+from streamproof.kafka.transactions import TransactionLost
+from streamproof.run import healing
+from streamproof.sinks.postgres import tables as output
+from streamproof.sinks.postgres.drain import PostgresOutput
+from streamproof.sinks.postgres.tables import Connection, Copied, Entry, LedgerMismatch, Origin, Tables
+from streamproof.testbed import embedded, postgres
+from streamproof.testbed.embedded import POSTGRES_PROXY, Testbed
+from streamproof.testbed.process import TestbedError, marked, remembered
 
 RECORDS = 10
 ORIGIN = Origin(start=1, batch=7, attempt=2)
@@ -461,7 +461,7 @@ def test_the_drain_finds_each_row_with_its_origin_and_the_time_of_its_commit(tes
     Deliver(job).commit([str(gid)], 2)
     found = PostgresOutput().drain(job.run, job, testbed, 30)
     assert (found["complete"], found["records"]) == (True, RECORDS + 1)
-    rows = history.read_delivered(job.run)
+    rows = histories.read_delivered(job.run)
     assert rows.identified.tolist() == [True] * RECORDS + [False]
     assert rows.sequence[:RECORDS].tolist() == list(range(RECORDS))
     assert rows.offset.tolist() == sorted(rows.offset.tolist())
@@ -484,14 +484,14 @@ def test_a_drain_of_several_files_holds_every_row_once(
     testbed: Testbed, job: Job, tables: Tables, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("postgres.READ_RECORDS", "delivered.GROUP_RECORDS", "delivered.FILE_RECORDS"):
-        monkeypatch.setattr(f"chaos.outputs.{name}", 400)
+        monkeypatch.setattr(f"streamproof.sinks.{name}", 400)
     output.append(connection, tables, [records(1000)], ORIGIN)
     connection.rollback()
     output.append(connection, tables, [records(1000)], ORIGIN)
     connection.commit()
     assert PostgresOutput().drain(job.run, job, testbed, 30)["records"] == 1000
     assert len(list(job.run.delivered.glob("*.parquet"))) == 3
-    assert history.read_delivered(job.run).sequence.tolist() == list(range(1000))
+    assert histories.read_delivered(job.run).sequence.tolist() == list(range(1000))
 
 
 def test_to_delete_an_output_rolls_back_what_is_prepared_and_may_be_repeated(
@@ -509,7 +509,7 @@ def test_to_delete_an_output_rolls_back_what_is_prepared_and_may_be_repeated(
 def test_a_run_of_a_testbed_that_was_replaced_is_healed_on_the_one_that_is_up(testbed: Testbed, job: Job, strategy: str) -> None:
     gone = {"bootstrap": "127.0.0.1:1", "postgres": postgres.conninfo(Path("/nowhere"), 1)}
     Job(**{**vars(job), **gone, "strategy": strategy}).write()
-    heal.restore(job.run, testbed)
+    healing.restore(job.run, testbed)
     assert job.run.journal.last("restored") is not None
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from chaos.faults import FAULTS
-from chaos.faults.toxic import Toxic, links
-from delivery.folder import RunFolder
-from testbed import probes
-from testbed.embedded import Testbed
-from testbed.process import TestbedError, free_port
+from streamproof.evidence.folder import RunFolder
+from streamproof.faults import FAULTS
+from streamproof.faults.network.toxic import Toxic, links
+from streamproof.testbed import probes
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import TestbedError, free_port
 
 TOXICS = [fault for fault in FAULTS.values() if isinstance(fault, Toxic)]
 ON_LINKS = [(fault, link) for fault in TOXICS for link in ("kafka", "postgres") if "link" in fault.parameters_model.model_fields]

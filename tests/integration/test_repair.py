@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed import embedded
-from testbed.embedded import Testbed
-from testbed.settings import ROOT
+from streamproof.testbed import embedded
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.settings import ROOT
 from tests import repair
 
 # They use the testbed that is up, and leave it damaged, each in its way.
@@ -20,7 +20,7 @@ DAMAGING = """
 import os, signal
 import pytest
 from testbed import embedded
-from testbed.process import remembered, wait_until
+from streamproof.testbed.process import remembered, wait_until
 from tests import repair
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from testbed import install, settings
+from streamproof.testbed import install, settings
 
 IN_THE_ENVIRONMENT = pytest.mark.skipif(sys.prefix != str(settings.ROOT / ".venv"), reason="runs in another environment than .venv")
 

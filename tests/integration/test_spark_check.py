@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from chaos import spark_check
-from delivery import history
-from delivery.anomaly import RESULT_KINDS, Anomaly
-from delivery.folder import EvidenceError, RunFolder
-from delivery.guarantee import Guarantee, Promise
-from delivery.outcome import Outcome
-from delivery.verdict import Look, Terms, judge
-from pipelines import spark_survey
-from testbed.process import TestbedError
+from streamproof.evidence import histories as history
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.outcome import Outcome
+from streamproof.run import spark_check
+from streamproof.testbed.process import TestbedError
+from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
+from streamproof.verdict.decide import Look, Terms, judge
+from streamproof.verdict.guarantee import Guarantee, Promise
+from streamproof.verdict.scan import spark_scan
 from tests.histories import Histories, Story
 from tests.mutation import clean, legal
 from tests.mutation.damage import DAMAGES
@@ -58,7 +58,7 @@ def judged(folder: RunFolder, **look: Look) -> Any:
 
 
 def here_and_there(folder: RunFolder, spark: SparkSession) -> tuple[Any, Any]:
-    return judged(folder), judged(folder, look=partial(spark_survey.survey, spark))
+    return judged(folder), judged(folder, look=partial(spark_scan.survey, spark))
 
 
 # --- many histories in one ---------------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_one_damaged_record_is_all_that_a_clean_history_and_a_damaged_one_differ
 def test_only_suspects_come_back(tmp_path: Path, spark: SparkSession) -> None:
     def survey(story: Story, path: Path) -> Any:
         folder = story.write(path)
-        return spark_survey.survey(spark, folder, TERMS.asked, story.progress, np.array([1], np.int64), spark_survey.Stamps.WRITTEN)
+        return spark_scan.survey(spark, folder, TERMS.asked, story.progress, np.array([1], np.int64), spark_scan.Stamps.WRITTEN)
 
     found = survey(Story(), tmp_path / "[a]{b}")  # no pattern
     assert (len(found.evidence.sent), len(found.evidence.delivered)) == (0, 0)
@@ -220,12 +220,12 @@ def test_a_file_that_lacks_a_column_is_no_evidence(tmp_path: Path, spark: SparkS
     (path,) = history.files(folder.delivered)
     pq.write_table(pq.read_table(path).drop_columns(["crc"]), path)
     with pytest.raises(EvidenceError, match=r"00000\.parquet cannot be read as evidence: no column crc"):
-        judge(folder, TERMS, look=partial(spark_survey.survey, spark))
+        judge(folder, TERMS, look=partial(spark_scan.survey, spark))
 
 
 def test_a_machine_that_does_not_see_the_folder_is_told_of(tmp_path: Path, spark: SparkSession) -> None:
     folder = Story().write(tmp_path / "run")
-    spark_survey._view(spark, "sent", folder, history.SENT)
+    spark_scan._view(spark, "sent", folder, history.SENT)
     for path in history.files(folder.sent):
         path.unlink()
     with pytest.raises(TestbedError, match=r"a machine of spark://x:1 does not see .*/run"), spark_check._told("spark://x:1", folder):
@@ -238,4 +238,4 @@ def test_a_file_with_damaged_data_is_no_evidence(tmp_path: Path, spark: SparkSes
     whole = path.read_bytes()
     path.write_bytes(whole[:4] + bytes(400) + whole[404:])
     with pytest.raises(EvidenceError, match="cannot be read as evidence"), spark_check._told("local[2]", folder):
-        judge(folder, TERMS, look=partial(spark_survey.survey, spark))
+        judge(folder, TERMS, look=partial(spark_scan.survey, spark))

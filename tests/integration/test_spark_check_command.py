@@ -13,16 +13,16 @@ from typing import Any
 import psutil
 import pytest
 
-from chaos import runner, steps
-from chaos.experiment import Experiment, FaultSpec, Workload
-from chaos.schedule import plan
-from delivery.folder import RunFolder
-from delivery.verdict import judge
-from testbed import spark as spark_component
-from testbed.embedded import Testbed
-from testbed.process import free_port, stop
-from testbed.settings import ROOT
-from testbed.spark import SparkPorts
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment, FaultSpec, Workload
+from streamproof.experiment.schedule import plan
+from streamproof.run import runner, stages
+from streamproof.testbed import spark as spark_component
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import free_port, stop
+from streamproof.testbed.settings import ROOT
+from streamproof.testbed.spark import SparkPorts
+from streamproof.verdict.decide import judge
 from tests.histories import Story
 
 pytestmark = pytest.mark.slow
@@ -93,9 +93,9 @@ def test_a_master_without_a_worker_is_one_line(home: Path, run: RunFolder, tmp_p
 def test_a_run_may_have_its_histories_compared_there(testbed: Testbed) -> None:
     found = Experiment(name="test", strategy="checkpoint", workload=Workload(records=2400), faults=[FaultSpec(fault="kill_driver")], seed=5)
     folder = runner.run(found, spark="testbed")
-    stored = steps.read_verdict(folder)
+    stored = stages.read_verdict(folder)
     assert stored["outcome"] == "PASSED", stored["reason"]
     assert stored["notes"] == [f"the histories were compared by a Spark job on {testbed.spark_master}; no second opinion was asked"]
-    again = judge(folder, steps.terms(folder)).verdict
+    again = judge(folder, stages.terms(folder)).verdict
     volatile = ("step_seconds", "notes", "suite")
     assert {key: value for key, value in again.items() if key not in volatile} == {k: v for k, v in stored.items() if k not in volatile}

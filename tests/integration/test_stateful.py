@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from delivery.stateful import Deduplication, Join, Sessions, Totals, Windows, judge_results
-from delivery.watermark import watermarks
-from testbed import install
-from testbed.settings import ROOT
+from streamproof.testbed import install
+from streamproof.testbed.settings import ROOT
+from streamproof.verdict.stateful.reference import Deduplication, Join, Sessions, Totals, Windows, judge_results
+from streamproof.verdict.stateful.watermark import watermarks
 from tests.stateful import Declared, Event, Story, Told, job, payloads
 
 pytestmark = pytest.mark.slow

@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 import psutil
 import pytest
 
-from chaos import steady_state
-from testbed import embedded
-from testbed.embedded import Testbed
-from testbed.process import TestbedError, remembered
+from streamproof.run import steady_state
+from streamproof.testbed import embedded
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import TestbedError, remembered
 
 KAFKA, SPARK, POSTGRES = (
     "Kafka answers through its proxies",

@@ -23,15 +23,15 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from chaos import steps
-from delivery.asking import RETRIABLE
-from delivery.folder import RunFolder
-from testbed import embedded, install, kafka, settings, spark
-from testbed.embedded import Testbed
-from testbed.kafka import Cluster
-from testbed.listeners import listening_sockets
-from testbed.process import MARK, Handle, TestbedError, free_port, marked, remembered, wait_until
-from testbed.toxiproxy import Proxies, kafka_round_trip_ms
+from streamproof.evidence.folder import RunFolder
+from streamproof.kafka.asking import RETRIABLE
+from streamproof.run import stages
+from streamproof.testbed import embedded, install, kafka, settings, spark
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.listeners import listening_sockets
+from streamproof.testbed.process import MARK, Handle, TestbedError, free_port, marked, remembered, wait_until
+from streamproof.testbed.toxiproxy import Proxies, kafka_round_trip_ms
 from tests.integration.conftest import Prepare
 
 PROXY = "kafka-driver"
@@ -118,7 +118,7 @@ def _marked(home: Path) -> list[psutil.Process]:
 
 def test_down_leaves_nothing_of_a_start_that_was_killed(home: Path, other_home: Path) -> None:
     environment = {**os.environ, "STREAMPROOF_HOME": str(other_home)}
-    command = [sys.executable, "-m", "chaos.cli", "testbed"]
+    command = [sys.executable, "-m", "streamproof.cli.main", "testbed"]
     starting = subprocess.Popen([*command, "up"], cwd=settings.ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
         wait_until("the first components to be started", lambda: len(_marked(other_home)) >= 2, 30, poll_s=0.01)
@@ -181,7 +181,7 @@ def test_a_topic_that_is_not_there_has_no_partition_and_deleting_it_does_nothing
 
 
 def test_an_open_transaction_holds_the_stable_end_back(cluster: Cluster, topic: str, prepare: Prepare) -> None:
-    from pipelines.transactions import Coordinator
+    from streamproof.kafka.transactions import Coordinator
 
     name = prepare(topic, records=4)
     try:
@@ -348,7 +348,7 @@ def test_an_application_that_the_master_does_not_know_is_an_error(testbed: Testb
 @pytest.fixture
 def job(testbed: Testbed, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A small Spark job: its application's id and the address of its UI."""
-    order = json.dumps({"master": testbed.spark_master, "settings": steps._spark_settings(RunFolder(tmp_path))})
+    order = json.dumps({"master": testbed.spark_master, "settings": stages._spark_settings(RunFolder(tmp_path))})
     environment = spark.driver_environment(Path(testbed.folder))
     with (tmp_path / "job.log").open("wb") as log:
         driver = subprocess.Popen(

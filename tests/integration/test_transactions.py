@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from delivery.folder import RunFolder
-from pipelines.job import Job
-from pipelines.strategies import STRATEGIES
-from pipelines.strategies.two_phase_commit import decision_log
-from pipelines.transactions import Coordinator, Prepared, TransactionLost
-from testbed.embedded import Testbed
-from testbed.kafka import Cluster
-from testbed.process import wait_until
+from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.strategies.two_phase_commit import decision_log
+from streamproof.evidence.folder import RunFolder
+from streamproof.kafka.transactions import Coordinator, Prepared, TransactionLost
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.process import wait_until
 from tests.integration.conftest import Prepare
 
 RECORDS = 10

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from delivery import history
-from delivery.folder import RunFolder, read_json_lines
+from streamproof.evidence import histories
+from streamproof.evidence.folder import RunFolder, read_json_lines
 from tests.mutation.evidence import ACKED, BATCH_MS, BEGUN_MS, INDETERMINATE, REJECTED, Columns, Evidence, stamp
 
 KINDS: dict[str, tuple[str, frozenset[str]]] = {
@@ -147,7 +147,7 @@ def read(path: Path) -> Evidence | None:
     if verdict["outcome"] != "PASSED" or any(verdict["anomalies"].values()) or strategy not in KINDS:
         return None
     guarantee, promises = KINDS[strategy]
-    sent = _columns(folder.sent, history.SENT)
+    sent = _columns(folder.sent, histories.SENT)
     keys = {key: number for number, key in enumerate(dict.fromkeys(sent["key"].tolist()), 1)}
     sent["key"] = np.array([keys[key] for key in sent["key"].tolist()])
     if strategy == "checkpoint":
@@ -155,11 +155,11 @@ def read(path: Path) -> Evidence | None:
     intents = [(line["producer"], line["first"], line["count"]) for line in read_json_lines(folder.intents)]
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress: list[dict[str, Any]] = [{name: line[name] for name in needed} for line in read_json_lines(folder.progress)]
-    return Evidence(guarantee, promises, sent, _columns(folder.delivered, history.DELIVERED), progress, intents)
+    return Evidence(guarantee, promises, sent, _columns(folder.delivered, histories.DELIVERED), progress, intents)
 
 
 def _columns(directory: Path, schema: pa.Schema) -> Columns:
-    table = pa.concat_tables([pq.read_table(path, columns=schema.names).cast(schema) for path in history.files(directory)])
+    table = pa.concat_tables([pq.read_table(path, columns=schema.names).cast(schema) for path in histories.files(directory)])
     return {
         each.name: table[each.name].to_numpy()
         if pa.types.is_string(each.type)

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delivery import history
-from delivery.folder import RunFolder
+from streamproof.evidence import histories
+from streamproof.evidence.folder import RunFolder
 
 ACKED, REJECTED, INDETERMINATE = "ACKED", "REJECTED", "INDETERMINATE"
 BEGUN_MS = 1_767_225_600_000
@@ -180,19 +180,19 @@ def _ids(columns: Columns) -> np.ndarray:
 def _sent_table(columns: Columns) -> pa.Table:
     names = {name: np.maximum(column, 0) if column.dtype.kind == "i" else column for name, column in columns.items()}
     arrays = []
-    for column in history.SENT:
+    for column in histories.SENT:
         if column.name == "key":
             arrays.append(pa.array([None if key < 0 else f"k{key}" if key else "" for key in columns["key"].tolist()], pa.string()))
         elif column.name == "outcome":
             arrays.append(pa.array(columns["outcome"].tolist(), pa.string()))
         else:
             arrays.append(pa.array(names[column.name], mask=columns[column.name] < 0).cast(column.type))
-    return pa.Table.from_arrays(arrays, schema=history.SENT)
+    return pa.Table.from_arrays(arrays, schema=histories.SENT)
 
 
 def _delivered_table(columns: Columns) -> pa.Table:
-    arrays = [pa.array(np.maximum(columns[each.name], 0), mask=columns[each.name] < 0).cast(each.type) for each in history.DELIVERED]
-    return pa.Table.from_arrays(arrays, schema=history.DELIVERED)
+    arrays = [pa.array(np.maximum(columns[each.name], 0), mask=columns[each.name] < 0).cast(each.type) for each in histories.DELIVERED]
+    return pa.Table.from_arrays(arrays, schema=histories.DELIVERED)
 
 
 def _write(directory: Path, table: pa.Table, cuts: int) -> None:

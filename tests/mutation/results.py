@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from delivery.folder import RunFolder
-from delivery.stateful import Deduplication, Join, Sessions, Totals, Windows
+from streamproof.evidence.folder import RunFolder
+from streamproof.verdict.stateful.reference import Deduplication, Join, Sessions, Totals, Windows
 from tests import stateful
 from tests.stateful import Declared, Event, Result, Story, Told, job
 

@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from delivery import band, survey
-from delivery.anomaly import Anomaly
-from delivery.folder import EvidenceError, RunFolder
-from delivery.guarantee import Guarantee, Promise
-from delivery.second_opinion import disagreement
-from delivery.verdict import Second, Terms, judge
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.decide import Second, Terms, judge
+from streamproof.verdict.guarantee import Guarantee, Promise
+from streamproof.verdict.scan import ranges, scan
+from streamproof.verdict.second_opinion import disagreement
 from tests.mutation import clean, damage, legal, results
 from tests.mutation.evidence import Evidence
 from tests.mutation.results import Computed
@@ -50,10 +50,10 @@ FORBIDDEN_RESULTS = {
     "at-least-once": {"MISSING", "UNEXPECTED", "WRONG_VALUE", "DROPPED"},
     "exactly-once": {"MISSING", "UNEXPECTED", "WRONG_VALUE", "REPEATED", "DROPPED"},
 }
-"""What the words mean, written down here once more: ``delivery.guarantee`` is one of the things that are tested."""
+"""What the words mean, written down here once more: ``streamproof.verdict.guarantee`` is one of the things that are tested."""
 MUTANTS, LEGAL, SEED = 15_000, 12_000, 20_261_121
 REAL_SHARE, REAL_RUNS, RESULTS_SHARE = 0.08, 24, 0.2
-SCALES = ((survey.BAND, band._BLOCK_BITS), (64, 3), (11, 1))
+SCALES = ((scan.BAND, ranges._BLOCK_BITS), (64, 3), (11, 1))
 """Records in a band, and bits of an offset in a block: as they are, and so small that even these histories have many of each."""
 DAMAGES = [*damage.DAMAGES, *results.DAMAGES]
 History = Evidence | Computed
@@ -127,7 +127,7 @@ def unasked(*_: Any) -> None:
 def judged(evidence: History, path: Path, second: Second = disagreement, scale: tuple[int, int] = SCALES[0]) -> tuple[str, Counter[Named]]:
     """What the verdict on this evidence says: its outcome, and each record that it names. Evidence that it refuses has its complaint."""
     folder: RunFolder = evidence.write(path)
-    survey.BAND, band._BLOCK_BITS = scale
+    scan.BAND, ranges._BLOCK_BITS = scale
     promises = frozenset(Promise(promise) for promise in evidence.promises)
     declared = evidence.declared if isinstance(evidence, Computed) else None
     terms = Terms("run", "mutant", "job", "strategy", Guarantee(evidence.guarantee), (), (), 1, promises=promises, stateful=declared)
@@ -222,7 +222,7 @@ def run(seed: int, mutants: int, legal_histories: int, folders: list[Path]) -> R
             tolerate(result, *found, path)
     finally:
         shutil.rmtree(path)
-        survey.BAND, band._BLOCK_BITS = SCALES[0]
+        scan.BAND, ranges._BLOCK_BITS = SCALES[0]
     return result
 
 

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from kafka import errors
 
-from delivery.asking import RETRIABLE, TOPIC_ALREADY_EXISTS, UNANSWERED, asked, code_of, ordered, passes, retriable
+from streamproof.kafka.asking import RETRIABLE, TOPIC_ALREADY_EXISTS, UNANSWERED, asked, code_of, ordered, passes, retriable
 
 PATIENCE_S = 20.0
 LASTING = sorted(

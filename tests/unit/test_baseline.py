@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from chaos import baseline, steps
-from chaos.experiment import BadInput, Experiment, FaultSpec
-from delivery.anomaly import Anomaly
-from delivery.baseline import attach, compared
-from delivery.folder import EvidenceError, RunFolder
-from delivery.verdict import judge
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.experiment.model import BadInput, Experiment, FaultSpec
+from streamproof.run import baseline, stages
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.decide import judge
+from streamproof.verdict.timing.baseline import attach, compared
 from tests.histories import TERMS, Story, at
 
 FAULTED = Experiment(name="kill", strategy="offset_commit", faults=[FaultSpec(fault="kill_executor")], expect=[Anomaly.DUPLICATED], seed=7)
@@ -27,7 +27,7 @@ def _passed(home: Path, name: str, found: Experiment, **changes: Any) -> RunFold
         Story().without("injection_started", "injection_injected", "injection_evidence", "injection_healed").write(home / "runs" / name)
     )
     folder.experiment.write_text(found.to_yaml())
-    verdict = {**judge(folder, replace(PLAIN, run=name, versions=steps.versions())).verdict, **changes}
+    verdict = {**judge(folder, replace(PLAIN, run=name, versions=stages.versions())).verdict, **changes}
     folder.verdict.write_text(json.dumps(verdict))
     return folder
 
@@ -93,7 +93,7 @@ def test_a_verdict_stands_beside_its_baseline_and_can_be_made_again_without_it(h
     story = Story()
     story.progress[2]["committed_at"] = at(8.9)  # the batch that the fault met took longer
     folder = story.write(home / "runs" / "faulted")
-    attach(folder, plain, steps.read_verdict(plain))
+    attach(folder, plain, stages.read_verdict(plain))
     found = judge(folder, TERMS).verdict["baseline"]
     assert (found["run"], found["folder"]) == ("plain", str(plain.path))
     assert (found["longest_gap_s"], found["ratios"]["longest_gap_s"]) == (3.5, 1.26)

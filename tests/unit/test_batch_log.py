@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from delivery.batches import Batch, read_batches
-from delivery.folder import RunFolder
-from pipelines import checkpoints
-from pipelines.batch_log import BatchLog
-from pipelines.job import Job
+from streamproof.engines.spark import checkpoints
+from streamproof.engines.spark.batch_log import BatchLog
+from streamproof.engines.spark.job import Job
+from streamproof.evidence.batches import Batch, read_batches
+from streamproof.evidence.folder import RunFolder
 
 JOB = Job("departures", "two_phase_commit", "q", "", "", "in", "out", 1, 1, "", {})
 AT = "2026-01-01T00:00:00.000Z"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from delivery.blame import NEARBY, Timeline
-from delivery.guarantee import Promise
-from delivery.outcome import Outcome
-from delivery.verdict import judge
+from streamproof.evidence.outcome import Outcome
+from streamproof.verdict.blame import NEARBY, Timeline
+from streamproof.verdict.decide import judge
+from streamproof.verdict.guarantee import Promise
 from tests.histories import BEGUN, TERMS, Copy, Story, at
 
 

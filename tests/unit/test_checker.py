@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.anomaly import Anomaly
-from delivery.checker import check
-from delivery.folder import EvidenceError
-from delivery.guarantee import Guarantee, Promise, forbidden
-from delivery.identity import MAX_PRODUCER, MAX_SEQUENCE
-from delivery.outcome import Outcome
+from streamproof.evidence.folder import EvidenceError
+from streamproof.evidence.identity import MAX_PRODUCER, MAX_SEQUENCE
+from streamproof.evidence.outcome import Outcome
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.checks.records import check
+from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 from tests.histories import Copy, Histories, Id, Record, clean, crc_of
 
 LOST, DUPLICATED, PHANTOM, CORRUPTED = Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.PHANTOM, Anomaly.CORRUPTED

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from delivery.anomaly import Anomaly
-from delivery.atomicity import ranges, torn
-from delivery.commits import ahead
-from delivery.matching import Finding, match
-from delivery.order import reordered
-from delivery.outcome import Outcome
+from streamproof.evidence.outcome import Outcome
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.checks.atomicity import ranges, torn
+from streamproof.verdict.checks.commits import ahead
+from streamproof.verdict.checks.matching import Finding, match
+from streamproof.verdict.checks.order import reordered
 from tests.histories import BEGUN, Copy, Histories, clean
 
 BEGUN_MS = round(BEGUN.timestamp() * 1000)

@@ -15,16 +15,17 @@ from typing import Any
 
 import pytest
 
-from chaos import cli, lock, steps
-from chaos.experiment import Experiment, FaultSpec, Workload
-from chaos.faults import FAULTS
-from chaos.schedule import plan
-from delivery.anomaly import Anomaly
-from delivery.folder import RunFolder
-from delivery.guarantee import Guarantee
-from delivery.verdict import RunOutcome, judge, without_evidence
-from pipelines.strategies import STRATEGIES
-from testbed.settings import ROOT
+from streamproof.cli import main as cli
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment, FaultSpec, Workload
+from streamproof.experiment.schedule import plan
+from streamproof.faults import FAULTS
+from streamproof.run import lock, stages
+from streamproof.testbed.settings import ROOT
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.decide import RunOutcome, judge, without_evidence
+from streamproof.verdict.guarantee import Guarantee
 from tests.histories import INJECTION, TERMS, Story
 
 EXPERIMENT = Experiment(name="test", strategy="two_phase_commit", faults=[FaultSpec(fault="kill_executor", at=0.4)], seed=7)
@@ -333,7 +334,7 @@ def test_a_command_that_is_not_understood_exits_with_2(home: Path, words: list[s
 )
 def test_as_a_command_it_has_the_same_exit_codes_and_no_traceback(home: Path, words: list[str], code: int) -> None:
     environment = {**os.environ, "STREAMPROOF_HOME": str(home)}
-    command = [sys.executable, "-m", "chaos.cli", *words]
+    command = [sys.executable, "-m", "streamproof.cli.main", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, cwd=ROOT, env=environment, check=False)
     assert done.returncode == code
     assert len(done.stderr.splitlines()) == (1 if code else 0)
@@ -473,7 +474,7 @@ def test_what_a_verdict_says_is_printed_as_it_is(home: Path, text: str) -> None:
 
 def test_a_reader_that_goes_away_is_no_error(home: Path) -> None:
     environment = {**os.environ, "STREAMPROOF_HOME": str(home)}
-    command = f"{sys.executable} -m chaos.cli strategies --json | true; exit ${{PIPESTATUS[0]}}"
+    command = f"{sys.executable} -m streamproof.cli.main strategies --json | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, timeout=TIMEOUT_S, cwd=ROOT, env=environment, check=False
     )
@@ -482,7 +483,7 @@ def test_a_reader_that_goes_away_is_no_error(home: Path) -> None:
 
 def test_the_terms_come_from_the_runs_own_folder(home: Path) -> None:
     folder = _run(home, Story(), strategy="checkpoint", guarantee=Guarantee.AT_MOST_ONCE, expect=[Anomaly.LOST])
-    found = steps.terms(folder)
+    found = stages.terms(folder)
     assert (found.strategy, found.guarantee, found.expected, found.planned, found.seed) == (
         "checkpoint",
         Guarantee.AT_MOST_ONCE,

@@ -20,9 +20,9 @@ import pytest
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from testbed import install, kafka, postgres, spark
-from testbed.embedded import POSTGRES_PROXY
-from testbed.settings import ROOT
+from streamproof.testbed import install, kafka, postgres, spark
+from streamproof.testbed.embedded import POSTGRES_PROXY
+from streamproof.testbed.settings import ROOT
 
 FILE = ROOT / "docker-compose.yml"
 PORTS = kafka.KafkaPorts(direct=9092, driver=9093, executors=9096, controller=9094, driver_proxy=9095, executors_proxy=9097)

@@ -14,23 +14,23 @@ from typing import Any, cast
 
 import pytest
 
-from chaos import conductor, steady_state
-from chaos.experiment import Phase
-from chaos.faults import FAULTS
-from chaos.faults.fault import Claim, FaultError, Parameters, RunEnded, Scene, Unconditional
-from chaos.gate import Gate
-from chaos.progress import Progress
-from chaos.schedule import Injection, Schedule
-from delivery.folder import RunFolder
-from pipelines.job import Job
-from testbed.embedded import Testbed
-from testbed.settings import ROOT
+from streamproof.engines.spark.job import Job
+from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.progress import Progress
+from streamproof.experiment.model import Phase
+from streamproof.experiment.schedule import Injection, Schedule
+from streamproof.faults import FAULTS
+from streamproof.faults.fault import Claim, FaultError, Parameters, RunEnded, Scene, Unconditional
+from streamproof.load.gate import Gate
+from streamproof.run import injector, steady_state
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.settings import ROOT
 
 RECORDS, BATCH, COMMIT_S, UNWATCHED_S = 800, 20, 0.02, 0.15
 REACHES = """
 import sys, time
-from delivery.folder import RunFolder
-from pipelines.failpoints import reach
+from streamproof.evidence.folder import RunFolder
+from streamproof.engines.spark.failpoints import reach
 folder = RunFolder(sys.argv[1])
 for batch in range(6000):
     reach(folder, "after_decision", batch)
@@ -113,7 +113,7 @@ class Run:
     def conduct(self, faults: list[Note], injections: list[Injection], quiet: float | str = 0.0, impact_share: float = 0.75) -> None:
         for fault in faults:
             self._patch.setitem(FAULTS, fault.name, fault)
-        conductor.conduct(self.scene, Schedule(1, 0.1, impact_share, tuple(injections), quiet))
+        injector.conduct(self.scene, Schedule(1, 0.1, impact_share, tuple(injections), quiet))
 
     def claims(self, name: str) -> dict[str, bool]:
         (event,) = [each for each in self.folder.journal.events("injection_evidence") if each["injection"] == name]
@@ -244,7 +244,7 @@ def test_the_job_stands_still_at_the_step_while_the_fault_strikes(run: Run) -> N
 
 
 def test_a_hold_that_ended_before_the_fault_struck_is_no_evidence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chaos.faults.standing.HOLD_S", 0.1)
+    monkeypatch.setattr("streamproof.faults.process.standing.HOLD_S", 0.1)
     process = subprocess.Popen([sys.executable, "-c", REACHES, str(run.folder.path)], cwd=ROOT)
     try:
         run.conduct([Note("note", inject=lambda scene: time.sleep(1.0))], [at("note", 0.3, step="after_decision")])
@@ -255,7 +255,7 @@ def test_a_hold_that_ended_before_the_fault_struck_is_no_evidence(run: Run, monk
 
 
 def test_a_step_that_is_never_reached_is_a_fault_that_did_not_bite(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chaos.faults.standing.REACH_S", 0.3)
+    monkeypatch.setattr("streamproof.faults.process.standing.REACH_S", 0.3)
     note = Note("note")
     run.conduct([note], [at("note", 0.3, step="after_decision")])
     (failed,) = run.folder.journal.events("injection_failed")

@@ -16,14 +16,14 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from chaos.faults.crash_at_step import CrashAtStep, CrashAtStepParameters
-from chaos.faults.fault import FaultError, Scene
-from chaos.progress import Progress
-from delivery.folder import RunFolder
-from pipelines import failpoints
-from pipelines.job import Job
-from testbed.embedded import Testbed
-from testbed.process import same_process, told
+from streamproof.engines.spark import failpoints
+from streamproof.engines.spark.job import Job
+from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.progress import Progress
+from streamproof.faults.fault import FaultError, Scene
+from streamproof.faults.process.crash_at_step import CrashAtStep, CrashAtStepParameters
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import same_process, told
 
 FAULT, PARAMETERS = CrashAtStep(), CrashAtStepParameters(step="after_output")
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from chaos import experiment
-from chaos.experiment import BadInput, Form
-from chaos.matrix import load
-from chaos.steps import STEPS
-from dags import airflow_service
-from dags.airflow_service import DAG, DAGS, NIGHTLY, POOL
-from testbed import settings
-from testbed.process import TestbedError
+from streamproof.airflow import service
+from streamproof.airflow.service import DAG, DAGS, NIGHTLY, POOL
+from streamproof.experiment import model
+from streamproof.experiment.matrix import load
+from streamproof.experiment.model import BadInput, Form
+from streamproof.run.stages import STEPS
+from streamproof.testbed import settings
+from streamproof.testbed.process import TestbedError
 
 
 @pytest.fixture(scope="module")
@@ -143,10 +143,10 @@ def test_an_airflow_of_ours_listens_below_the_path_of_its_proxy(
 ) -> None:
     monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path))
     monkeypatch.setenv("STREAMPROOF_AIRFLOW_URL", given)
-    options = airflow_service.environment()
+    options = service.environment()
     port = options["AIRFLOW__API__PORT"]
-    assert options["AIRFLOW__API__BASE_URL"] == airflow_service.address() == address.format(port=port)
-    assert airflow_service.url() == listens.format(port=port)
+    assert options["AIRFLOW__API__BASE_URL"] == service.address() == address.format(port=port)
+    assert service.url() == listens.format(port=port)
     assert options["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == f"{listens.format(port=port)}/execution/"
 
 
@@ -154,7 +154,7 @@ def test_an_airflow_of_ours_listens_below_the_path_of_its_proxy(
 def test_what_is_no_address_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMPROOF_AIRFLOW_URL", given)
     with pytest.raises(TestbedError, match=r"STREAMPROOF_AIRFLOW_URL: .* is no address"):
-        airflow_service.address()
+        service.address()
 
 
 def test_a_matrix_that_cannot_be_read_leaves_the_dag_as_it_is_and_makes_the_night_red(airflow_home: Path, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_matrix_that_cannot_be_read_leaves_the_dag_as_it_is_and_makes_the_nigh
     code = """
 from airflow.sdk.exceptions import AirflowFailException
 from dags import chaos_nightly
-from dags.cell import PlanOperator
+from streamproof.airflow.nightly_operators import PlanOperator
 assert chaos_nightly.SCHEDULE == "0 2 * * *"
 class Run: run_id = "manual"
 try:
@@ -208,23 +208,23 @@ def test_each_choice_of_the_form_says_what_it_is(dag: Any) -> None:
     ],
 )
 def test_the_server_refuses_what_the_form_would_not_offer(conf: dict[str, Any], named: str) -> None:
-    from dags.form import validate
+    from streamproof.airflow.form import validate
 
     with pytest.raises(BadInput, match=f"the form: {named}"):
         validate(conf)
 
 
 def test_a_preset_is_the_experiment_of_that_file_and_a_seed_may_be_given_beside_it() -> None:
-    from dags.form import validate
+    from streamproof.airflow.form import validate
 
     sent = {name: field.default for name, field in Form.model_fields.items()}  # as the form does, all of its fields
-    preset = experiment.load(settings.ROOT / "experiments" / "network-latency.yaml")
+    preset = model.load(settings.ROOT / "experiments" / "network-latency.yaml")
     assert validate({**sent, "preset": "network-latency"}).experiment() == preset
     assert validate({**sent, "preset": "network-latency", "seed": 5}).experiment() == preset.with_seed(5)
 
 
 def test_a_preset_and_a_field_that_contradicts_it_are_refused() -> None:
-    from dags.form import validate
+    from streamproof.airflow.form import validate
 
     with pytest.raises(BadInput, match=r"preset: network-latency says what is run, but strategy 'checkpoint' was given too"):
         validate({"preset": "network-latency", "strategy": "checkpoint"})

@@ -15,11 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chaos import dead_man, lock, steps
-from chaos.experiment import Experiment
-from delivery.folder import RunFolder
-from delivery.verdict import RunOutcome, without_evidence
-from testbed.process import marked
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment
+from streamproof.run import lock, stages, watchdog
+from streamproof.testbed.process import marked
+from streamproof.verdict.decide import RunOutcome, without_evidence
 
 RUN = "some-run"
 
@@ -27,8 +27,8 @@ RUN = "some-run"
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path))
-    monkeypatch.setattr(dead_man, "LOOK_S", 0.01)
-    monkeypatch.setattr(dead_man, "GRACE_S", 0.3)
+    monkeypatch.setattr(watchdog, "LOOK_S", 0.01)
+    monkeypatch.setattr(watchdog, "GRACE_S", 0.3)
     return tmp_path
 
 
@@ -43,7 +43,7 @@ def runner() -> Iterator[subprocess.Popen[bytes]]:
 
 def _watch() -> tuple[threading.Thread, list[bool]]:
     found: list[bool] = []
-    thread = threading.Thread(target=lambda: found.append(dead_man.vanished(RUN)), daemon=True)
+    thread = threading.Thread(target=lambda: found.append(watchdog.vanished(RUN)), daemon=True)
     thread.start()
     return thread, found
 
@@ -76,7 +76,7 @@ def test_many_processes_that_do_not_beat_any_more_have_vanished(home: Path) -> N
     lock.acquire(RUN, home, None)
     stale = time.time() - lock.STALE_S - 1
     os.utime(lock.path(), (stale, stale))
-    assert dead_man.vanished(RUN)
+    assert watchdog.vanished(RUN)
 
 
 def test_a_beat_within_the_grace_shows_that_a_run_was_only_slow(home: Path) -> None:
@@ -97,37 +97,37 @@ def test_a_beat_within_the_grace_shows_that_a_run_was_only_slow(home: Path) -> N
 def test_a_run_that_gave_the_testbed_back_needs_no_timer(home: Path, other: str | None) -> None:
     if other is not None:
         lock.acquire(other, home, os.getpid())
-    assert not dead_man.vanished(RUN)
+    assert not watchdog.vanished(RUN)
 
 
 def test_the_process_journals_that_the_runner_vanished_aborts_the_run_and_frees_the_lock(
     home: Path, runner: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_man, "GRACE_S", 0.0)
-    folder = steps.create(Experiment(name="left", strategy="checkpoint", seed=1), RUN, owner=runner.pid)
+    monkeypatch.setattr(watchdog, "GRACE_S", 0.0)
+    folder = stages.create(Experiment(name="left", strategy="checkpoint", seed=1), RUN, owner=runner.pid)
     folder.journal.append("step_started", step="drain", pid=runner.pid)
     lock.acquire(RUN, folder.path, runner.pid)
     runner.kill()
     runner.wait(5)
     monkeypatch.setattr(sys, "argv", ["dead_man", str(folder.path)])
-    dead_man.main()
+    watchdog.main()
     assert lock.holder() is None
     (vanished,) = folder.journal.events("runner_vanished")
     assert vanished["reason"] == f"it was last seen at step drain, with pid {runner.pid}"
-    verdict = steps.read_verdict(folder)
+    verdict = stages.read_verdict(folder)
     assert verdict["outcome"] == "ABORTED"
     assert verdict["notes"] == [f"its runner vanished: the dead man's timer gave the testbed back ({vanished['reason']})"]
 
 
 def test_a_run_that_was_judged_keeps_its_verdict(home: Path) -> None:
-    folder = steps.create(Experiment(name="left", strategy="checkpoint", seed=1), RUN)
-    folder.verdict.write_text(json.dumps(without_evidence(steps.terms(folder), RunOutcome.PASSED, "all is well")))
+    folder = stages.create(Experiment(name="left", strategy="checkpoint", seed=1), RUN)
+    folder.verdict.write_text(json.dumps(without_evidence(stages.terms(folder), RunOutcome.PASSED, "all is well")))
     folder.journal.append("step_finished", step="expect", seconds=0.1)
-    dead_man.give_back(folder)
-    verdict = steps.read_verdict(folder)
+    watchdog.give_back(folder)
+    verdict = stages.read_verdict(folder)
     assert (verdict["outcome"], verdict["reason"]) == ("PASSED", "all is well")
     assert len(verdict["notes"]) == 1
-    assert steps.overruling(folder) is None
+    assert stages.overruling(folder) is None
 
 
 def test_it_is_started_once_and_carries_the_mark_of_the_testbed(home: Path) -> None:
@@ -137,8 +137,8 @@ def test_it_is_started_once_and_carries_the_mark_of_the_testbed(home: Path) -> N
     pids = []
     try:
         for _ in range(2):
-            dead_man.start(folder)
-            handle = dead_man.remembered(dead_man.ROLE, folder.logs)
+            watchdog.start(folder)
+            handle = watchdog.remembered(watchdog.ROLE, folder.logs)
             assert handle is not None
             pids.append(handle.pid)
         process = psutil.Process(pids[0])

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.decisions import DecisionLog
-from pipelines.transactions import Prepared
-from testbed.settings import ROOT
+from streamproof.engines.spark.decisions import DecisionLog
+from streamproof.kafka.transactions import Prepared
+from streamproof.testbed.settings import ROOT
 
 ONE, TWO = Prepared("q.1.a", 7, 0), Prepared("q.1.b", 8, 3)
 
@@ -21,8 +21,8 @@ ONE, TWO = Prepared("q.1.a", 7, 0), Prepared("q.1.b", 8, 3)
 DIES_AT = """
 import os, signal, sys
 from pathlib import Path
-from pipelines.decisions import DecisionLog
-from pipelines.transactions import Prepared
+from streamproof.engines.spark.decisions import DecisionLog
+from streamproof.kafka.transactions import Prepared
 setattr(os, sys.argv[2], lambda *arguments, **options: os.kill(os.getpid(), signal.SIGKILL))
 log = DecisionLog(Path(sys.argv[1]))
 log.decide(3, [Prepared("q.1.a", 7, 0)])
@@ -33,8 +33,8 @@ log.finish(3)
 RACES = """
 import sys
 from pathlib import Path
-from pipelines.decisions import DecisionLog
-from pipelines.transactions import Prepared
+from streamproof.engines.spark.decisions import DecisionLog
+from streamproof.kafka.transactions import Prepared
 folder, number = Path(sys.argv[1]), int(sys.argv[2])
 print("ready", flush=True)
 while not (folder / "go").exists():

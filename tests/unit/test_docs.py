@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from chaos import steps
-from chaos.experiment import Experiment
-from chaos.faults import FAULTS
-from chaos.matrix import Matrix
-from delivery.verdict import RunOutcome, Terms, without_evidence
 from docs import generate
-from pipelines.strategies import STRATEGIES
-from testbed.settings import ROOT
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.experiment.matrix import Matrix
+from streamproof.experiment.model import Experiment
+from streamproof.faults import FAULTS
+from streamproof.run import stages
+from streamproof.testbed.settings import ROOT
+from streamproof.verdict.decide import RunOutcome, Terms, without_evidence
 
 PAGES = sorted(generate.DOCS.glob("*.md"))
 
@@ -60,7 +60,7 @@ def test_every_fault_has_a_section() -> None:
 
 
 def test_every_step_is_described() -> None:
-    assert [name for name in steps.STEPS if f"| `{name}` |" not in _text("house.md")] == []
+    assert [name for name in stages.STEPS if f"| `{name}` |" not in _text("house.md")] == []
 
 
 def test_every_event_of_the_journal_is_described() -> None:

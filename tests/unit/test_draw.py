@@ -15,20 +15,20 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from chaos import overlap
-from chaos.experiment import MAX_SEED, BadInput, Experiment, FaultSpec, Phase, Random, Workload
-from chaos.faults import FAULTS
-from chaos.room import LATEST_IMPACT_SHARE, Room
-from chaos.schedule import Schedule, plan
-from pipelines.strategies import STRATEGIES
-from testbed.settings import ROOT
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.experiment import overlap
+from streamproof.experiment.model import MAX_SEED, BadInput, Experiment, FaultSpec, Phase, Random, Workload
+from streamproof.experiment.room import LATEST_IMPACT_SHARE, Room
+from streamproof.experiment.schedule import Schedule, plan
+from streamproof.faults import FAULTS
+from streamproof.testbed.settings import ROOT
 
 SEEDS = st.integers(0, MAX_SEED)
 MATTER_MOST = ("two_phase_commit", "postgres_ledger")
 PRINTS = """
 import sys
-from chaos.experiment import Experiment, Random
-from chaos.schedule import plan
+from streamproof.experiment.model import Experiment, Random
+from streamproof.experiment.schedule import plan
 for seed in range(1, 21):
     print(plan(Experiment(strategy=sys.argv[1], random=Random(overlaps=True), seed=seed)).to_json())
 """

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from delivery.folder import read_json_lines
-from pipelines.driver import ProgressLog
+from streamproof.engines.spark.driver import ProgressLog
+from streamproof.evidence.folder import read_json_lines
 
 
 @dataclass

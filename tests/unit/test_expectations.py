@@ -22,20 +22,21 @@ import vl_convert
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.anomaly import Anomaly
-from delivery.baseline import attach
-from delivery.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
-from delivery.guarantee import Guarantee
-from delivery.history import SentRow, write_delivered, write_sent
-from delivery.outcome import Outcome
-from delivery.survey import read_flow
-from delivery.verdict import RunOutcome, Terms, judge, without_evidence, write_reconciliation
-from expectations import chart, evidence, vega
-from expectations.data_docs import rewrite
-from expectations.evaluate import Evaluation, agree, evaluate, results_path
-from expectations.report import ANOMALIES, SHOWN_RECORDS, render
-from expectations.timeline import BINS, Span, _bin, timeline
-from expectations.worker import EvaluationWorker, WorkerError
+from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
+from streamproof.evidence.histories import SentRow, write_delivered, write_sent
+from streamproof.evidence.outcome import Outcome
+from streamproof.report import charts, vega
+from streamproof.report.report import ANOMALIES, SHOWN_RECORDS, render
+from streamproof.report.timeline import BINS, Span, _bin, timeline
+from streamproof.suites import tables
+from streamproof.suites.data_docs import rewrite
+from streamproof.suites.evaluate import Evaluation, agree, evaluate, results_path
+from streamproof.suites.worker import EvaluationWorker, WorkerError
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.decide import RunOutcome, Terms, judge, without_evidence, write_reconciliation
+from streamproof.verdict.guarantee import Guarantee
+from streamproof.verdict.scan.scan import read_flow
+from streamproof.verdict.timing.baseline import attach
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RECORDS = 40
@@ -330,7 +331,7 @@ def test_a_claim_told_again_replaces_the_first(tmp_path: Path) -> None:
     folder = tell(tmp_path / "run-1", replace(CLEAN, claims=None))
     folder.journal.append("injection_evidence", injection="kill_executor-1", claims=[GOOD_CLAIM])
     verdict = folder.read_json(folder.verdict)
-    connection = sqlite3.connect(evidence.load(folder, verdict))
+    connection = sqlite3.connect(tables.load(folder, verdict))
     rows = connection.execute("SELECT kind, claim, holds FROM claims").fetchall()
     connection.close()
     assert rows == [("evidence", GOOD_CLAIM["claim"], 1), ("heal", HEALED_CLAIM["claim"], 1)]
@@ -451,7 +452,10 @@ def test_an_evaluation_opens_no_connection(tmp_path: Path) -> None:
 
 
 def test_the_package_imports_without_great_expectations() -> None:
-    check = "import sys, expectations.evaluate, expectations.worker, expectations.report; assert 'great_expectations' not in sys.modules"
+    check = (
+        "import sys; from streamproof.suites import evaluate, worker; from streamproof.report import report; "
+        "assert 'great_expectations' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", check], check=True, timeout=30)
 
 
@@ -511,7 +515,7 @@ def test_the_report_shows_some_records_of_each_anomaly_and_all_are_beside_it(tmp
 
 
 def test_the_samples_of_a_common_anomaly_leave_room_for_a_rare_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("expectations.report.SHOWN_RECORDS", 2)
+    monkeypatch.setattr("streamproof.report.report.SHOWN_RECORDS", 2)
     assert SHOWN_RECORDS > 2
     folder = tell(tmp_path / "run-1", replace(CLEAN, deliver=[*range(RECORDS - 1), *range(20)]))
     text = render(folder).read_text()
@@ -639,7 +643,7 @@ def test_the_chart_has_a_shaded_window_for_each_fault_in_every_panel(tmp_path: P
     folder = tell(tmp_path / "run-1", replace(CLEAN, planned=("kill_executor-1", "kill_executor-2")))
     shown = timeline(folder.journal.events(), list(read_json_lines(folder.progress)), read_flow(folder))
     assert shown is not None
-    drawn = chart.draw(shown)
+    drawn = charts.draw(shown)
     described = json.loads(drawn.description)
     panels = {panel["name"]: panel for panel in described["vconcat"]}
     assert list(panels) == ["output", "backlog", "batches", "driver"]
@@ -662,7 +666,7 @@ def test_vega_draws_the_window_of_a_kill_where_it_was(tmp_path: Path) -> None:
     folder = tell(tmp_path / "run-1", CLEAN)
     shown = timeline(folder.journal.events(), list(read_json_lines(folder.progress)), read_flow(folder))
     assert shown is not None
-    described = json.loads(chart.draw(shown).description)
+    described = json.loads(charts.draw(shown).description)
     scene = vl_convert.vegalite_to_scenegraph(described)["scenegraph"]
     (fault,) = shown.faults
     assert (fault.start_s, fault.end_s) == pytest.approx((18.1, 20.0)), "the driver started 7 s before the first phase"
@@ -679,7 +683,7 @@ def test_what_a_fault_is_called_cannot_leave_the_charts_description() -> None:
     events = [{"at": at(0), "event": "injection_started", "injection": "</script><script>alert(1)</script>"}]
     shown = timeline(events, [])
     assert shown is not None
-    assert "<" not in chart.draw(shown).description
+    assert "<" not in charts.draw(shown).description
 
 
 def test_the_output_of_a_run_is_all_of_it(tmp_path: Path) -> None:

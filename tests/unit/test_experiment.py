@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from chaos.experiment import MAX_SEED, BadInput, Experiment, FaultSpec, Form, Source, Workload, load
-from chaos.faults import FAULTS
-from chaos.schedule import plan
-from delivery.anomaly import Anomaly
-from delivery.guarantee import Guarantee
-from pipelines.strategies import STRATEGIES
-from testbed.settings import ROOT
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.experiment.model import MAX_SEED, BadInput, Experiment, FaultSpec, Form, Source, Workload, load
+from streamproof.experiment.schedule import plan
+from streamproof.faults import FAULTS
+from streamproof.testbed.settings import ROOT
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.guarantee import Guarantee
 
 GOOD = "strategy: checkpoint\n"
 
@@ -347,6 +347,6 @@ def test_the_forms_schema_offers_the_choices_there_are() -> None:
 
 def test_importing_the_model_imports_neither_spark_nor_kafka() -> None:
     heavy = ("pyspark", "confluent_kafka", "kafka", "pandas", "pyarrow", "numpy", "great_expectations", "airflow")
-    code = f"import sys, chaos.experiment; print([name for name in {heavy!r} if name in sys.modules])"
+    code = f"import sys, streamproof.experiment.model; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"

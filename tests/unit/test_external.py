@@ -9,14 +9,14 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from chaos import testbeds
-from chaos.experiment import BadInput, Experiment, load
-from chaos.faults import FAULTS, kafka_link
-from delivery.folder import RunFolder
-from testbed import embedded
-from testbed.embedded import Testbed
-from testbed.external import AllowedProxies, External
-from testbed.process import TestbedError
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import BadInput, Experiment, load
+from streamproof.faults import FAULTS
+from streamproof.faults.network import kafka_link
+from streamproof.testbed import chosen, embedded
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.external import AllowedProxies, External
+from streamproof.testbed.process import TestbedError
 
 KAFKA = {"direct": "far:9092", "driver": "near:1,near:2", "executors": "near:3"}
 MAY_BREAK: dict[str, Any] = {"toxiproxy": "near:8474", "driver": ["d1", "d2"], "executors": ["e"]}
@@ -35,7 +35,7 @@ def test_the_job_is_told_the_addresses_of_the_file_and_the_proxies_are_those_tha
     folder = RunFolder.create(tmp_path / "run")
     folder.experiment.write_text(experiment().to_yaml())
     here = _here()
-    found = testbeds.of(folder, here)
+    found = chosen.of(folder, here)
     assert (found.direct_kafka, found.driver_kafka, found.executors_kafka) == ("far:9092", "near:1,near:2", "near:3")
     assert found.links == {"postgres": here.links["postgres"], "d1": "near:1", "d2": "near:2", "e": "near:3"}
     assert (found.kafka_proxies(), found.kafka_proxies("driver"), found.kafka_proxies("executors")) == (
@@ -50,7 +50,7 @@ def test_the_job_is_told_the_addresses_of_the_file_and_the_proxies_are_those_tha
 def test_a_way_on_which_nothing_may_be_broken_can_still_be_probed(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
     folder.experiment.write_text(experiment(may_break={"toxiproxy": "near:8474", "executors": ["e"]}).to_yaml())
-    found = testbeds.of(folder, _here())
+    found = chosen.of(folder, _here())
     assert set(found.links) == {"postgres", "e"}
     assert found.kafka_links() == {"near:1": "near:1", "near:2": "near:2", "e": "near:3"}
     assert kafka_link.spared(found, "executors") == {"near:1": "near:1", "near:2": "near:2"}
@@ -58,9 +58,9 @@ def test_a_way_on_which_nothing_may_be_broken_can_still_be_probed(tmp_path: Path
 
 def test_another_run_uses_the_embedded_one(tmp_path: Path) -> None:
     folder, here = RunFolder.create(tmp_path / "run"), _here()
-    assert testbeds.of(folder, here) == here
+    assert chosen.of(folder, here) == here
     folder.experiment.write_text(Experiment(strategy="checkpoint").to_yaml())
-    assert testbeds.of(folder, here) == here
+    assert chosen.of(folder, here) == here
 
 
 @pytest.mark.parametrize("names", [{}, MAY_BREAK])

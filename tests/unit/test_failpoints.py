@@ -13,16 +13,28 @@ from pathlib import Path
 import psutil
 import pytest
 
-from delivery.folder import RunFolder
-from pipelines.failpoints import Action, FailpointError, Site, arm, armed, disarm, disarm_all, hold, holds, kill_driver, reach
-from pipelines.strategies import STRATEGIES
-from testbed.settings import ROOT
+from streamproof.engines.spark.failpoints import (
+    Action,
+    FailpointError,
+    Site,
+    arm,
+    armed,
+    disarm,
+    disarm_all,
+    hold,
+    holds,
+    kill_driver,
+    reach,
+)
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.evidence.folder import RunFolder
+from streamproof.testbed.settings import ROOT
 
 # Reaches the step again and again until it fired for somebody; exit code 7 when it fired here.
 REACHES = """
 import sys
-from delivery.folder import RunFolder
-from pipelines.failpoints import FailpointError, reach
+from streamproof.evidence.folder import RunFolder
+from streamproof.engines.spark.failpoints import FailpointError, reach
 folder = RunFolder(sys.argv[1])
 print("ready", flush=True)
 while not (folder.path / "go").exists():
@@ -33,9 +45,12 @@ try:
 except FailpointError:
     sys.exit(7)
 """
-REACHES_ONCE = (
-    "import sys; from delivery.folder import RunFolder; from pipelines.failpoints import reach; reach(RunFolder(sys.argv[1]), 'x', 1)"
-)
+REACHES_ONCE = """
+import sys
+from streamproof.engines.spark.failpoints import reach
+from streamproof.evidence.folder import RunFolder
+reach(RunFolder(sys.argv[1]), 'x', 1)
+"""
 
 
 @pytest.fixture

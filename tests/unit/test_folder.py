@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from delivery.folder import EvidenceError, Journal, RunFolder, read_json_lines, utc_now, write_atomically
-from testbed.settings import ROOT
+from streamproof.evidence.folder import EvidenceError, Journal, RunFolder, read_json_lines, utc_now, write_atomically
+from streamproof.testbed.settings import ROOT
 
 
 def test_a_stamp_is_utc_with_milliseconds() -> None:
@@ -47,7 +47,7 @@ def test_a_journal_takes_what_json_has_no_word_for(tmp_path: Path) -> None:
 def test_processes_that_append_side_by_side_never_tear_a_line(tmp_path: Path) -> None:
     path, processes, lines = tmp_path / "journal.jsonl", 4, 50
     code = (
-        "import sys; from pathlib import Path; from delivery.folder import Journal; journal = Journal(Path(sys.argv[1]))\n"
+        "import sys; from pathlib import Path; from streamproof.evidence.folder import Journal; journal = Journal(Path(sys.argv[1]))\n"
         f"for number in range({lines}): journal.append('line', number=number, who=sys.argv[2], filler='x' * 3000)"
     )
     started = [subprocess.Popen([sys.executable, "-c", code, str(path), str(who)], cwd=ROOT) for who in range(processes)]
@@ -107,7 +107,7 @@ def test_a_replaced_file_is_the_old_or_the_new_one_and_nothing_is_left(tmp_path:
 def test_readers_never_see_half_of_a_file_whose_writer_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     code = (
-        "import sys, itertools; from pathlib import Path; from delivery.folder import write_atomically\n"
+        "import sys, itertools; from pathlib import Path; from streamproof.evidence.folder import write_atomically\n"
         "for number in itertools.count(): write_atomically(Path(sys.argv[1]), str(number % 10) * 100_000)"
     )
     writer = subprocess.Popen([sys.executable, "-c", code, str(path)], cwd=ROOT)

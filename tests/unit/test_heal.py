@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from chaos import heal, lock
-from delivery.folder import RunFolder
-from testbed.process import TestbedError
+from streamproof.evidence.folder import RunFolder
+from streamproof.run import healing, lock
+from streamproof.testbed.process import TestbedError
 
 
 def test_who_waits_too_long_for_another_restorer_is_told_its_run_and_its_pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = RunFolder.create(tmp_path / "some-run")
-    monkeypatch.setattr(heal, "RESTORE_S", 0.2)
+    monkeypatch.setattr(healing, "RESTORE_S", 0.2)
     with (
-        heal._alone(folder),
+        healing._alone(folder),
         pytest.raises(TestbedError, match=rf"run some-run has been restored by another process \(pid {os.getpid()}\)"),
-        heal._alone(folder),
+        healing._alone(folder),
     ):
         pass
-    with heal._alone(folder):
+    with healing._alone(folder):
         pass
 
 
 def test_a_lock_without_a_holder_is_taken(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
     (folder.path / "restore.lock").write_text("12345")
-    with heal._alone(folder), (folder.path / "restore.lock").open() as file:
+    with healing._alone(folder), (folder.path / "restore.lock").open() as file:
         assert file.read() == str(os.getpid())
         with pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,10 +47,10 @@ HEALED = ("injection_healed", {"injection": "pause_kafka-1"})
 
 
 def test_an_injection_is_open_from_its_start_to_its_heal_and_again_when_it_is_repeated(tmp_path: Path) -> None:
-    assert heal._open_injections(_journal(tmp_path / "1")) == []
-    assert [event["fault"] for event in heal._open_injections(_journal(tmp_path / "2", STARTED))] == ["pause_kafka"]
-    assert heal._open_injections(_journal(tmp_path / "3", STARTED, HEALED)) == []
-    assert len(heal._open_injections(_journal(tmp_path / "4", STARTED, HEALED, STARTED))) == 1
+    assert healing._open_injections(_journal(tmp_path / "1")) == []
+    assert [event["fault"] for event in healing._open_injections(_journal(tmp_path / "2", STARTED))] == ["pause_kafka"]
+    assert healing._open_injections(_journal(tmp_path / "3", STARTED, HEALED)) == []
+    assert len(healing._open_injections(_journal(tmp_path / "4", STARTED, HEALED, STARTED))) == 1
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_an_injection_is_open_from_its_start_to_its_heal_and_again_when_it_is_re
     ],
 )
 def test_a_run_is_left_behind_that_took_the_testbed_and_did_not_give_it_back(tmp_path: Path, events: tuple[str, ...], left: bool) -> None:
-    assert heal._left_behind(_journal(tmp_path, *((event, {}) for event in events))) == left
+    assert healing._left_behind(_journal(tmp_path, *((event, {}) for event in events))) == left
 
 
 def test_who_comes_second_leaves_the_testbed_to_the_run_that_has_it_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_who_comes_second_leaves_the_testbed_to_the_run_that_has_it_now(tmp_path
     folder = _journal(tmp_path, ("testbed_taken", {}), ("restored", {}))
     lock.acquire("the-next-run", tmp_path, os.getpid())
     before = folder.journal.events()
-    heal.give_back(folder)  # there is no testbed: whoever touched one would fail
+    healing.give_back(folder)  # there is no testbed: whoever touched one would fail
     assert folder.journal.events() == before
     found = lock.holder()
     assert found is not None

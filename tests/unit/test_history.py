@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delivery import history, identity
-from delivery.anomaly import Anomaly
-from delivery.checker import check
-from delivery.folder import EvidenceError, RunFolder
-from delivery.outcome import Outcome
+from streamproof.evidence import histories as history
+from streamproof.evidence import identity
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.outcome import Outcome
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.checks.records import check
 from tests.histories import Copy, Histories, Record, clean, crc_of, named
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expectations.history import Run
-from expectations.history_changes import ALARMING, Bounds, Change, Kind, change, changes
+from streamproof.history.changes import ALARMING, Bounds, Change, Kind, change, changes
+from streamproof.history.record import Run
 from tests.remembered import night, nights
 
 

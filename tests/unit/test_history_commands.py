@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from chaos import cli, history, lock, steps
-from delivery.folder import RunFolder
-from expectations.history_store import Store
+from streamproof.cli import main as cli
+from streamproof.evidence.folder import RunFolder
+from streamproof.history.store import Store
+from streamproof.run import lock, recording, stages
 from tests.histories import at
 from tests.remembered import night, nights, write
 
@@ -60,7 +61,7 @@ def _is_one_line(done: Done, code: int, *told: str) -> None:
 
 
 def _names() -> list[str]:
-    with history.opened() as store:
+    with recording.opened() as store:
         return [run.run for run in store.runs()]
 
 
@@ -69,19 +70,19 @@ def _names() -> list[str]:
 
 def test_the_step_report_records_the_run_and_repeated_it_updates_the_row(runs: Path) -> None:
     folder = write(runs, "one")
-    steps.perform("report", folder)
+    stages.perform("report", folder)
     folder.verdict.write_text(json.dumps({**folder.read_json(folder.verdict), "outcome": "FAILED"}))
-    steps.perform("report", folder)
-    with history.opened() as store:
+    stages.perform("report", folder)
+    with recording.opened() as store:
         assert [(run.run, run.outcome) for run in store.runs()] == [("one", "FAILED")]
 
 
 def test_what_restore_makes_of_a_run_after_its_report_is_in_the_history(runs: Path) -> None:
     folder = write(runs, "one")
-    steps.perform("report", folder)
+    stages.perform("report", folder)
     folder.journal.append("aborted", reason="stopped")
-    steps.perform("restore", folder)
-    with history.opened() as store:
+    stages.perform("restore", folder)
+    with recording.opened() as store:
         assert [(run.outcome, run.reason) for run in store.runs()] == [("ABORTED", "stopped")]
 
 
@@ -89,7 +90,7 @@ def test_a_run_whose_history_cannot_be_written_says_so_and_keeps_its_verdict(run
     folder = write(runs, "one")
     before = folder.read_json(folder.verdict)
     monkeypatch.setenv("STREAMPROOF_HISTORY", "sqlite:////proc/nowhere/history.sqlite")
-    steps.perform("report", folder)
+    stages.perform("report", folder)
     after = folder.read_json(folder.verdict)
     assert {**after, "notes": []} == {**before, "notes": []}
     (note,) = after["notes"]
@@ -102,7 +103,7 @@ def test_a_run_whose_history_cannot_be_written_says_so_and_keeps_its_verdict(run
 def test_a_run_without_a_verdict_has_a_report_and_no_row(runs: Path) -> None:
     folder = write(runs, "one")
     folder.verdict.unlink()
-    steps.perform("report", folder)
+    stages.perform("report", folder)
     assert folder.report.exists()
     assert _names() == []
 
@@ -217,7 +218,7 @@ def test_old_is_what_began_before_and_is_not_among_the_newest_of_its_cell() -> N
     mine, other = nights("PPPP"), [night(9, strategy="checkpoint")]
 
     def old(older_than: timedelta | None, keep: int | None) -> list[str]:
-        return [run.run for run in history.old([*mine, *other], older_than, keep, now=mine[3].began_at)]
+        return [run.run for run in recording.old([*mine, *other], older_than, keep, now=mine[3].began_at)]
 
     assert old(None, 1) == ["night-0", "night-1", "night-2"]
     assert old(None, 3) == ["night-0"]
@@ -247,9 +248,9 @@ def test_the_age_of_a_run_is_told_by_when_it_began(runs: Path) -> None:
     assert [path.name for path in runs.iterdir()] == ["young"]
 
 
-def _prune_all(dry: bool = False) -> dict[str, history.Removal]:
-    with history.opened() as store:
-        return {each.run.run: each for each in history.remove(store, store.runs(), dry=dry)}
+def _prune_all(dry: bool = False) -> dict[str, recording.Removal]:
+    with recording.opened() as store:
+        return {each.run.run: each for each in recording.remove(store, store.runs(), dry=dry)}
 
 
 @pytest.mark.parametrize("pid", [os.getpid(), None], ids=["process", "airflow"])
@@ -323,8 +324,8 @@ def _deeper(runs: Path, tmp_path: Path) -> RunFolder:
 @pytest.mark.parametrize("make", [_elsewhere, _behind_a_link, _deeper])
 def test_a_folder_outside_the_runs_folder_is_left_where_it_is(runs: Path, tmp_path: Path, make: Any) -> None:
     folder = make(runs, tmp_path)
-    with history.opened() as store:
-        history.take_in(store, [folder])
+    with recording.opened() as store:
+        recording.take_in(store, [folder])
     removal = _prune_all()["one"]
     assert (removal.row, removal.folder) == (True, False)
     assert "is left" in (removal.kept or "")
@@ -338,7 +339,7 @@ def test_no_folder_is_removed_that_is_not_a_run_whatever_a_row_says(runs: Path, 
     (runs / "link").symlink_to(target.path)
     (runs / "notes").mkdir()
     write(runs, "one")
-    with history.opened() as store:
+    with recording.opened() as store:
         store.record(night(0, folder=path.format(runs=runs)))
     assert not _prune_all()["night-0"].folder
     assert target.verdict.exists()
@@ -348,14 +349,14 @@ def test_no_folder_is_removed_that_is_not_a_run_whatever_a_row_says(runs: Path, 
 def test_a_link_beside_a_run_is_not_that_run(runs: Path) -> None:
     folder = write(runs, "one")
     (runs / "link").symlink_to(folder.path)
-    with history.opened() as store:
+    with recording.opened() as store:
         store.record(night(0, folder=str(runs / "link"), began_at=datetime.fromisoformat(at(0))))
     assert not _prune_all()["night-0"].folder
     assert sorted(each.name for each in runs.iterdir()) == ["link", "one"]
 
 
 def test_a_folder_that_is_gone_leaves_a_row_to_remove(runs: Path) -> None:
-    with history.opened() as store:
+    with recording.opened() as store:
         store.record(night(0))
     removal = _prune_all()["night-0"]
     assert (removal.row, removal.folder, removal.kept) == (True, False, None)
@@ -379,7 +380,7 @@ def test_prune_without_a_bound_that_can_be_understood_is_one_line(words: list[st
 
 
 def _remember(*found: Any) -> None:
-    with history.opened() as store:
+    with recording.opened() as store:
         store.record(*found)
 
 
@@ -438,7 +439,7 @@ def test_of_the_cells_that_were_run_lately_older_runs_still_count() -> None:
 
 
 def test_the_store_is_closed_to_nobody_while_it_is_open() -> None:
-    with history.opened() as one, history.opened() as other:
+    with recording.opened() as one, recording.opened() as other:
         assert isinstance(one, Store)
         one.record(night(0))
         other.record(night(1))
@@ -448,7 +449,7 @@ def test_the_store_is_closed_to_nobody_while_it_is_open() -> None:
 def test_the_time_in_a_row_is_the_moment_whatever_its_zone() -> None:
     began = datetime.fromisoformat(at(0)).astimezone(timezone(timedelta(hours=5)))
     _remember(night(0, began_at=began))
-    with history.opened() as store:
+    with recording.opened() as store:
         assert store.runs()[0].began_at == began
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from expectations.history_compare import compare, same_settings, terms
+from streamproof.history.compare import compare, same_settings, terms
 from tests.remembered import RUN, night
 
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as older_form
 
-from delivery.verdict import RunOutcome
-from expectations.history import Run
-from expectations.history_changes import Kind
-from expectations.history_junit import junit
-from expectations.history_metrics import CELL, METRICS, metrics
-from testbed.settings import ROOT
+from streamproof.history.changes import Kind
+from streamproof.history.junit import junit
+from streamproof.history.metrics import CELL, METRICS, metrics
+from streamproof.history.record import Run
+from streamproof.testbed.settings import ROOT
+from streamproof.verdict.decide import RunOutcome
 from tests.remembered import RUN, night, nights
 
 # --- JUnit --------------------------------------------------------------------------------------------------------------------------

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expectations.history import Run
-from expectations.history_changes import Kind
-from expectations.history_matrix import Line, Square, State, column, matrix
-from expectations.history_page import bars, html, trend, write
+from streamproof.history.changes import Kind
+from streamproof.history.matrix import Line, Square, State, column, matrix
+from streamproof.history.page import bars, html, trend, write
+from streamproof.history.record import Run
 from tests.remembered import RUN, night, nights
 
 AT_ONCE = {"faults": "crash_at_step(step=after_output)", "fault_names": ("crash_at_step",)}

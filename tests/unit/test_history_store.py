@@ -16,11 +16,11 @@ from alembic.runtime.migration import MigrationContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.folder import EvidenceError
-from delivery.verdict import RunOutcome, without_evidence
-from expectations import history_migrations
-from expectations.history import HistoryError, describe, read
-from expectations.history_store import HEAD, METADATA, VERSION_TABLE, Store, Wanted
+from streamproof.evidence.folder import EvidenceError
+from streamproof.history import migrations
+from streamproof.history.record import HistoryError, describe, read
+from streamproof.history.store import HEAD, METADATA, VERSION_TABLE, Store, Wanted
+from streamproof.verdict.decide import RunOutcome, without_evidence
 from tests.histories import TERMS, Story
 from tests.remembered import BEGUN, RUN, night, write
 
@@ -115,7 +115,7 @@ def test_the_migrations_lead_to_the_tables_that_the_code_uses(store: Store, tmp_
 
 
 def test_the_version_that_the_code_takes_as_current_is_the_newest_migration() -> None:
-    assert history_migrations.versions()[0] == HEAD
+    assert migrations.versions()[0] == HEAD
 
 
 def test_a_store_whose_version_is_not_told_yet_is_brought_up_to_date(store: Store, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.identity import MAX_PRODUCER, MAX_SEQUENCE, PREFIX_LENGTH, decode, encode
+from streamproof.evidence.identity import MAX_PRODUCER, MAX_SEQUENCE, PREFIX_LENGTH, decode, encode
 
 PRODUCERS, SEQUENCES = st.integers(0, MAX_PRODUCER), st.integers(0, MAX_SEQUENCE)
 PAYLOADS = st.one_of(

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import bootstrap
-from testbed import install, settings
+from streamproof.testbed import install, settings
 
 GROUP, ARTIFACT, VERSION = "org.example", "thing", "1.0"
 COORDINATE = f"{GROUP}:{ARTIFACT}:{VERSION}"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.librdkafka import ARGUMENT, MESSAGE, Argument, KafkaFailed, Message, TransactionalProducer, addresses, library
+from streamproof.kafka.librdkafka import ARGUMENT, MESSAGE, Argument, KafkaFailed, Message, TransactionalProducer, addresses, library
 
 TYPES = [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()]
 

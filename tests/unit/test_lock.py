@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos import lock
+from streamproof.run import lock
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.experiment import BadInput
-from chaos.matrix import Matrix, load
-from delivery.anomaly import Anomaly
-from testbed.settings import ROOT
+from streamproof.experiment.matrix import Matrix, load
+from streamproof.experiment.model import BadInput
+from streamproof.testbed.settings import ROOT
+from streamproof.verdict.anomaly import Anomaly
 
 GOOD = {"strategies": ["offset_commit", "two_phase_commit"], "faults": ["kill_executor", "crash_at_step"]}
 

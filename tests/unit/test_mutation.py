@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from delivery import stateful, verdict
-from delivery.anomaly import Anomaly
-from delivery.folder import RunFolder
-from delivery.guarantee import Guarantee, Promise
-from delivery.matching import Finding
-from delivery.verdict import Terms, judge
+from streamproof.evidence.folder import RunFolder
+from streamproof.verdict import decide
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.checks.matching import Finding
+from streamproof.verdict.decide import Terms, judge
+from streamproof.verdict.guarantee import Guarantee, Promise
+from streamproof.verdict.stateful import reference
 from tests.mutation import clean
 from tests.mutation.damage import DAMAGES
 from tests.mutation.run import DAMAGES as ALL
@@ -69,7 +70,7 @@ def test_the_same_seed_makes_the_same_mutants() -> None:
 @pytest.mark.parametrize("checker", ["reordered", "torn", "ahead"])
 def test_an_oracle_without_one_of_its_checkers_is_seen(monkeypatch: pytest.MonkeyPatch, checker: str) -> None:
     nothing: list[Finding] = []
-    monkeypatch.setattr(verdict, checker, lambda *_: nothing)
+    monkeypatch.setattr(decide, checker, lambda *_: nothing)
     missed = {"reordered": "REORDERED", "torn": "TORN", "ahead": "AHEAD"}[checker]
     assert any(f"missing [('{missed}'" in each for each in run(7, len(DAMAGES), 0, []).wrong)
 
@@ -77,6 +78,6 @@ def test_an_oracle_without_one_of_its_checkers_is_seen(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("finds", ["compare", "dropped"])
 def test_an_oracle_that_does_not_look_at_results_is_seen(monkeypatch: pytest.MonkeyPatch, finds: str) -> None:
     nothing: list[Finding] = []
-    monkeypatch.setattr(stateful, finds, lambda *_: nothing)
+    monkeypatch.setattr(reference, finds, lambda *_: nothing)
     missed = {"compare": "WRONG_VALUE", "dropped": "DROPPED"}[finds]
     assert any(f"missing [('{missed}'" in each for each in run(7, len(ALL), 0, []).wrong)

@@ -11,13 +11,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from chaos import history, steps
-from chaos.experiment import BadInput
-from chaos.matrix import MatrixCell
-from chaos.night import Night, Summary
-from delivery.folder import EvidenceError, RunFolder, write_atomically
-from delivery.verdict import RunOutcome, without_evidence
-from expectations.history_changes import Kind
+from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
+from streamproof.experiment.matrix import MatrixCell
+from streamproof.experiment.model import BadInput
+from streamproof.history.changes import Kind
+from streamproof.run import recording, stages
+from streamproof.run.nightly import Night, Summary
+from streamproof.verdict.decide import RunOutcome, without_evidence
 
 MATRIX = "strategies: [offset_commit, two_phase_commit]\nfaults: [kill_executor]\nquota: {night_s: 600}\n"
 Play = Callable[..., Summary]
@@ -33,11 +33,11 @@ def matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _run(name: str, cell: MatrixCell, outcome: RunOutcome, recovery_s: float = 1.0) -> RunFolder:
     """A run's folder as its steps leave it, in the history."""
-    folder = steps.create(cell.experiment, name)
-    verdict = {**without_evidence(steps.terms(folder), outcome, f"it {outcome}"), "as_expected": outcome is RunOutcome.PASSED}
+    folder = stages.create(cell.experiment, name)
+    verdict = {**without_evidence(stages.terms(folder), outcome, f"it {outcome}"), "as_expected": outcome is RunOutcome.PASSED}
     write_atomically(folder.verdict, json.dumps({**verdict, "recovery_s": recovery_s, "sent": {"acked": 10}, "delivered": 10}))
     folder.journal.append("restored")
-    history.record(folder)
+    recording.record(folder)
     return folder
 
 
@@ -133,7 +133,7 @@ def test_a_run_whose_process_was_killed_is_ended_and_aborted(matrix: Path) -> No
     for cell in (first, second):
         night.begin(cell, night.run(cell, 1))
     _run(night.run(first, 1), first, RunOutcome.PASSED)
-    killed = steps.create(second.experiment, night.run(second, 1))
+    killed = stages.create(second.experiment, night.run(second, 1))
     summary = night.summarise()
     assert _states(summary)["two_phase_commit"] == "stopped"
     assert killed.read_json(killed.verdict)["outcome"] == "ABORTED"

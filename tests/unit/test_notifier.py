@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from chaos.night import NOT_RUN, Night, Summary, Told
-from delivery.folder import RunFolder, write_atomically
-from expectations.history_changes import Kind
+from streamproof.evidence.folder import RunFolder, write_atomically
+from streamproof.history.changes import Kind
+from streamproof.run.nightly import NOT_RUN, Night, Summary, Told
 from tests.listeners import MailServer, Webhook
 
 PATH, TOKEN, PASSWORD = "hooks/T0/c2VjcmV0LXBhdGg", "secret-header", "secret-password"
@@ -69,7 +69,7 @@ def _night(*cells: Told) -> None:
 def _notify(dag: str = "chaos_nightly", run_id: str = "night-1", *, failed: bool) -> None:
     from airflow.sdk import DAG
 
-    from dags.notifier import ChangeNotifier
+    from streamproof.airflow.notifier import ChangeNotifier
 
     ChangeNotifier(failed=failed).notify({"dag": DAG(dag_id=dag), "run_id": run_id})
 
@@ -180,7 +180,7 @@ def test_what_a_connection_holds_is_in_no_log(webhook: Webhook, mail: MailServer
 def test_one_that_does_not_take_it_is_named_without_its_secrets_and_the_other_is_told(
     home: Path, mail: MailServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from dags.notifier import NotToldError
+    from streamproof.airflow.notifier import NotToldError
 
     _night(_told(1, Kind.NEWLY_BROKEN, as_expected=False))
     with Webhook(status=500) as server, caplog.at_level(logging.DEBUG):
@@ -194,7 +194,7 @@ def test_one_that_does_not_take_it_is_named_without_its_secrets_and_the_other_is
 
 
 def test_a_mail_server_that_refuses_the_login_is_told_by_its_number(mail: MailServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dags.notifier import NotToldError
+    from streamproof.airflow.notifier import NotToldError
 
     _night(_told(1, Kind.NEWLY_BROKEN, as_expected=False))
     _connect_mail(monkeypatch, mail, "wrong-password")

@@ -7,12 +7,12 @@ import itertools
 import pytest
 from pydantic import ValidationError
 
-from chaos import overlap
-from chaos.experiment import Experiment, FaultSpec
-from chaos.faults import FAULTS
-from chaos.faults.fault import Unconditional
-from chaos.faults.outage import LinkOutage, ServerOutage
-from testbed.embedded import POSTGRES_PROXY
+from streamproof.experiment import overlap
+from streamproof.experiment.model import Experiment, FaultSpec
+from streamproof.faults import FAULTS
+from streamproof.faults.fault import Unconditional
+from streamproof.faults.outage import LinkOutage, ServerOutage
+from streamproof.testbed.embedded import POSTGRES_PROXY
 
 STRATEGY = "postgres_two_phase_commit"  # every fault can strike its jobs
 LATENCY, DRIVER, EXECUTOR = (FaultSpec(fault=name) for name in ("network_latency", "kill_driver", "kill_executor"))

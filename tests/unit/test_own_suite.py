@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from chaos import experiment, steps
-from chaos.experiment import BadInput, Experiment
-from delivery.folder import RunFolder, write_atomically
-from delivery.payloads import PAYLOADS, write_payloads
-from expectations import own
-from expectations.evaluate import agree, evaluate, with_own, without_own
-from expectations.report import render
+from streamproof.evidence.folder import RunFolder, write_atomically
+from streamproof.evidence.payloads import PAYLOADS, write_payloads
+from streamproof.experiment import model
+from streamproof.experiment.model import BadInput, Experiment
+from streamproof.report.report import render
+from streamproof.run import stages
+from streamproof.suites import own
+from streamproof.suites.evaluate import agree, evaluate, with_own, without_own
 from tests.unit.test_expectations import CLEAN, T0, tell
 
 VALUES = [
@@ -113,19 +114,19 @@ def test_the_pages_and_the_report_show_both_groups_apart(tmp_path: Path) -> None
 
 def test_a_step_that_expects_writes_what_the_suite_says_and_may_be_repeated(tmp_path: Path) -> None:
     folder = _run(tmp_path, _suite(TOO_HIGH))
-    steps.expect(folder)
+    stages.expect(folder)
     first = folder.read_json(folder.verdict)
-    steps.expect(folder)
+    stages.expect(folder)
     assert first["outcome"] == "FAILED"
     assert folder.read_json(folder.verdict) == first
-    assert steps.overruling(folder) == ("FAILED", first["reason"])
+    assert stages.overruling(folder) == ("FAILED", first["reason"])
 
 
 # --- before anything is started ---------------------------------------------------------------------------------------------------
 
 
 def _experiment(suite: Any) -> Experiment:
-    return experiment.parse({"strategy": "two_phase_commit", "suite": suite}, "experiment.yaml", Experiment)
+    return model.parse({"strategy": "two_phase_commit", "suite": suite}, "experiment.yaml", Experiment)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_a_suite_that_cannot_be_used_is_refused_before_a_run_is_made(
 ) -> None:
     monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path))
     with pytest.raises(BadInput, match=told):
-        steps.create(_experiment(suite))
+        stages.create(_experiment(suite))
     assert not (tmp_path / "runs").exists()
 
 
@@ -166,9 +167,9 @@ def test_a_suite_may_lie_in_a_file_and_goes_with_the_run(name: str, tmp_path: Pa
     monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path))
     (tmp_path / name).write_text(json.dumps({**_suite(IN_SET), "meta": {"great_expectations_version": "1.24.1"}, "id": "x"}))
     found = _experiment(str(tmp_path / name))
-    folder = steps.create(found, "run")
+    folder = stages.create(found, "run")
     (tmp_path / name).unlink()
-    assert steps.load(folder).suite == found.suite
+    assert stages.load(folder).suite == found.suite
     assert folder.read_json(own.path(folder)) == _suite(IN_SET)
     assert found.keeps_values
 
@@ -176,4 +177,4 @@ def test_a_suite_may_lie_in_a_file_and_goes_with_the_run(name: str, tmp_path: Pa
 @pytest.mark.parametrize("given", ["60", "0s", "one minute", 60, "90000s"])
 def test_a_time_to_recover_is_in_seconds(given: Any) -> None:
     with pytest.raises(BadInput, match="recover_within: expected a time of at most 86400s as in '60s'"):
-        experiment.parse({"strategy": "checkpoint", "recover_within": given}, "experiment.yaml", Experiment)
+        model.parse({"strategy": "checkpoint", "recover_within": given}, "experiment.yaml", Experiment)

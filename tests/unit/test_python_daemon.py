@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from testbed.settings import ROOT
+from streamproof.testbed.settings import ROOT
 
 SCRIPT = """
 import gc, sys, zipimport

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from chaos.outputs import origin, origins
-from chaos.outputs.record_batches import committed, decode
-from delivery import identities, identity
-from delivery.folder import EvidenceError
+from streamproof.evidence import identities, identity
+from streamproof.evidence.folder import EvidenceError
+from streamproof.sinks import origin, origins
+from streamproof.sinks.kafka.record_batches import committed, decode
 
 HEADER = origin.HEADER
 GZIP, SNAPPY = 1, 2

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery import recovery
-from delivery.folder import EvidenceError
-from delivery.outcome import Outcome
-from delivery.recovery import Flow, Stamps
-from delivery.survey import read_flow
-from delivery.verdict import judge
+from streamproof.evidence.folder import EvidenceError
+from streamproof.evidence.outcome import Outcome
+from streamproof.verdict.decide import judge
+from streamproof.verdict.scan.scan import read_flow
+from streamproof.verdict.timing import recovery
+from streamproof.verdict.timing.recovery import Flow, Stamps
 from tests.histories import INJECTION, TERMS, Copy, Histories, Record, Story, at
 
 NONE = np.array([], np.int64)

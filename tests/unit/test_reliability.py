@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos import history
-from testbed import settings
+from streamproof.run import recording
+from streamproof.testbed import settings
 from tests.remembered import night, nights, write
 
 
@@ -41,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (settings.home() / "secret.txt").write_text("secret")
         write(settings.runs(), "night-2")
         (settings.runs() / "linked").symlink_to(folder.path)
-        with history.opened() as store:
+        with recording.opened() as store:
             store.record(*nights("PPPF"), night(4, faults="<b>", fault_names=("<b>",)))
         yield settings.runs()
 
@@ -50,7 +50,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def anonymous(runs: Path) -> Any:
     from starlette.testclient import TestClient
 
-    from dags.reliability.app import app
+    from streamproof.airflow.pages.app import app
 
     return TestClient(app, follow_redirects=False)
 
@@ -58,7 +58,7 @@ def anonymous(runs: Path) -> Any:
 @pytest.fixture
 def viewer(anonymous: Any) -> Iterator[Any]:
     """Somebody whom Airflow let pass; that it asks them is tested on a real one."""
-    from dags.reliability import access
+    from streamproof.airflow.pages import access
 
     anonymous.app.dependency_overrides[access.may_look] = lambda: None
     yield anonymous
@@ -178,7 +178,7 @@ def test_nothing_outside_the_folder_of_a_run_is_served(viewer: Any, run: str, pa
 def test_no_name_and_no_path_leads_out(runs: Path, run: str, path: str) -> None:
     from starlette.exceptions import HTTPException
 
-    from dags.reliability import files
+    from streamproof.airflow.pages import files
 
     with contextlib.suppress(HTTPException):
         assert files.locate(run, path).is_relative_to(runs / run)
@@ -202,13 +202,13 @@ def _plugin() -> Any:
 
 
 def test_loading_the_plugin_makes_no_app_yet() -> None:
-    before = sys.modules.pop("dags.reliability.app", None)
+    before = sys.modules.pop("streamproof.airflow.pages.app", None)
     try:
         _plugin()
-        assert "dags.reliability.app" not in sys.modules
+        assert "streamproof.airflow.pages.app" not in sys.modules
     finally:
         if before is not None:
-            sys.modules["dags.reliability.app"] = before
+            sys.modules["streamproof.airflow.pages.app"] = before
 
 
 @pytest.mark.parametrize(("base_url", "path"), [("", ""), ("http://127.0.0.1:8080", ""), ("https://lab.example.org/airflow/", "/airflow")])

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from chaos.experiment import MAX_SEED, BadInput, Experiment, FaultSpec, Phase, Workload
-from chaos.faults import FAULTS
-from chaos.room import LATEST_IMPACT_SHARE
-from chaos.schedule import EARLIEST_AT, MIN_BATCHES, Schedule, plan
-from pipelines.strategies import STRATEGIES
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.experiment.model import MAX_SEED, BadInput, Experiment, FaultSpec, Phase, Workload
+from streamproof.experiment.room import LATEST_IMPACT_SHARE
+from streamproof.experiment.schedule import EARLIEST_AT, MIN_BATCHES, Schedule, plan
+from streamproof.faults import FAULTS
 
 SEEDS = st.integers(0, MAX_SEED)
 STRATEGY = "postgres_two_phase_commit"  # nearly every fault can strike its jobs

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from delivery import second_opinion
-from delivery.anomaly import RESULT_KINDS, Anomaly
-from delivery.folder import RunFolder, read_json_lines
-from delivery.guarantee import Promise
-from delivery.outcome import Outcome
-from delivery.verdict import judge
+from streamproof.evidence.folder import RunFolder, read_json_lines
+from streamproof.evidence.outcome import Outcome
+from streamproof.verdict import second_opinion
+from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
+from streamproof.verdict.decide import judge
+from streamproof.verdict.guarantee import Promise
 from tests.histories import TERMS, Copy, Histories, Story, clean
 from tests.mutation.run import FIXTURES
 
@@ -63,7 +63,7 @@ def test_it_agrees_with_the_checkers(tmp_path: Path) -> None:
 
 
 def test_it_tells_on_a_checker_that_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delivery.verdict.torn", lambda *_: [])
+    monkeypatch.setattr("streamproof.verdict.decide.torn", lambda *_: [])
     verdict = judge(_story().write(tmp_path / "run"), ALL).verdict
     assert verdict["outcome"] == "ERROR"
     assert "only the second opinion names TORN 1/1" in verdict["reason"]
@@ -113,5 +113,5 @@ def test_a_run_on_which_the_two_do_not_agree_is_an_error(
 
 
 def test_duckdb_is_not_imported_before_it_is_asked() -> None:
-    command = "import sys, chaos.steps, delivery.verdict; sys.exit('duckdb' in sys.modules)"
+    command = "import sys, streamproof.run.stages, streamproof.verdict.decide; sys.exit('duckdb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", command], timeout=60, check=False).returncode == 0

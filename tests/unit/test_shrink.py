@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos import runner, shrink
-from chaos.experiment import BadInput, Experiment, FaultSpec, Phase, Random, Workload
-from chaos.schedule import plan
-from chaos.shrink import reduced, smallest
-from delivery.anomaly import Anomaly
-from delivery.folder import RunFolder
-from delivery.guarantee import Guarantee
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import BadInput, Experiment, FaultSpec, Phase, Random, Workload
+from streamproof.experiment.schedule import plan
+from streamproof.run import runner, shrink
+from streamproof.run.shrink import reduced, smallest
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.guarantee import Guarantee
 
 STRATEGY = "postgres_two_phase_commit"
 SPECS = st.builds(

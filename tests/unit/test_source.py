@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from delivery import source
-from delivery.folder import EvidenceError, RunFolder
-from delivery.history import SentRow, write_sent
-from delivery.outcome import Outcome
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.histories import SentRow, write_sent
+from streamproof.evidence.outcome import Outcome
+from streamproof.verdict.checks import source
 from tests.histories import BEGUN
 
 

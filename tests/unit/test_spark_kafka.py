@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines import spark_kafka
-from pipelines.job import Job
+from streamproof.engines.spark import spark_kafka
+from streamproof.engines.spark.job import Job
 
 ONE = Job("kafka_to_kafka", "checkpoint", "query", "folder", "127.0.0.1:1", "in", "out", 1, 1, "", {})
 TWO = replace(ONE, executors_bootstrap="127.0.0.1:2")

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.band import Due
-from delivery.commits import PARTITION_BITS
-from delivery.recovery import NEVER, decided
-from pipelines.spark_survey import Ranges, binned, decided_by, passed_over, read_by
+from streamproof.verdict.checks.commits import PARTITION_BITS
+from streamproof.verdict.scan.ranges import Due
+from streamproof.verdict.scan.spark_scan import Ranges, binned, decided_by, passed_over, read_by
+from streamproof.verdict.timing.recovery import NEVER, decided
 
 BEGUN_S = 1_767_225_600
 

@@ -14,13 +14,13 @@ from typing import cast
 import psutil
 import pytest
 
-from chaos.faults import standing
-from chaos.faults.fault import FaultError, RunEnded, Scene
-from chaos.progress import Progress
-from delivery.folder import RunFolder
-from pipelines.job import Job
-from pipelines.strategies import STRATEGIES
-from testbed.embedded import Testbed
+from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.progress import Progress
+from streamproof.faults.fault import FaultError, RunEnded, Scene
+from streamproof.faults.process import standing
+from streamproof.testbed.embedded import Testbed
 
 
 class Window:

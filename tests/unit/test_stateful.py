@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delivery.anomaly import Anomaly
-from delivery.stateful import Deduplication, Join, Sessions, Totals, Windows, judge_results
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.stateful.reference import Deduplication, Join, Sessions, Totals, Windows, judge_results
 from tests.stateful import Declared, Event, Story, Told, job, payloads
 
 TUMBLING, SLIDING = Windows(10, 10, 10), Windows(10, 4, 8)

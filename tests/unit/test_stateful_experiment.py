@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chaos import experiment, timed
-from chaos.experiment import BadInput, Experiment
-from delivery.anomaly import RESULT_KINDS, Anomaly
-from delivery.stateful import Join, Windows
-from pipelines.registry import PIPELINES
+from streamproof.engines.spark.registry import PIPELINES
+from streamproof.experiment import model
+from streamproof.experiment.model import BadInput, Experiment
+from streamproof.load import timed
+from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
+from streamproof.verdict.stateful.reference import Join, Windows
 
 WINDOW = {"pipeline": "departures", "strategy": "two_phase_commit", "workload": {"source": "flights", "records": 3000}, "seed": 3}
 JOIN = {**WINDOW, "pipeline": "departures_with_weather"}
@@ -20,7 +21,7 @@ MINUTE_MS = 60_000
 
 
 def _parsed(fields: dict[str, Any], **more: Any) -> Experiment:
-    return experiment.parse({**fields, **more}, "experiment.yaml", Experiment)
+    return model.parse({**fields, **more}, "experiment.yaml", Experiment)
 
 
 @pytest.mark.parametrize(

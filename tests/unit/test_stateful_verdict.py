@@ -11,19 +11,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from delivery import stateful_second_opinion
-from delivery.anomaly import RESULT_KINDS, Anomaly
-from delivery.batches import Batch, in_order
-from delivery.folder import EvidenceError, RunFolder
-from delivery.guarantee import Guarantee
-from delivery.history import read_sent
-from delivery.matching import Finding
-from delivery.payloads import read_payloads
-from delivery.stateful import Join, Windows, judge
-from delivery.verdict import Terms, without_evidence, write_reconciliation
-from delivery.verdict import judge as verdict_of
-from expectations.evaluate import agree, evaluate
-from expectations.report import render
+from streamproof.evidence.batches import Batch, in_order
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.histories import read_sent
+from streamproof.evidence.payloads import read_payloads
+from streamproof.report.report import render
+from streamproof.suites.evaluate import agree, evaluate
+from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
+from streamproof.verdict.checks.matching import Finding
+from streamproof.verdict.decide import Terms, without_evidence, write_reconciliation
+from streamproof.verdict.decide import judge as verdict_of
+from streamproof.verdict.guarantee import Guarantee
+from streamproof.verdict.stateful import second_opinion
+from streamproof.verdict.stateful.reference import Join, Windows, judge
 from tests.stateful import Declared, Event, Story, Told, job, write
 
 WINDOWS = Windows(60_000, 60_000, 60_000)
@@ -197,9 +197,9 @@ def test_it_names_the_same_results(declared: Declared, tmp_path: Path, data: Any
     told = job(story, declared)
     _damaged(told, data)
     folder = write(tmp_path / str(next(_NUMBERS)), story, told)
-    assert stateful_second_opinion.find(folder, declared) is not None
+    assert second_opinion.find(folder, declared) is not None
     findings = judge(folder, declared, read_sent(folder), read_payloads(folder)).findings
-    assert stateful_second_opinion.disagreement(folder, declared, findings) is None
+    assert second_opinion.disagreement(folder, declared, findings) is None
 
 
 def test_a_disagreement_names_what_only_one_of_the_two_found(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_disagreement_names_what_only_one_of_the_two_found(tmp_path: Path) -> 
     told.results.pop(0)
     folder = write(tmp_path / "run", STORY, told)
     invented = Finding(Anomaly.REPEATED, None, None, 2, None, (), result="the window of q", about=(1, 2))
-    assert stateful_second_opinion.disagreement(folder, WINDOWS, [invented]) == (
+    assert second_opinion.disagreement(folder, WINDOWS, [invented]) == (
         "the checker and the second opinion do not agree: only the checker names REPEATED the window of q;"
         " only the second opinion names MISSING the window of a from 1970-01-01 00:01"
     )
@@ -216,4 +216,4 @@ def test_a_disagreement_names_what_only_one_of_the_two_found(tmp_path: Path) -> 
 def test_it_has_no_opinion_where_nobody_knows_what_was_sent(tmp_path: Path) -> None:
     story = Story([[Event(1, sure=False), Event(2)], [Event(3 * MINUTE)]])
     folder = write(tmp_path / "run", story, job(story, WINDOWS))
-    assert stateful_second_opinion.find(folder, WINDOWS) is None
+    assert second_opinion.find(folder, WINDOWS) is None

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from pipelines.failpoints import Site
-from pipelines.strategies import STRATEGIES
-from testbed.settings import ROOT
+from streamproof.engines.spark.failpoints import Site
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.testbed.settings import ROOT
 
 
 def _listed(extra: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "STREAMPROOF_STRATEGIES": extra}
-    command = [sys.executable, "-m", "chaos.cli", "strategies", "--json"]
+    command = [sys.executable, "-m", "streamproof.cli.main", "strategies", "--json"]
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -12,12 +12,12 @@ from typing import cast
 import psutil
 import pytest
 
-from chaos.faults.fault import Scene
-from chaos.progress import Progress
-from chaos.supervisor import Supervisor, kill_drivers, last_error
-from delivery.folder import RunFolder
-from pipelines.job import Job
-from testbed import embedded
+from streamproof.engines.spark.job import Job
+from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.progress import Progress
+from streamproof.faults.fault import Scene
+from streamproof.run.supervisor import Supervisor, kill_drivers, last_error
+from streamproof.testbed import embedded
 from tests import without_java
 
 JAVA = """\

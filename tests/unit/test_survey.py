@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from delivery import history, survey
-from delivery.band import Due
-from delivery.commits import passed
-from delivery.folder import EvidenceError, RunFolder
-from delivery.guarantee import Guarantee, Promise
-from delivery.verdict import Terms, judge
+from streamproof.evidence import histories as history
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.verdict.checks.commits import passed
+from streamproof.verdict.decide import Terms, judge
+from streamproof.verdict.guarantee import Guarantee, Promise
+from streamproof.verdict.scan import scan
+from streamproof.verdict.scan.ranges import Due
 from tests.histories import TERMS, Story, clean
 from tests.mutation import clean as made
 from tests.mutation import legal
@@ -30,7 +31,7 @@ def judged(folder: RunFolder) -> Any:
         judgement = judge(folder, EVERYTHING, lambda *_: None)
     except EvidenceError as error:
         return str(error)
-    flow = survey.read_flow(folder)
+    flow = scan.read_flow(folder)
     at = np.linspace(flow.visible.min(), flow.visible.max(), 20).astype(np.int64) if len(flow.visible) else np.zeros(0, np.int64)
     return judgement.verdict, judgement.table.to_pylist(), flow.backlog(at).tolist()
 
@@ -46,10 +47,10 @@ def test_a_small_batch_between_such_as_nobody_reported_is_told_by_its_offsets() 
 
 def in_bands_and_whole(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, band: int) -> tuple[Any, Any]:
     with monkeypatch.context() as patch:
-        patch.setattr(survey, "BAND", band)
+        patch.setattr(scan, "BAND", band)
         one = judged(folder)
     with monkeypatch.context() as patch:
-        patch.setattr(survey, "_bands", lambda *_: None)
+        patch.setattr(scan, "_bands", lambda *_: None)
         return one, judged(folder)
 
 
@@ -84,10 +85,10 @@ def test_a_legal_history_is_judged_alike_in_bands_and_whole(tmp_path: Path, monk
     assert one == other
 
 
-def _survey(folder: RunFolder) -> survey.Survey:
+def _survey(folder: RunFolder) -> scan.Survey:
     story = Story()
     ends = np.array([1], np.int64)
-    return survey.survey(folder, EVERYTHING.asked, story.progress, ends, survey.Stamps.WRITTEN)
+    return scan.survey(folder, EVERYTHING.asked, story.progress, ends, scan.Stamps.WRITTEN)
 
 
 def test_of_a_clean_history_nothing_is_kept(tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from chaos import sweep
-from chaos.experiment import BadInput
-from chaos.schedule import plan
-from delivery.anomaly import Anomaly
-from delivery.guarantee import Guarantee
-from pipelines.failpoints import Action, Site
-from pipelines.strategies import STRATEGIES
-from testbed import settings
+from streamproof.engines.spark.failpoints import Action, Site
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.experiment.model import BadInput
+from streamproof.experiment.schedule import plan
+from streamproof.run import sweep
+from streamproof.testbed import settings
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.guarantee import Guarantee
 from tests.remembered import write
 
 

@@ -13,15 +13,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from delivery import history, identity
-from delivery.anomaly import Anomaly
-from delivery.checker import check
-from delivery.folder import EvidenceError, RunFolder
-from delivery.guarantee import Promise
-from delivery.matching import match
-from delivery.order import reordered
-from delivery.outcome import Outcome
-from delivery.verdict import judge
+from streamproof.evidence import histories as history
+from streamproof.evidence import identity
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.outcome import Outcome
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.checks.matching import match
+from streamproof.verdict.checks.order import reordered
+from streamproof.verdict.checks.records import check
+from streamproof.verdict.decide import judge
+from streamproof.verdict.guarantee import Promise
 from tests.histories import BEGUN, TERMS, Copy, Histories, Record, Story, at, clean
 
 EXACT = replace(TERMS, promises=frozenset(Promise))

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from delivery.anomaly import Anomaly
-from delivery.folder import EvidenceError, RunFolder
-from delivery.guarantee import Guarantee
-from delivery.outcome import Outcome
-from delivery.verdict import RECONCILIATION, RunOutcome, Terms, judge, without_evidence, write_reconciliation
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.outcome import Outcome
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.decide import RECONCILIATION, RunOutcome, Terms, judge, without_evidence, write_reconciliation
+from streamproof.verdict.guarantee import Guarantee
 from tests.histories import INJECTION, TERMS, Story, at
 
 AT_LEAST_ONCE = replace(TERMS, strategy="checkpoint", guarantee=Guarantee.AT_LEAST_ONCE)

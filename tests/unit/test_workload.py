@@ -20,14 +20,14 @@ from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos import steps
-from chaos.experiment import Source, Workload
-from chaos.gate import HOT_KEY, Gate, Orders, hot
-from chaos.workload import Sender, events, intended, pace, settled
-from delivery.folder import RunFolder
-from delivery.history import SentRow
-from delivery.outcome import Outcome
-from testbed.settings import ROOT
+from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.histories import SentRow
+from streamproof.evidence.outcome import Outcome
+from streamproof.experiment.model import Source, Workload
+from streamproof.load.gate import HOT_KEY, Gate, Orders, hot
+from streamproof.load.workload import Sender, events, intended, pace, settled
+from streamproof.run import stages
+from streamproof.testbed.settings import ROOT
 
 FLIGHTS = 336_776
 
@@ -46,7 +46,7 @@ def test_the_same_seed_gives_the_same_flights() -> None:
 @pytest.mark.parametrize("source", Source)
 def test_another_process_makes_the_same_bytes(source: Source) -> None:
     code = (
-        "import hashlib; from chaos.workload import events; from chaos.experiment import Source, Workload\n"
+        "import hashlib; from streamproof.load.workload import events; from streamproof.experiment.model import Source, Workload\n"
         f"print(hashlib.sha256(repr(list(events(Workload(source=Source({str(source)!r}), records=500), 7))).encode()).hexdigest())"
     )
     said = {
@@ -188,7 +188,7 @@ def test_a_sender_begins_where_those_before_it_meant_to_end(tmp_path: Path) -> N
 def test_a_workload_that_was_sent_to_its_end_is_not_sent_again(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
     folder.journal.append("load_finished", acked=1000, rejected=0, indeterminate=0)
-    steps.generate_load(folder)
+    stages.generate_load(folder)
     assert [path.name for path in folder.sent.iterdir()] == []
     assert len(folder.journal.events()) == 1
 

@@ -1,0 +1,508 @@
+"""The command line: ``streamproof``.
+
+Exit codes: 0 PASSED (or done), 1 FAILED, 2 bad input, 3 INCONCLUSIVE or ERROR, 130 ABORTED.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from pydantic import ValidationError
+from rich.table import Table
+from rich.text import Text
+
+from streamproof.cli.history_commands import compare, history_app, metrics
+from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, out, say
+from streamproof.engines.spark.registry import PIPELINES
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.experiment import catalogue, model
+from streamproof.experiment.model import BadInput, Experiment
+from streamproof.experiment.schedule import Injection, Schedule
+from streamproof.experiment.schedule import plan as make_plan
+from streamproof.faults import FAULTS
+from streamproof.history.record import HistoryError
+from streamproof.testbed import embedded, settings
+from streamproof.testbed.install import SetupError
+from streamproof.testbed.process import TestbedError
+from streamproof.verdict.decide import RunOutcome
+
+EXIT_CODES = {
+    RunOutcome.PASSED: 0,
+    RunOutcome.FAILED: 1,
+    RunOutcome.INCONCLUSIVE: 3,
+    RunOutcome.ERROR: 3,
+    RunOutcome.ABORTED: 130,
+}
+BAD_INPUT = 2
+SHOWN_RECORDS = 10
+
+app = typer.Typer(
+    help="Break a streaming pipeline on purpose, and prove record by record what it delivered.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+testbed_app = typer.Typer(help="The embedded testbed: Kafka, Toxiproxy and Spark on this machine.", no_args_is_help=True)
+app.add_typer(testbed_app, name="testbed")
+app.add_typer(history_app, name="history")
+app.command()(compare)
+app.command()(metrics)
+
+FileArgument = Annotated[Path, typer.Argument(help="An experiment as YAML; the repository's are in experiments/.")]
+SeedOption = Annotated[int | None, typer.Option(help="Instead of the file's seed.", min=0, max=model.MAX_SEED)]
+RunArgument = Annotated[str, typer.Argument(help="A run: its folder, or its name in the runs' folder.")]
+SparkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MASTER",
+        help="Have a Spark job compare the histories: on the testbed's own Spark (testbed), in this process (local[N]), or on a cluster "
+        "whose machines see the runs' folder under the same path (spark://HOST:PORT).",
+    ),
+]
+
+
+@app.command()
+def run(
+    file: FileArgument,
+    seed: SeedOption = None,
+    baseline: Annotated[bool, typer.Option("--baseline", help="Compare it with the same run without faults, which runs first.")] = False,
+    spark: SparkOption = None,
+) -> None:
+    """Run an experiment and say what was delivered."""
+    from streamproof.run import runner, spark_check
+
+    found = _experiment(file, seed)
+    if spark is not None:
+        spark_check.preflight(spark, stateful=found.declared is not None)
+    say(f"seed {found.seed}")
+    beside = _baseline(found) if baseline else None
+    with _progress(found):
+        folder = runner.run(found, baseline=beside, spark=spark)
+    _say_verdict(folder, folder.read_json(folder.verdict))
+
+
+def _baseline(found: Experiment) -> RunFolder:
+    """The same run without faults: one that was run before, or run now. Leaves with its exit code when it does not pass."""
+    from streamproof.run import baseline, runner, stages
+
+    wanted = baseline.without_faults(found)
+    folder = baseline.find(wanted)
+    if folder is not None:
+        say(f"baseline: {folder.name}, which passed before")
+        return folder
+    say("baseline: the same run without faults")
+    with _progress(wanted):
+        folder = runner.run(wanted)
+    verdict = stages.read_verdict(folder)
+    if verdict["outcome"] != RunOutcome.PASSED:
+        say("the run without faults did not pass, so there is nothing to compare with; no fault was injected", style="yellow")
+        _say_verdict(folder, verdict)
+    say(f"baseline: {folder.name} PASSED")
+    return folder
+
+
+@app.command()
+def sweep(
+    strategy: Annotated[list[str] | None, typer.Argument(help="The strategies; all when absent.")] = None,
+    step: Annotated[list[str] | None, typer.Option(help="Only crashes at this step; may be repeated.")] = None,
+    seed: Annotated[int, typer.Option(help="Of every run.", min=0, max=model.MAX_SEED)] = 1,
+    records: Annotated[int, typer.Option(help="Of every run.", min=1200)] = 2400,
+    dry: Annotated[bool, typer.Option("--dry", help="Only say what would be crashed, and what is predicted.")] = False,
+) -> None:
+    """Crash each strategy at each step of its protocol, one run each, and hold what was delivered against what it predicts.
+
+    Exit code 1 when a prediction was wrong or a crash could not be shown.
+    """
+    from streamproof.run import sweep as sweeping
+
+    cells = sweeping.cells(strategy, step)
+    if dry:
+        for cell in cells:
+            then = f", then {cell.then}" if cell.then else ""
+            must = ", ".join([*cell.must, *(f"perhaps {name}" for name in cell.may)]) or "nothing"
+            say(f"{cell.strategy}: {cell.action} at {cell.step}{then}: {must}")
+        say(f"{len(cells)} runs")
+        return
+    logging.getLogger("chaos").setLevel(logging.WARNING)
+    embedded.up(lambda line: say(line))
+    begun = time.monotonic()
+
+    def told(result: sweeping.Result, number: int, total: int) -> None:
+        cell, found = result.cell, ", ".join(f"{count} {name}" for name, count in result.found.items()) or "nothing"
+        word = ("as predicted", "green") if result.as_predicted else (f"NOT as predicted: {result.reason}", "red")
+        then = f", then {cell.then}" if cell.then else ""
+        what = f"{cell.strategy}: {cell.action} at {cell.step}{then}"
+        say(Text.assemble(f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {what}: found {found}, ", word))
+
+    results, folder = sweeping.sweep(cells, seed, told, records=records)
+    if not out.is_terminal:
+        out.width = WIDE
+    table = Table(
+        "strategy", "step", "by", "crash", "then", "predicted", "lost", "doubled", "recovery", "torn for", "outcome", "as predicted"
+    )
+    for result in results:
+        table.add_row(*map(Text, sweeping.columns(result)))
+    out.print(table)
+    wrong = sum(not result.as_predicted for result in results)
+    say(f"{len(results) - wrong} of {len(results)} as predicted; the matrix: {folder / 'matrix.md'}")
+    if any(result.outcome == RunOutcome.ABORTED for result in results):
+        raise typer.Exit(EXIT_CODES[RunOutcome.ABORTED])
+    raise typer.Exit(1 if wrong else 0)
+
+
+@app.command()
+def shrink(run: RunArgument, dry: Annotated[bool, typer.Option("--dry", help="Only say what would be tried.")] = False) -> None:
+    """Look for the smallest schedule that makes a run fail as this one did: run it again with ever fewer of its faults."""
+    from streamproof.run import shrink as shrinking
+
+    found = shrinking.subject(_folder(run))
+    count, kinds = len(found.injections), ", ".join(sorted(found.kinds))
+    say(f"{found.experiment.name}: {count} {'fault' if count == 1 else 'faults'}, {kinds}, seed {found.experiment.seed}")
+    if dry:
+        for kept in shrinking.tries(found):
+            say(f"  {', '.join(kept) or 'no fault'}")
+        say("one run each, in this order; the first that fails in the same way is gone on with, and these change")
+        return
+    logging.getLogger("chaos").setLevel(logging.WARNING)
+    embedded.up(lambda line: say(line))
+
+    def told(made: shrinking.Try) -> None:
+        word = ("fails in the same way", "red") if made.fails else (f"does not ({made.outcome})", "green")
+        say(Text.assemble(f"  {', '.join(made.injections) or 'no fault'}: ", word, f"  {made.folders[-1]}"))
+
+    try:
+        result, made, folder = shrinking.shrink(found, told)
+    except shrinking.Stopped as stopped:
+        say(f"stopped: {stopped}")
+        raise typer.Exit(EXIT_CODES[RunOutcome.ABORTED]) from None
+    names = ", ".join(spec.fault for spec in result.faults) or "no fault at all"
+    say(Text.assemble((f"{len(result.faults)} of {count}", "bold"), f" suffice after {len(made)} tries: {names}"))
+    say(f"{folder / 'smallest.yaml'}")
+
+
+@app.command()
+def check(run: RunArgument, as_json: JsonOption = False, spark: SparkOption = None) -> None:
+    """Judge a run again, from the evidence in its folder alone. Writes nothing."""
+    from streamproof.run import spark_check, stages
+    from streamproof.verdict.decide import judge, without_evidence
+
+    folder = _folder(run)
+    stored = stages.read_verdict(folder) if folder.verdict.exists() else None
+    overruled = stages.overruling(folder)
+    try:
+        judgement = judge(folder, stages.terms(folder)) if spark is None else spark_check.judged(folder, stages.terms(folder), spark)
+    except EvidenceError as error:
+        # A run that was stopped or broke need not have all its evidence.
+        if overruled is None:
+            raise
+        _leave(folder, without_evidence(stages.terms(folder), *overruled), [], as_json, [f"its records say nothing: {error}"])
+    records = [row for row in judgement.table.to_pylist() if row["row"] == "record"]
+    if overruled is not None:
+        told = [f"its records alone say {judgement.verdict['outcome']} ({judgement.verdict['reason']}); but:"]
+        outcome, reason = overruled
+        _leave(folder, {**judgement.verdict, "outcome": outcome, "as_expected": False, "reason": reason}, records, as_json, told)
+    told = []
+    if stored is not None and stored["outcome"] != judgement.verdict["outcome"]:
+        told = [f"the stored verdict says {stored['outcome']} ({stored['reason']}); the evidence says otherwise:"]
+    _leave(folder, judgement.verdict, records, as_json, told)
+
+
+def _leave(folder: RunFolder, verdict: dict[str, Any], records: list[dict[str, Any]], as_json: bool, told: list[str]) -> NoReturn:
+    """Show a verdict with its anomalous records, and leave with its exit code."""
+    if as_json:
+        print(json.dumps({**verdict, "records": records[:1000]}, indent=1, default=str))
+        raise typer.Exit(EXIT_CODES[verdict["outcome"]])
+    for line in told:
+        say(line, style="yellow")
+    for row in records[:SHOWN_RECORDS]:
+        say(f"{row['anomaly']}: {row['blame']}")
+    if len(records) > SHOWN_RECORDS:
+        say(f"... and {len(records) - SHOWN_RECORDS} more; all with `--json` or in {folder.reconciliation.name}")
+    _say_verdict(folder, verdict)
+
+
+@app.command()
+def plan(file: FileArgument, seed: SeedOption = None, as_json: JsonOption = False) -> None:
+    """Say what would be broken when. Touches nothing."""
+    found = _experiment(file, seed)
+    schedule = make_plan(found)
+    if as_json:
+        print(schedule.to_json())
+        return
+    say(f"{found.name}: {found.strategy} ({found.promised}), {found.workload.records} {found.workload.source} records, seed {found.seed}")
+    say(f"  steady    until {schedule.steady_share:.0%} of the records are committed")
+    for injection in schedule.injections:
+        parameters = ", ".join(f"{key}={value}" for key, value in injection.parameters.items() if value is not None)
+        what = f"{injection.injection} ({parameters})" if parameters else injection.injection
+        say(f"  {injection.phase:8}  {_trigger(injection)}: {what}")
+    if schedule.quiet:
+        say(f"            between two faults {schedule.quiet if isinstance(schedule.quiet, str) else f'{schedule.quiet:.1%}'} without any")
+    say(f"  recovery  from {schedule.impact_share:.0%} to the end")
+    if found.expect:
+        say(f"  a negative control: {', '.join(found.expect)} must be seen")
+
+
+def _trigger(injection: Injection) -> str:
+    """When an injection strikes, in words."""
+    if injection.overlaps:
+        when = "while the one before lasts"
+    elif injection.batch is not None:
+        when = f"after batch {injection.batch}, by {injection.at:.1%}"
+    else:
+        when = f"at {injection.at:.1%}"
+    return when if injection.step is None else f"{when}, as the job reaches {injection.step}"
+
+
+@app.command()
+def faults(as_json: JsonOption = False) -> None:
+    """List the faults, from their own code."""
+    listed = [catalogue.describe(name) for name in FAULTS]
+    if as_json:
+        print(json.dumps(listed, indent=1))
+        return
+    for fault in listed:
+        say(Text.assemble((fault["name"], "bold"), f": {fault['summary']}"))
+        say(f"  target: {fault['target']}")
+        for name, about in fault["parameters"].items():
+            say(f"  {name} = {about['default']}: {about['description']}")
+        if len(fault["strategies"]) < len(STRATEGIES):
+            say(f"  strikes a job with {', '.join(fault['strategies']) or 'none'}")
+
+
+@app.command()
+def strategies(as_json: JsonOption = False) -> None:
+    """List the commit strategies, their guarantees and the steps at which they can be crashed."""
+    if as_json:
+        print(json.dumps([_describe_strategy(name) for name in STRATEGIES], indent=1))
+        return
+    for found in STRATEGIES.values():
+        say(Text.assemble((found.name, "bold"), f" ({found.guarantee}): {found.summary}"))
+        for point in found.failpoints:
+            say(f"  {point.name} ({point.at}): {point.window}")
+
+
+def _describe_strategy(name: str) -> dict[str, Any]:
+    found = STRATEGIES[name]
+    points = [{"name": p.name, "at": p.at, "window": p.window, "provokes": sorted(p.provokes)} for p in found.failpoints]
+    document = (sys.modules[type(found).__module__].__doc__ or "").strip()
+    return {"name": name, "guarantee": found.guarantee, "summary": found.summary, "failpoints": points, "document": document}
+
+
+@app.command()
+def pipelines() -> None:
+    """List the pipelines."""
+    import importlib
+
+    for name in PIPELINES:
+        say(Text.assemble((name, "bold"), f": {(importlib.import_module(f'pipelines.{name}').__doc__ or '').strip()}"))
+
+
+@app.command()
+def heal(force: Annotated[bool, typer.Option("--force", help="Also end a run that seems to be alive.")] = False) -> None:
+    """Clean up after runs that were killed: their drivers, toxics, failpoints, open transactions, topics and the lock."""
+    from streamproof.run import healing, lock, stages
+
+    if embedded.known() is None:
+        say("no testbed is up: nothing to heal")
+        return
+    holder = lock.holder()
+    if holder is not None and not lock.is_stale(holder) and not force:
+        raise lock.TestbedBusy(f"run {holder.run} ({holder.folder}) seems to be at work: wait for it, or end it too with --force")
+    left = healing.unrestored()
+    for folder in left:
+        stages.abort(folder, "healed after its runner was gone")
+    names = sorted({folder.name for folder in left} | set(healing.heal_all()))
+    embedded.up()
+    say(f"healed {', '.join(names) if names else 'the testbed'}: no toxic, no driver, no open transaction of a run is left")
+
+
+@app.command()
+def down() -> None:
+    """Stop everything that was started here: testbed, Airflow, runs."""
+    say(f"ended {embedded.down()} processes")
+
+
+@testbed_app.command("up")
+def start_testbed(
+    brokers: Annotated[int | None, typer.Option(help="Brokers of Kafka: 1 or 3; as it is, or 1, when absent.")] = None,
+) -> None:
+    """Start what is not running, and wait until all of it is ready. With another number of brokers Kafka is made anew."""
+    from streamproof.run import lock
+
+    if brokers not in (None, 1, 3):
+        raise BadInput(f"--brokers: expected 1 or 3, came {brokers}")
+    holder = lock.holder()
+    if brokers is not None and holder is not None and len(embedded.up().kafka) != brokers:
+        raise lock.TestbedBusy(f"run {holder.run} ({holder.folder}) holds the testbed: Kafka cannot be made anew under it")
+    found = embedded.up(lambda line: say(line), brokers)
+    say(f"Kafka {found.direct_kafka}, through proxies {found.driver_kafka} (driver) and {found.executors_kafka} (executors)")
+    say(f"PostgreSQL 127.0.0.1:{found.postgres.direct}, through the proxy 127.0.0.1:{found.postgres.proxy}")
+    say(f"{found.spark_master}; Toxiproxy 127.0.0.1:{found.toxiproxy_port}")
+
+
+@testbed_app.command("down")
+def stop_testbed() -> None:
+    """Stop the testbed (and Airflow, and every run)."""
+    down()
+
+
+@testbed_app.command("status")
+def show_testbed(as_json: JsonOption = False) -> None:
+    """Say which components are up. Exit code 3 when something that was started is not."""
+    from streamproof.run import lock
+
+    states = embedded.status()
+    if as_json:
+        print(json.dumps(states))
+    elif not states:
+        say("no testbed is up: `streamproof testbed up`")
+    for name, state in states.items() if not as_json else ():
+        say(f"{name}: {state}")
+    holder = lock.holder()
+    if holder is not None and not as_json:
+        say(f"held by run {holder.run}{' (stale: `streamproof heal`)' if lock.is_stale(holder) else ''}")
+    if any(state != "up" for state in states.values()):
+        raise typer.Exit(3)
+
+
+def _experiment(file: Path, seed: int | None) -> Experiment:
+    found = model.load(file)
+    try:
+        return found.with_seed(seed)
+    except ValidationError as error:
+        raise BadInput(model.explain(error, "--seed")) from None
+
+
+def _folder(name: str) -> RunFolder:
+    path = Path(name)
+    return RunFolder.open(path if path.exists() else settings.runs() / name)
+
+
+def _say_verdict(folder: RunFolder, verdict: dict[str, Any]) -> NoReturn:
+    """Print the verdict and leave with its exit code."""
+    colour = COLOURS[verdict["outcome"]]
+    for injection in verdict["injections"]:
+        held = sum(claim["holds"] for claim in injection["evidence"])
+        say(f"{injection['injection']}: {held} of {len(injection['evidence'])} claims of evidence hold")
+    for line in _cost(verdict):
+        say(line)
+    say(Text.assemble((verdict["outcome"], f"bold {colour}"), f": {verdict['reason']}"))
+    say(f"{folder.report if folder.report.exists() else folder.path}")
+    raise typer.Exit(EXIT_CODES[verdict["outcome"]])
+
+
+def _cost(verdict: dict[str, Any]) -> Iterator[str]:
+    """What the faults cost, and beside the run without them; verdicts of older runs may not tell."""
+    for injection in verdict["injections"]:
+        first, caught_up = injection.get("first_output_s"), injection.get("caught_up_s")
+        if first is not None and caught_up is not None:
+            yield f"{injection['injection']}: new output after {first:.1f} s, the backlog was gone after {caught_up:.1f} s"
+    beside = verdict.get("baseline")
+    if beside is not None:
+        rates = ", ".join(f"{phase} {_times(ratio)}" for phase, ratio in beside["ratios"]["records_per_s"].items())
+        gap = _times(beside["ratios"]["longest_gap_s"])
+        yield f"beside {beside['run']}, without faults: longest gap {gap}; records/s {rates}"
+    yield from verdict.get("notes", [])
+
+
+def _times(ratio: float | None) -> str:
+    return "not known" if ratio is None else f"{ratio:.2f} times"
+
+
+class _Elapsed(logging.Formatter):
+    """Lines that begin with the seconds since the command began."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun = time.time()
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = f"{record.created - self._begun:6.1f} s  {record.getMessage()}"
+        return text if record.exc_info is None else f"{text}\n{self.formatException(record.exc_info)}"
+
+
+@contextlib.contextmanager
+def _progress(found: Experiment) -> Iterator[None]:
+    """What the run does: plain lines, and on a terminal a live bar below them."""
+    from rich.logging import RichHandler
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    logger = logging.getLogger("chaos")
+    logger.setLevel(logging.INFO)
+    if not out.is_terminal:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(_Elapsed())
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} committed"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=out, transient=True) as bars:
+        live = RichHandler(console=bars.console, show_path=False, show_level=False, markup=False, rich_tracebacks=False)
+        logger.addHandler(live)
+        bar = bars.add_task("prepare", total=found.workload.records)
+        done = threading.Event()
+        follower = threading.Thread(target=_follow, args=(bars, bar, done, time.time()), daemon=True)
+        follower.start()
+        try:
+            yield
+        finally:
+            done.set()
+            follower.join(timeout=2)
+            logger.removeHandler(live)
+
+
+def _follow(bars: Any, bar: Any, done: threading.Event, since: float) -> None:
+    """Feed the bar from the run's folder, the newest one."""
+    from streamproof.evidence.progress import Progress
+
+    folder, progress = None, None
+    while not done.wait(0.2):
+        if folder is None:
+            paths = [path for path in settings.runs().glob("*/journal.jsonl") if path.stat().st_mtime >= since]
+            if not paths:
+                continue
+            folder = RunFolder(max(paths, key=lambda path: path.stat().st_mtime).parent)
+            progress = Progress(folder)
+        now = folder.journal.last("phase", "step_started") or {}
+        assert progress is not None
+        bars.update(bar, completed=progress.committed(), description=str(now.get("phase") or now.get("step") or ""))
+
+
+def main() -> None:
+    """Entry point. What the user can mend is one line on standard error, without a traceback."""
+    from streamproof.run.lock import TestbedBusy
+
+    try:
+        app()
+    except (BadInput, EvidenceError, TestbedBusy) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except (TestbedError, SetupError, HistoryError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(3)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+__all__ = ["Schedule", "app", "main"]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The pipeline ``departures_with_weather``: each flight with the weather at its origin in the hour of its departure.
+
+A stream-stream join, left outer: flights and weather come in one topic, are told apart, and have a watermark each. Whichever of the two
+comes first waits in Spark's state store for the other. A flight whose weather never comes is delivered without it, once the watermark has
+passed its hour. What is late by the watermark is dropped on both sides.
+
+    value    {"left":"0000-00000000002a","right":"0000-000000000007","left_value":12,"right_value":3902}: the two records, the flight's
+             delay in minutes, the temperature in hundredths of a degree; without weather the second and the fourth are absent
+    key      the origin
+
+``source_partition`` is the number of the part of the state that it came from, ``source_offset`` the hour in ms.
+
+Options: ``delay_ms``, the delay of both watermarks that the job sets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamproof.engines.spark.departures import timed
+from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class DeparturesWithWeather(Pipeline):
+    name = "departures_with_weather"
+    summary = "Flights with the weather of their hour, a watermark on both: a stream-stream join"
+    stateful = True
+
+    def transform(self, frame: DataFrame, job: Job) -> DataFrame:
+        from pyspark.sql import functions
+
+        delay = f"{job.options['delay_ms']} milliseconds"
+        events = timed(frame)
+        flights = events.where("stream = 0").withWatermark("at", delay).selectExpr("id AS left", "at", "key", "value AS left_value")
+        weather = (
+            events.where("stream = 1")
+            .withWatermark("at", delay)
+            .selectExpr("id AS right", "at AS weather_at", "key AS weather_key", "value AS right_value")
+        )
+        joined = flights.join(weather, functions.expr("key = weather_key AND at = weather_at"), "leftOuter")
+        return joined.selectExpr(
+            "CAST(key AS BINARY) AS key",
+            "CAST(to_json(struct(left, right, left_value, right_value)) AS BINARY) AS value",
+            "spark_partition_id() AS source_partition",
+            "unix_millis(at) AS source_offset",
+        )

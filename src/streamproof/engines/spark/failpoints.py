@@ -1,0 +1,212 @@
+"""Failpoints: the named steps of a commit protocol at which a run can be made to crash.
+
+A strategy calls :func:`reach` as its protocol passes each step. Disarmed, that is one look for a file that is not there. Armed, the
+failpoint fires once: whoever wins the rename of its file journals ``failpoint_fired`` (forced to disk) and then carries the action out.
+The kill is a SIGKILL of real processes; nothing is unwound, no ``finally`` runs.
+
+A failpoint can also *hold* whoever reaches it first: the process stands there until it is released, so that something else can be broken at
+just this step. A hold ends by itself after its bound: whoever ordered it may be dead.
+
+Some steps lie inside Spark, where no strategy's code runs. Such a step is *watched* from outside: its crash window is seen to be open,
+the driver is stopped (SIGSTOP), the window is looked at again, and only if it is still open the driver is killed. See :class:`Watch`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+import psutil
+
+from streamproof.evidence.folder import RunFolder, write_atomically
+from streamproof.verdict.anomaly import Anomaly
+
+
+class Action(StrEnum):
+    """What happens at a step: KILL_DRIVER ends the driver's JVM, its Python and this process; KILL_WORKER ends the task's Python worker;
+    RAISE throws :class:`FailpointError`."""
+
+    KILL_DRIVER = "kill_driver"
+    KILL_WORKER = "kill_worker"
+    RAISE = "raise"
+
+
+class Site(StrEnum):
+    """Where a step is passed: by the DRIVER, by a TASK, by the driver in RECOVERY before its query starts, or inside Spark (WATCHED)."""
+
+    DRIVER = "driver"
+    TASK = "task"
+    RECOVERY = "recovery"
+    WATCHED = "watched"
+
+
+HOLD = "hold"  # the order to stand still; no Action, for it is no crash
+HOLD_S = 20.0
+HOLD_POLL_S = 0.005
+
+ACTIONS: dict[str, tuple[Action, ...]] = {
+    Site.DRIVER: (Action.KILL_DRIVER, Action.RAISE),
+    Site.TASK: (Action.KILL_DRIVER, Action.KILL_WORKER, Action.RAISE),
+    Site.RECOVERY: (Action.KILL_DRIVER,),
+    Site.WATCHED: (Action.KILL_DRIVER,),
+}
+
+
+class FailpointError(RuntimeError):
+    """Thrown at an armed failpoint whose action is RAISE."""
+
+
+@dataclass(frozen=True)
+class Failpoint:
+    """A step of a protocol. ``at`` is the :class:`Site` that passes it, ``window`` what a crash there does in words.
+
+    The prediction of what a crash there shows: every anomaly of ``provokes``, perhaps some of ``allows``, and no other.
+    """
+
+    name: str
+    at: str
+    window: str
+    provokes: frozenset[Anomaly] = frozenset()
+    allows: frozenset[Anomaly] = frozenset()
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        return ACTIONS[self.at]
+
+
+class Watch(Protocol):
+    """A crash window inside Spark, seen from outside."""
+
+    def entered(self) -> int | None:
+        """The batch whose window is open now, None while none is. Asked often."""
+
+    def still(self) -> bool:
+        """Whether the window that :meth:`entered` saw is still open. Asked while the driver is stopped."""
+
+
+def arm(
+    folder: RunFolder, failpoint: str, action: Action, batch: int | None = None, attempt: int | None = None, after: str | None = None
+) -> None:
+    """Arm ``failpoint`` for one ``batch`` and ``attempt``, or for the next that reaches it.
+
+    With ``after``, only once that failpoint has fired and the driver was started again: other tasks of the same moment do not count.
+    """
+    order = {"action": action, "batch": batch, "attempt": attempt, "after": after, "start": _driver_start(folder)}
+    (folder.failpoints / f"{failpoint}.fired").unlink(missing_ok=True)
+    write_atomically(folder.failpoints / f"{failpoint}.armed", json.dumps(order))
+
+
+def hold(folder: RunFolder, failpoint: str, bound_s: float = HOLD_S) -> None:
+    """Arm ``failpoint`` so that the next that reaches it stands still until :func:`disarm`, or for ``bound_s``. It journals
+    ``failpoint_held`` first, and ``failpoint_released`` as it goes on."""
+    order = {"action": HOLD, "batch": None, "attempt": None, "after": None, "bound_s": bound_s}
+    write_atomically(folder.failpoints / f"{failpoint}.armed", json.dumps(order))
+
+
+def holds(folder: RunFolder, failpoint: str) -> bool:
+    """Whether somebody was held at ``failpoint`` and has not gone on since: it still stands there, or died there."""
+    return (folder.failpoints / f"{failpoint}.held").exists()
+
+
+def _driver_start(folder: RunFolder) -> int:
+    """The number of the driver's last start, 0 before the first."""
+    try:
+        return int(json.loads((folder.path / "driver.json").read_text())["start"])
+    except FileNotFoundError:
+        return 0
+
+
+def disarm(folder: RunFolder, failpoint: str) -> bool:
+    """Disarm, and let go on who is held there; returns whether it was still armed."""
+    path = folder.failpoints / f"{failpoint}.armed"
+    was = path.exists()
+    path.unlink(missing_ok=True)
+    (folder.failpoints / f"{failpoint}.held").unlink(missing_ok=True)
+    return was
+
+
+def disarm_all(folder: RunFolder) -> None:
+    for path in [*folder.failpoints.glob("*.armed"), *folder.failpoints.glob("*.held")]:
+        path.unlink(missing_ok=True)
+
+
+def armed(folder: RunFolder) -> list[str]:
+    return sorted(path.stem for path in folder.failpoints.glob("*.armed"))
+
+
+def reach(folder: RunFolder, failpoint: str, batch: int, **context: Any) -> None:
+    """Say that the protocol reached ``failpoint`` with ``batch``. Returns unless the failpoint is armed for it.
+
+    ``context`` goes into the journal; a task says its ``attempt`` there.
+    """
+    path = folder.failpoints / f"{failpoint}.armed"
+    try:
+        order = json.loads(path.read_text())
+    except FileNotFoundError:
+        return
+    if order["batch"] not in (None, batch) or order["attempt"] not in (None, context.get("attempt")):
+        return
+    if order["action"] == HOLD:
+        _stand(folder, failpoint, batch, order["bound_s"], context)
+        return
+    if order["after"] is not None:
+        crashed = (folder.failpoints / f"{order['after']}.fired").exists()
+        if not crashed or _driver_start(folder) <= order["start"]:
+            return
+    fired = folder.failpoints / f"{failpoint}.fired"
+    try:
+        os.rename(path, fired)
+    except FileNotFoundError:
+        return
+    created = psutil.Process().create_time()
+    folder.journal.append(
+        "failpoint_fired", failpoint=failpoint, batch=batch, action=order["action"], pid=os.getpid(), created=created, **context
+    )
+    if order["action"] == Action.KILL_DRIVER:
+        kill_driver(folder)
+    if order["action"] in (Action.KILL_DRIVER, Action.KILL_WORKER):
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise FailpointError(f"failpoint {failpoint} fired in batch {batch}")
+
+
+def _stand(folder: RunFolder, failpoint: str, batch: int, bound_s: float, context: dict[str, Any]) -> None:
+    """Stand still at an armed hold, unless another was quicker."""
+    held = folder.failpoints / f"{failpoint}.held"
+    try:
+        os.rename(folder.failpoints / f"{failpoint}.armed", held)
+    except FileNotFoundError:
+        return
+    begun = time.monotonic()
+    created = psutil.Process().create_time()
+    folder.journal.append("failpoint_held", failpoint=failpoint, batch=batch, pid=os.getpid(), created=created, **context)
+    while held.exists() and time.monotonic() - begun < bound_s:
+        time.sleep(HOLD_POLL_S)
+    held.unlink(missing_ok=True)
+    folder.journal.append("failpoint_released", failpoint=failpoint, batch=batch, after_s=round(time.monotonic() - begun, 3))
+
+
+def kill_driver(folder: RunFolder) -> None:
+    """SIGKILL the driver that ``driver.json`` describes: its JVM first (it does the work), then its Python."""
+    for process in driver_processes(json.loads((folder.path / "driver.json").read_text())):
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+
+
+def driver_processes(driver: dict[str, Any]) -> list[psutil.Process]:
+    """The processes of ``driver.json`` that still run, the JVM first. A later process with the same pid is not taken for one."""
+    found = []
+    for role in ("jvm", "python"):
+        try:
+            process = psutil.Process(driver[f"{role}_pid"] or 0)
+            if abs(process.create_time() - (driver[f"{role}_created"] or 0)) <= 1 and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found

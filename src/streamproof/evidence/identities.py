@@ -1,0 +1,135 @@
+"""The identities of many records at once: what :func:`streamproof.evidence.identity.decode` says of each, in columns.
+
+Compiled (``streamproof.evidence.compiled``), because this is done for every record that was delivered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamproof.evidence.compiled import BYTES, INTEGERS, compiled, part
+from streamproof.evidence.identity import PREFIX_LENGTH
+
+_TEMPLATE = b'{"id":"????-????????????-????????-????????","payload":'
+_EXPECTED = np.frombuffer(_TEMPLATE, np.uint8)
+_LITERAL = np.frombuffer(bytes(0xFF * (byte != ord("?")) for byte in _TEMPLATE), np.uint8)
+_PRODUCER, _SEQUENCE, _LENGTH, _CRC = (_TEMPLATE.index(b"?"), *(_TEMPLATE.index(b"-", at) + 1 for at in (8, 12, 25)))
+
+
+@dataclass(frozen=True)
+class Identities:
+    """A row for each value. ``found`` is False where there is no identity: the rest of that row means nothing. ``crc`` is of the payload
+    that was read, ``carried_crc`` what the record says of itself."""
+
+    found: np.ndarray
+    producer: np.ndarray
+    sequence: np.ndarray
+    crc: np.ndarray
+    carried_crc: np.ndarray
+
+    @property
+    def intact(self) -> np.ndarray:
+        return np.asarray(self.found & (self.crc == self.carried_crc))
+
+
+def decode(data: np.ndarray, at: np.ndarray, size: np.ndarray) -> Identities:
+    """The identities of the values ``data[at : at + size]``, all of which lie in ``data``; a ``size`` below 0 is a null."""
+    return Identities(*_decode(data, at, size))
+
+
+def crc32s(data: np.ndarray, at: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """The crc32 of each ``data[at : at + size]``, as zlib has it."""
+    return np.asarray(_crc32s(data, at, size))
+
+
+def _crc_tables() -> np.ndarray:
+    """What a byte makes of a register, alone and with up to 15 bytes behind it."""
+    one = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        one = np.where(one & 1, one >> 1 ^ np.uint32(0xEDB88320), one >> 1)
+    after = [one]
+    for _ in range(15):
+        after.append(one[after[-1] & 0xFF] ^ after[-1] >> 8)
+    return np.array(after, np.uint32)
+
+
+_AFTER = _crc_tables()
+_BYTE, _EIGHT, _SIXTEEN, _ONES = np.uint32(0xFF), np.uint32(8), np.uint32(16), np.uint32(0xFFFFFFFF)
+
+
+@part
+def _four(data: Any, at: Any) -> Any:
+    """Four bytes as a number, the first of them the lowest."""
+    low = np.uint32(data[at]) | np.uint32(data[at + 1]) << _EIGHT
+    return low | np.uint32(data[at + 2]) << _SIXTEEN | np.uint32(data[at + 3]) << np.uint32(24)
+
+
+@part
+def _step(word: Any, behind: Any) -> Any:
+    """What four bytes make of a register that they were added to, with so many bytes behind them."""
+    low = _AFTER[behind + 3, word & _BYTE] ^ _AFTER[behind + 2, word >> _EIGHT & _BYTE]
+    return low ^ _AFTER[behind + 1, word >> _SIXTEEN & _BYTE] ^ _AFTER[behind, word >> np.uint32(24)]
+
+
+@part
+def _crc32(data: Any, at: Any, end: Any) -> Any:
+    """Sixteen bytes a step, as long as there are so many."""
+    register = _ONES
+    while at + 16 <= end:
+        first = _step(register ^ _four(data, at), 12) ^ _step(_four(data, at + 4), 8)
+        register = first ^ _step(_four(data, at + 8), 4) ^ _step(_four(data, at + 12), 0)
+        at += 16
+    while at + 4 <= end:
+        register = _step(register ^ _four(data, at), 0)
+        at += 4
+    while at < end:
+        register = _AFTER[0, (register ^ data[at]) & _BYTE] ^ register >> _EIGHT
+        at += 1
+    return register ^ _ONES
+
+
+@compiled("uint32[::1]", BYTES, INTEGERS, INTEGERS)
+def _crc32s(data: Any, at: Any, size: Any) -> Any:
+    found = np.empty(len(at), np.uint32)
+    for row in range(len(at)):
+        found[row] = _crc32(data, at[row], at[row] + size[row])
+    return found
+
+
+@part
+def _hexadecimal(data: Any, at: Any, digits: Any) -> Any:
+    """What so many hexadecimal digits come to, and whether all of them are some: those that Python writes, in lower case."""
+    found: Any = 0
+    right: Any = True
+    for place in range(at, at + digits):
+        byte = np.int64(data[place])
+        letter = byte > 0x39
+        value = byte - 0x57 if letter else byte - 0x30
+        right &= (10 <= value <= 15) if letter else value >= 0
+        found = found << 4 | value
+    return found, right
+
+
+@compiled("Tuple((boolean[::1], int32[::1], int64[::1], uint32[::1], uint32[::1]))", BYTES, INTEGERS, INTEGERS)
+def _decode(data: Any, at: Any, size: Any) -> Any:
+    rows = len(at)
+    found, producer, sequence = np.zeros(rows, np.bool_), np.zeros(rows, np.int32), np.zeros(rows, np.int64)
+    crc, carried = np.zeros(rows, np.uint32), np.zeros(rows, np.uint32)
+    for row in range(rows):
+        begin = at[row]
+        if size[row] < PREFIX_LENGTH:
+            continue
+        other = np.uint8(0)
+        for place in range(PREFIX_LENGTH):
+            other |= (data[begin + place] ^ _EXPECTED[place]) & _LITERAL[place]
+        producer[row], first = _hexadecimal(data, begin + _PRODUCER, 4)
+        sequence[row], second = _hexadecimal(data, begin + _SEQUENCE, 12)
+        length, third = _hexadecimal(data, begin + _LENGTH, 8)
+        carried[row], fourth = _hexadecimal(data, begin + _CRC, 8)
+        if other == 0 and first and second and third and fourth and length <= size[row] - PREFIX_LENGTH:
+            found[row] = True
+            crc[row] = _crc32(data, begin + PREFIX_LENGTH, begin + PREFIX_LENGTH + length)
+    return found, producer, sequence, crc, carried

@@ -1,0 +1,56 @@
+"""What can be broken, for machines: every fault with its parameters, their bounds, and the strategies whose jobs it can strike."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.faults import FAULTS
+
+_BOUNDS = {"minimum": "minimum", "maximum": "maximum", "exclusiveMinimum": "above", "exclusiveMaximum": "below", "enum": "choices"}
+
+
+def describe(name: str) -> dict[str, Any]:
+    """One fault. ``occupies`` is what it needs for itself, None when it strikes alone; at ``sites`` the job may stand still for it."""
+    fault = FAULTS[name]
+    schema = fault.parameters_model.model_json_schema()
+    parameters = {key: _parameter(about, schema.get("$defs", {})) for key, about in schema.get("properties", {}).items()}
+    required = set(schema.get("required", ()))
+    return {
+        "name": name,
+        "summary": fault.summary,
+        "target": fault.target,
+        "parameters": {key: {**about, "required": key in required} for key, about in parameters.items()},
+        "strategies": [strategy for strategy in STRATEGIES if _can_strike(name, strategy)],
+        "occupies": None if fault.occupies is None else sorted(fault.occupies),
+        "sites": sorted(fault.sites),
+        "document": (sys.modules[type(fault).__module__].__doc__ or "").strip(),
+    }
+
+
+def _parameter(about: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """A parameter's JSON schema, flat: what it may be without null, its bounds, whether it may be null."""
+    kinds = [_resolved(kind, definitions) for kind in about.get("anyOf", [about])]
+    known = [kind for kind in kinds if kind.get("type") != "null"]
+    bounds = {ours: kind[theirs] for kind in known for theirs, ours in _BOUNDS.items() if theirs in kind}
+    return {
+        "type": " or ".join(str(kind.get("type", "any")) for kind in known),
+        "nullable": len(known) < len(kinds),
+        "default": about.get("default"),
+        **bounds,
+        "description": about.get("description", ""),
+    }
+
+
+def _resolved(kind: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    reference = kind.get("$ref")
+    return {**definitions[reference.rsplit("/", 1)[1]], **kind} if reference else kind
+
+
+def _can_strike(name: str, strategy: str) -> bool:
+    try:
+        FAULTS[name].check(strategy, {})
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,542 @@
+"""The validated model of an experiment: what ``FILE.yaml`` holds, what Airflow's form fills in.
+
+Everything is checked here, before anything is started or broken. Importing this module imports neither Spark nor Kafka.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Hashable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+from streamproof.engines.spark.failpoints import Site
+from streamproof.engines.spark.job import OnLostDecision
+from streamproof.engines.spark.registry import PIPELINES
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.experiment import overlap
+from streamproof.experiment.shown import named, shown
+from streamproof.faults import FAULTS
+from streamproof.testbed import settings
+from streamproof.testbed.external import External
+from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
+from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
+
+TESTBEDS = ("embedded", "external")
+if TYPE_CHECKING:
+    from streamproof.verdict.stateful.reference import Declaration
+
+Model = TypeVar("Model", bound=BaseModel)
+MAX_SEED = 2**31 - 1
+MAX_FAULTS = 20
+MOST_QUIET_SHARE, MOST_QUIET_S = 0.5, 60.0
+BATCHES = 12
+MINUTE_MS = 60_000
+MOST_RECOVERY_S = 86_400.0
+LEAST_BATCH = 10
+RANDOM_BATCHES = 8
+
+
+class BadInput(Exception):
+    """Something the user gave cannot be used. The message names the thing, what was expected, what came, and what to do."""
+
+
+class Source(StrEnum):
+    """``flights``: real flights of 2013 as JSON events (at most 336,776); ``synthetic``: seeded events, for volume."""
+
+    FLIGHTS = "flights"
+    SYNTHETIC = "synthetic"
+
+
+def _known(kind: str, names: tuple[str, ...]) -> Any:
+    def check(value: Any) -> Any:
+        if value not in names:
+            raise ValueError(f"there is no {kind} {shown(value)}; there are: {', '.join(names)}")
+        return value
+
+    return BeforeValidator(check)
+
+
+StrategyName = Annotated[str, _known("strategy", tuple(STRATEGIES)), Field(json_schema_extra={"enum": list(STRATEGIES)})]
+FaultName = Annotated[str, _known("fault", tuple(FAULTS)), Field(json_schema_extra={"enum": list(FAULTS)})]
+PipelineName = Annotated[str, _known("pipeline", tuple(PIPELINES)), Field(json_schema_extra={"enum": list(PIPELINES)})]
+
+
+TestbedName = Annotated[str, _known("testbed", TESTBEDS), Field(json_schema_extra={"enum": list(TESTBEDS)})]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_enum_values=False)
+
+
+class Workload(_Model):
+    """What is sent: ``records`` in all, over ``partitions``, at most ``rate_per_s`` (0: as fast as the phases allow)."""
+
+    source: Source = Source.FLIGHTS
+    records: int = Field(20_000, ge=100, le=50_000_000, description="How many records are sent")
+    partitions: int = Field(4, ge=1, le=64, description="Partitions of the input topic at the start, and of the output topic")
+    rate_per_s: int = Field(0, ge=0, le=10_000_000, description="The most records sent a second, 0 for no bound")
+
+    @model_validator(mode="after")
+    def _enough_flights(self) -> Self:
+        if self.source is Source.FLIGHTS and self.records > 336_776:
+            raise ValueError(f"the flights workload has 336776 records, {self.records} were asked for: use source 'synthetic'")
+        return self
+
+
+class Phase(StrEnum):
+    """Where faults may strike. ``impact``: the workload is held a little ahead of the job. ``recovery``: it is sent to its end at once, and
+    the job works off what has piled up."""
+
+    IMPACT = "impact"
+    RECOVERY = "recovery"
+
+
+class FaultSpec(_Model):
+    """One planned fault and the one thing that triggers it: ``at``, ``batch``, ``step``, ``overlaps``, or a share drawn from the seed."""
+
+    fault: FaultName
+    at: float | None = Field(None, ge=0.05, le=0.9, description="Strike when this share of the records is committed")
+    batch: int | None = Field(None, ge=1, description="Strike when this many micro-batches are committed")
+    step: str | None = Field(
+        None,
+        description="Strike when the job reaches this step of its commit protocol, after the fault before this one; it stands still there",
+    )
+    overlaps: bool = Field(False, description="Strike as soon as the fault before this one has struck, and while it lasts")
+    phase: Phase = Field(
+        Phase.IMPACT, description="impact, or recovery: as that phase begins (or at a `step` then); what overlaps is where the first one is"
+    )
+    parameters: dict[str, Any] = Field(default_factory=dict, description="The fault's own parameters; `streamproof faults` lists them")
+
+    @model_validator(mode="after")
+    def _one_trigger(self) -> Self:
+        given = [f"{name}: {value}" for name in ("at", "batch", "step") if (value := getattr(self, name)) is not None]
+        if len(given) > 1:
+            raise ValueError(
+                f"{self.fault} has {len(given)} triggers, {' and '.join(given)}: give `at`, `batch` or `step`, or none of them"
+            )
+        if self.overlaps and (self.at is not None or self.batch is not None):
+            raise ValueError(f"{self.fault} overlaps: it strikes as soon as the fault before it has; leave `{given[0]}` out")
+        if self.phase is Phase.RECOVERY and (self.at is not None or self.batch is not None):
+            raise ValueError(f"{self.fault} strikes as the recovery phase begins, or at a `step` in it; leave `{given[0]}` out")
+        return self
+
+    @field_validator("parameters")
+    @classmethod
+    def _parameters_fit(cls, parameters: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        fault = info.data.get("fault")  # not there when it was refused itself
+        if fault is not None:
+            FAULTS[fault].parameters_model.model_validate(parameters)
+        return parameters
+
+
+def _quiet(value: Any) -> Any:
+    if isinstance(value, str):
+        if re.fullmatch(r"\d+(\.\d+)?s", value) is None or not 0 < float(value[:-1]) <= MOST_QUIET_S:
+            raise ValueError(f"expected a share of the records, or a time of at most {MOST_QUIET_S:g}s as in '5s', came {shown(value)}")
+    elif isinstance(value, int | float) and not 0 <= value <= MOST_QUIET_SHARE:
+        raise ValueError(f"expected a share of at most {MOST_QUIET_SHARE:g} of the records, or a time as in '5s', came {shown(value)}")
+    return value
+
+
+Quiet = Annotated[float | str, BeforeValidator(_quiet)]
+
+
+class Random(_Model):
+    """Faults that are drawn from the experiment's seed: which, in which order, when, and with which parameters."""
+
+    faults: list[FaultName] | None = Field(None, min_length=1, description="Of these; of all that can strike the job when absent")
+    count: int = Field(6, ge=1, le=12, description="How many")
+    quiet: Quiet = Field(0.02, description="How much passes without a fault between two: a share of the records, or a time as in 5s")
+    overlaps: bool = Field(False, description="Let some strike while a slow link lasts")
+
+
+def _read(value: Any) -> Any:
+    """An external Kafka, or a suite, may be named by its file."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return yaml.load(Path(value).read_text(), _Loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, *_CHOKES) as error:
+        raise ValueError(f"{value} cannot be read: {error}") from error
+
+
+class Expectation(_Model):
+    """One expectation of a suite, as Great Expectations writes it down."""
+
+    type: str = Field(pattern=r"^[a-z_]+$", description="Great Expectations' name of it")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="Its arguments")
+    id: str | None = None
+    description: str | None = None
+    severity: Literal["critical", "warning", "info"] | None = None
+    notes: Any = None
+    meta: dict[str, Any] | None = None
+    rendered_content: Any = None
+
+
+class Suite(_Model):
+    """A user's own expectations on the columns of what is delivered: a suite in Great Expectations' own format."""
+
+    name: str = Field("suite", min_length=1, max_length=60)
+    expectations: list[Expectation] = Field(min_length=1)
+    id: str | None = None
+    notes: Any = None
+    meta: dict[str, Any] | None = None
+    suite_parameters: dict[str, Any] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """What of it is evaluated."""
+        kept = {"type", "kwargs", "description", "severity", "notes"}
+        return {"name": self.name, "expectations": [each.model_dump(include=kept, exclude_none=True) for each in self.expectations]}
+
+
+def _seconds(value: Any) -> Any:
+    if value is None or (isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?s", value) and 0 < float(value[:-1]) <= MOST_RECOVERY_S):
+        return value
+    raise ValueError(f"expected a time of at most {MOST_RECOVERY_S:g}s as in '60s', came {shown(value)}")
+
+
+class Stateful(_Model):
+    """What a stateful pipeline computes, and how late its events come; times in minutes of event time."""
+
+    window_min: int = Field(60, ge=1, le=10_080, description="Length of a window")
+    slide_min: int | None = Field(
+        None, ge=1, le=10_080, description="A window begins every so many minutes; its length when absent (tumbling)"
+    )
+    delay_min: int = Field(1440, ge=0, le=100_000, description="The declared delay: what comes no later than that is to count")
+    job_delay_min: int | None = Field(
+        None,
+        ge=0,
+        le=100_000,
+        description="The delay that the job sets; the declared one when absent. A smaller one drops what was to count",
+    )
+    disorder_min: int = Field(1200, ge=0, le=100_000, description="One event in five comes up to so much late")
+    late_share: float = Field(0.01, ge=0, le=0.5, description="The share of events that come later than the declared delay")
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        if self.slide_min is not None and self.slide_min > self.window_min:
+            raise ValueError(
+                f"slide_min: {self.slide_min} is more than the window of {self.window_min}: events between two would be left out"
+            )
+        return self
+
+    @property
+    def slide(self) -> int:
+        return self.slide_min or self.window_min
+
+
+class Experiment(_Model):
+    """A streaming job, a workload, and the faults it has to survive."""
+
+    name: str = Field("experiment", pattern=r"^[a-z0-9][a-z0-9_-]{0,59}$", description="Lower-case letters, digits, - and _")
+    pipeline: PipelineName = "kafka_to_kafka"
+    strategy: StrategyName
+    testbed: TestbedName = "embedded"
+    brokers: Literal[1, 3] = Field(1, description="Brokers of Kafka; three replicate everything, and go on when one of them dies")
+    external: Annotated[External, BeforeValidator(_read)] | None = Field(
+        None, description="The external Kafka, and what of it may be broken; or the name of the YAML file that says so"
+    )
+    guarantee: Guarantee | None = Field(None, description="What is to hold; the strategy's own promise when absent")
+    workload: Workload = Workload()
+    stateful: Stateful = Field(default=Stateful(), description="For a stateful pipeline: windows, watermark, and how late events come")
+    suite: Annotated[Suite, BeforeValidator(_read)] | None = Field(
+        None, description="Your own expectations on the delivered columns: a Great Expectations suite, or the name of its YAML or JSON file"
+    )
+    recover_within: Annotated[str | None, BeforeValidator(_seconds)] = Field(
+        None, description="After each fault the backlog must be gone within this time, as in 60s; the run is FAILED if not"
+    )
+    faults: list[FaultSpec] = Field(default_factory=list, max_length=MAX_FAULTS)
+    random: Random | None = Field(None, description="Draw the faults from the seed, instead of `faults`")
+    quiet: Quiet = Field(0.0, description="How much passes without a fault between two: a share of the records, or a time as in 5s")
+    expect: list[Anomaly] = Field(default_factory=list, description="Anomalies that must be seen: the experiment is a negative control")
+    seed: int = Field(default_factory=lambda: secrets.randbelow(MAX_SEED), ge=0, le=MAX_SEED)
+    batch_records: int | None = Field(
+        None, ge=LEAST_BATCH, description="The most records of a micro-batch; a twelfth of the workload when absent, less with `random`"
+    )
+    transaction_timeout_s: int = Field(60, ge=5, le=900, description="How long a prepared transaction may wait for its decision")
+    on_lost_decision: OnLostDecision = Field(
+        OnLostDecision.STOP,
+        description="What two_phase_commit does about a transaction that it decided to commit and that the broker has aborted: "
+        "stop, at each start anew, or go_on without its records",
+    )
+    timeout_s: int = Field(240, ge=30, le=86_400, description="The run is given up after this time")
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        contradicted = [anomaly for anomaly in self.expect if anomaly in self.forbidden]
+        if contradicted:
+            raise ValueError(
+                f"expect: {', '.join(contradicted)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
+            )
+        if self.on_lost_decision is not OnLostDecision.STOP and self.strategy != "two_phase_commit":
+            raise ValueError(f"on_lost_decision: strategy {self.strategy!r} decides nothing about Kafka transactions; leave it out")
+        self._check_pipeline()
+        self._check_testbed()
+        if self.random is not None and self.faults:
+            raise ValueError("faults: with `random` they are drawn; leave one of the two out")
+        if self.random is not None and self.quiet:
+            raise ValueError("quiet: with `random` it is given there, as `random: {quiet: ...}`")
+        for name in self.random.faults or () if self.random is not None else ():
+            self.check_fault(name, {})
+        for spec in self.faults:
+            self.check_fault(spec.fault, spec.parameters)
+            self._check_step(spec)
+        for group in overlap.groups(self.faults):
+            self._check_overlaps(group)
+        return self
+
+    def _check_pipeline(self) -> None:
+        pipeline = PIPELINES[self.pipeline]
+        foreign = [anomaly for anomaly in self.expect if (anomaly in RESULT_KINDS) != pipeline.stateful]
+        if foreign:
+            about = "results, which only a stateful pipeline has" if not pipeline.stateful else "records, which results are not"
+            raise ValueError(f"expect: {', '.join(foreign)} is about {about}")
+        if not pipeline.stateful and self.stateful != Stateful():
+            stateful = ", ".join(name for name, each in PIPELINES.items() if each.stateful)
+            raise ValueError(f"stateful: pipeline {self.pipeline!r} keeps no state; leave it out, or choose one of: {stateful}")
+        if pipeline.strategies is not None and self.strategy not in pipeline.strategies:
+            raise ValueError(
+                f"strategy: {self.strategy} cannot deliver what pipeline {self.pipeline!r} computes, it needs to know the source offset of "
+                f"each row; choose one of: {', '.join(pipeline.strategies)}"
+            )
+        if pipeline.stateful and self.workload.source is not Source.FLIGHTS:
+            raise ValueError(f"workload: pipeline {self.pipeline!r} reads flights; set `source: flights`")
+
+    def _check_testbed(self) -> None:
+        if (self.testbed == "external") != (self.external is not None):
+            raise ValueError("testbed: `testbed: external` and the addresses in `external` belong together")
+        if self.external is not None and self.brokers != 1:
+            raise ValueError("brokers: how many an external Kafka has is not for the experiment to say")
+
+    def check_fault(self, name: str, parameters: dict[str, Any]) -> None:
+        """Raises ValueError when that fault cannot strike this job, or not on this testbed."""
+        fault = FAULTS[name]
+        fault.check(self.strategy, parameters)
+        if self.external is not None:
+            refusal = self.external.refusal(fault.outside(fault.parameters_model.model_validate(parameters)))
+            if refusal is not None:
+                raise ValueError(f"{name}: {refusal}")
+        if fault.least_brokers > self.brokers:
+            raise ValueError(
+                f"{name}: it needs a Kafka of {fault.least_brokers} brokers, the experiment has {self.brokers}: "
+                f"set `brokers: {fault.least_brokers}`"
+            )
+
+    def _check_overlaps(self, group: list[FaultSpec]) -> None:
+        first = group[0]
+        if first.overlaps:
+            raise ValueError(f"faults: {first.fault} is the first, there is none before it that it could overlap")
+        if (reason := overlap.conflict(group)) is not None:
+            raise ValueError(f"faults: {reason}")
+        if any(spec.phase is not Phase.IMPACT and spec.phase is not first.phase for spec in group):
+            raise ValueError(f"faults: what overlaps {first.fault} strikes in its phase, {first.phase}")
+
+    def _check_step(self, spec: FaultSpec) -> None:
+        if spec.step is None:
+            return
+        sites = FAULTS[spec.fault].sites
+        if not sites and "step" not in FAULTS[spec.fault].parameters_model.model_fields:
+            raise ValueError(f"{spec.fault} chooses its moment by itself: leave `step` out")
+        if not sites:
+            raise ValueError(f"{spec.fault} waits for a step by itself: name it in its parameters, `parameters: {{step: {spec.step}}}`")
+        points = {point.name: point for point in STRATEGIES[self.strategy].failpoints}
+        fitting = ", ".join(name for name, point in points.items() if point.at in sites) or "none"
+        if spec.step not in points:
+            raise ValueError(f"{spec.fault}: strategy {self.strategy!r} has no step {shown(spec.step)}; it can wait for: {fitting}")
+        site = points[spec.step].at
+        if site == Site.RECOVERY:
+            raise ValueError(f"{spec.fault}: {spec.step} is passed while recovering from a crash only; it can wait for: {fitting}")
+        if site not in sites:
+            raise ValueError(
+                f"{spec.fault} cannot strike while the job stands still at {spec.step} (a {site} step); it can wait for: {fitting}"
+            )
+
+    @property
+    def promised(self) -> Guarantee:
+        return self.guarantee or STRATEGIES[self.strategy].guarantee
+
+    @property
+    def promises(self) -> frozenset[Promise]:
+        """What the strategy promises beside its guarantee; the run is held to it."""
+        return STRATEGIES[self.strategy].promises
+
+    @property
+    def forbidden(self) -> frozenset[Anomaly]:
+        return forbidden(self.promised, self.promises, PIPELINES[self.pipeline].stateful)
+
+    @property
+    def declared(self) -> Declaration | None:
+        """What a stateful pipeline is to compute; None for one without state."""
+        if not PIPELINES[self.pipeline].stateful:
+            return None
+        from streamproof.verdict.stateful.reference import Join, Windows  # it brings Arrow, which a form need not wait for
+
+        delay_ms = self.stateful.delay_min * MINUTE_MS
+        if self.pipeline == "departures":
+            return Windows(self.stateful.window_min * MINUTE_MS, self.stateful.slide * MINUTE_MS, delay_ms)
+        return Join(delay_ms)
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether the run is judged by what the delivered records say, too."""
+        return self.suite is not None or PIPELINES[self.pipeline].stateful
+
+    @property
+    def recover_within_s(self) -> float | None:
+        return None if self.recover_within is None else float(self.recover_within[:-1])
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What the pipeline is told."""
+        if not PIPELINES[self.pipeline].stateful:
+            return {}
+        found = self.stateful
+        delay_min = found.delay_min if found.job_delay_min is None else found.job_delay_min
+        minutes = {"length_ms": found.window_min, "slide_ms": found.slide, "delay_ms": delay_min}
+        return {name: value * MINUTE_MS for name, value in minutes.items()}
+
+    @property
+    def micro_batch(self) -> int:
+        batches = BATCHES if self.random is None else BATCHES + RANDOM_BATCHES * self.random.count
+        return self.batch_records or max(LEAST_BATCH, self.workload.records // batches)
+
+    @property
+    def quiet_between(self) -> float | str:
+        return self.quiet if self.random is None else self.random.quiet
+
+    def with_seed(self, seed: int | None) -> Experiment:
+        return self if seed is None else Experiment.model_validate({**self.model_dump(), "seed": seed})
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+PRESETS = {path.stem: path for path in sorted((settings.ROOT / "experiments").glob("*.yaml"))}
+PresetName = Annotated[str, _known("preset", tuple(PRESETS)), Field(json_schema_extra={"enum": list(PRESETS)})]
+
+
+class Form(_Model):
+    """One experiment as a form: what Airflow shows and the API takes. It is made of its fields, or is a preset."""
+
+    preset: PresetName | None = Field(
+        None, description="An experiment of experiments/ in place of the fields below: leave them as they are, but for the seed"
+    )
+    strategy: StrategyName = Field("two_phase_commit", description="How the job commits its output and its offsets")
+    fault: FaultName | Literal["none"] = Field(
+        "kill_executor", description="What is broken while it runs", json_schema_extra={"enum": [*FAULTS, "none"]}
+    )
+    workload: Source = Field(Source.FLIGHTS, description="flights: real flights of 2013; synthetic: seeded events, for volume")
+    records: int = Field(20_000, ge=1_000, le=10_000_000, description="How many records are sent")
+    seed: int | None = Field(
+        None, ge=0, le=MAX_SEED, description="Makes the schedule and the workload; drawn when empty, a preset has its own"
+    )
+
+    @model_validator(mode="after")
+    def _preset_or_fields(self) -> Self:
+        """A form sends all of its fields: what was left alone cannot be told from what was set to the same."""
+        changed = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
+        against = [name for name in changed if name not in ("preset", "seed")]
+        if self.preset is not None and against:
+            told = ", ".join(f"{name} {shown(str(getattr(self, name)))}" for name in against)
+            raise ValueError(
+                f"preset: {self.preset} says what is run, but {told} was given too: empty `preset`, or leave the rest as it was"
+            )
+        return self
+
+    def experiment(self) -> Experiment:
+        """Raises pydantic's ValidationError when the fields do not fit each other, BadInput when the preset cannot be read."""
+        if self.preset is not None:
+            return load(PRESETS[self.preset]).with_seed(self.seed)
+        faults = [] if self.fault == "none" else [FaultSpec(fault=self.fault)]
+        fields: dict[str, Any] = {
+            "name": f"{self.strategy}-{self.fault}".replace("_", "-"),
+            "strategy": self.strategy,
+            "workload": Workload(source=self.workload, records=self.records),
+            "faults": faults,
+            "brokers": max([1, *(FAULTS[spec.fault].least_brokers for spec in faults)]),
+        }
+        found = Experiment(**fields) if self.seed is None else Experiment(**fields, seed=self.seed)
+        expect = [anomaly for spec in faults for anomaly in FAULTS[spec.fault].provokes(self.strategy, spec.parameters)]
+        return Experiment.model_validate({**found.model_dump(), "expect": expect})
+
+
+class _TwiceGiven(yaml.YAMLError):
+    """A mapping gives one key twice."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain YAML, in which no key may be given twice: PyYAML lets the last one win without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        first: dict[Hashable, int] = {}
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                continue
+            key = key_node.tag, key_node.value
+            line = key_node.start_mark.line + 1
+            if key in first:
+                raise _TwiceGiven(f"line {line}: {named(key_node.value)} is given twice, first in line {first[key]}: remove one of them")
+            first[key] = line
+        return super().construct_mapping(node, deep)
+
+
+# What PyYAML raises besides YAMLError: for dates and numbers that are none, for a tag that does not fit its value, for deep nesting.
+_CHOKES = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, RecursionError)
+
+
+def load(path: Path) -> Experiment:
+    """Read an experiment from a YAML file. Raises BadInput naming the file, the field, what was expected and what came."""
+    return load_as(path, Experiment, "at least `strategy`", "the experiment")
+
+
+def load_as(path: Path, model: type[Model], needed: str, whole: str) -> Model:
+    """Read a YAML file as ``model``: ``needed`` is what its mapping has to hold, ``whole`` what it is. Raises BadInput as :func:`load`."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError as error:
+        raise BadInput(f"{path}: no such file. The repository's experiments are in experiments/") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from error
+    try:
+        data = yaml.load(text, _Loader)
+    except _TwiceGiven as error:
+        raise BadInput(f"{path}: {error}") from None
+    except yaml.YAMLError as error:
+        raise BadInput(f"{path} is not YAML: {_problem(error)}") from error
+    except _CHOKES as error:
+        raise BadInput(f"{path} is not YAML that can be read: {type(error).__name__}: {named(str(error))}") from error
+    if not isinstance(data, dict):
+        raise BadInput(f"{path}: expected a mapping with {needed}, came {type(data).__name__}")
+    return parse(data, str(path), model, whole)
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    """What PyYAML says, on one line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem or error.context}"
+    return " ".join(str(error).split())
+
+
+def parse(data: dict[str, Any], where: str, model: type[Model], whole: str = "the experiment") -> Model:
+    """Validate ``data``. Raises BadInput with one line per problem."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise BadInput(explain(error, where, whole)) from None
+
+
+def explain(error: ValidationError, where: str, whole: str = "the experiment") -> str:
+    """Pydantic's findings as lines that a user can act on."""
+    lines = []
+    for problem in error.errors():
+        field = ".".join(named(part) for part in problem["loc"]) or whole
+        message = problem["msg"].removeprefix("Value error, ")
+        came = "" if problem["type"] in ("missing", "value_error") else f", came {shown(problem['input'])}"
+        lines.append(f"{where}: {field}: {message}{came}")
+    return "\n".join(lines)

@@ -1,0 +1,71 @@
+"""Which faults can overlap. A fault with ``overlaps: true`` strikes while the one before it in the list lasts; together they are a group.
+
+Groups follow each other, so only what is within one can get into another's way. Each fault names what it needs for itself
+(``Fault.needs``): the server that it probes, the link whose toxics it removes again, the driver whose starts it counts. Two that name
+the same cannot overlap: what one of them showed might be the other's doing, or be undone by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from typing import Any, Protocol, TypeVar
+
+from streamproof.faults import FAULTS
+from streamproof.faults.fault import FAILPOINTS
+
+
+class Planned(Protocol):
+    """A fault of an experiment, or an injection of a schedule."""
+
+    @property
+    def fault(self) -> str: ...
+
+    @property
+    def parameters(self) -> dict[str, Any]: ...
+
+    @property
+    def step(self) -> str | None: ...
+
+    @property
+    def overlaps(self) -> bool: ...
+
+
+AnyPlanned = TypeVar("AnyPlanned", bound=Planned)
+
+
+def groups(planned: Iterable[AnyPlanned]) -> list[list[AnyPlanned]]:
+    """The faults that strike together: one, and those after it that overlap."""
+    found: list[list[AnyPlanned]] = []
+    for each in planned:
+        if each.overlaps and found:
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return found
+
+
+def conflict(group: Sequence[Planned]) -> str | None:
+    """Why the faults of a group cannot overlap; None when they can."""
+    for one, other in combinations(group, 2):
+        shared = _shared(one, other)
+        if shared is not None:
+            return f"{one.fault} and {other.fault} cannot overlap: {shared}"
+    return None
+
+
+def _shared(one: Planned, other: Planned) -> str | None:
+    for each in (one, other):
+        if _needs(each) is None:
+            return f"{each.fault} strikes alone"
+    both = sorted(_occupies(one) & _occupies(other))
+    return f"each needs {' and '.join(both)} for itself" if both else None
+
+
+def _needs(planned: Planned) -> frozenset[str] | None:
+    fault = FAULTS[planned.fault]
+    return fault.needs(fault.parameters_model.model_validate(planned.parameters))
+
+
+def _occupies(planned: Planned) -> frozenset[str]:
+    return (_needs(planned) or frozenset()) | ({FAILPOINTS} if planned.step is not None else frozenset())

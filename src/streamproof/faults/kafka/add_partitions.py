@@ -1,0 +1,69 @@
+"""``add_partitions``: the input topic grows while the job reads it.
+
+The model: an operator scales a topic up. Records go to the new partitions at once; a job that looks for partitions only at its start
+never reads them, one that starts them at *latest* loses what was written before it looked.
+
+Evidence: the broker lists the new count, the workload wrote to each new partition, and the job read records of each. That it read *all*
+of them is the checker's business.
+It cannot be healed: Kafka does not shrink a topic. The topic belongs to the run and is deleted with it.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from pydantic import Field
+
+from streamproof.evidence.folder import RunFolder
+from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.testbed.embedded import Role, Testbed
+from streamproof.testbed.kafka import Cluster
+
+EVIDENCE_S = 90.0
+
+
+class AddPartitionsParameters(Parameters):
+    count: int = Field(2, ge=1, le=64, description="How many partitions are added")
+
+
+class AddPartitions(Unconditional):
+    name = "add_partitions"
+    summary = "Add partitions to the input topic while the job reads it"
+    target = "the input topic"
+    parameters_model = AddPartitionsParameters
+    occupies = frozenset({"kafka", "the input topic"})
+
+    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+        return {"count": rng.randint(1, 2)}
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return frozenset()
+
+    def batches(self, parameters: AddPartitionsParameters) -> int:
+        """Two that were sent before the partitions were there, one whose records reach them, one to spare."""
+        return 4
+
+    def aim(self, scene: Scene, parameters: AddPartitionsParameters) -> dict[str, Any]:
+        before = Cluster(scene.testbed.direct_kafka).partitions(scene.job.input_topic)
+        return {"role": self.target, "topic": scene.job.input_topic, "before": before, "after": before + parameters.count}
+
+    def inject(self, scene: Scene, parameters: AddPartitionsParameters, target: dict[str, Any]) -> None:
+        Cluster(scene.testbed.direct_kafka).add_partitions(target["topic"], target["after"])
+
+    def evidence(self, scene: Scene, parameters: AddPartitionsParameters, target: dict[str, Any]) -> list[Claim]:
+        cluster = Cluster(scene.testbed.direct_kafka)
+        added = [str(number) for number in range(target["before"], target["after"])]
+        scene.eventually(lambda: all(scene.progress.until().get(number, 0) > 0 for number in added), EVIDENCE_S)
+        read = {number: scene.progress.until().get(number, 0) for number in added}
+        count = cluster.partitions(target["topic"])
+        ends = cluster.end_offsets(target["topic"])
+        written = {number: ends.get(int(number), 0) for number in added}
+        return [
+            Claim("the broker lists the new partitions", count == target["after"], f"{target['before']} before, {count} after"),
+            Claim("the workload wrote to each new partition", all(written.values()), f"records by partition: {written}"),
+            Claim("the job read records of each new partition", all(read.values()), f"read up to offset: {read}"),
+        ]
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+        return []

@@ -1,0 +1,91 @@
+"""``fence_transaction``: another producer takes over the transactional id of an open transaction of the job.
+
+The model: a second instance of the job that was started by mistake, an old one that comes back, an operator who clears hanging
+transactions. Kafka gives an id to whoever asked last: the transaction that was open is aborted, and its producer is refused from then on.
+
+An open transaction of the job is found; the driver is stopped (SIGSTOP) and it is seen that nothing was decided about the transaction;
+another producer initialises its transactional id; the driver goes on. A transaction that was decided is left alone: a decision to commit
+that can no longer be carried out is a loss, which ``two_phase_commit`` reports by ending the job.
+
+Evidence: the coordinator names a later epoch, or another producer, for the id, and no open transaction; the job ran into it (a task failed,
+or the driver was started again) and committed a batch afterwards.
+Checked against: Kafka 4.1 (InitProducerId aborts the open transaction and raises the epoch).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamproof.engines.spark import strategies
+from streamproof.engines.spark.decisions import DecisionLog
+from streamproof.evidence.folder import RunFolder
+from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.process.standing import driver_stands, wake
+from streamproof.faults.spark import executors
+from streamproof.kafka.transactions import Coordinator, Prepared
+from streamproof.sinks.sink import Sink
+from streamproof.testbed import kafka
+from streamproof.testbed.embedded import Testbed
+from streamproof.verdict.guarantee import Guarantee
+
+STRIKE_S = 60.0
+EVIDENCE_S = 120.0
+
+
+class FenceTransaction(Unconditional):
+    name = "fence_transaction"
+    summary = "Take over the transactional id of an open transaction of the job"
+    target = "an open transaction of the job"
+    parameters_model = Parameters
+
+    def batches(self, parameters: Parameters) -> int:
+        return 3
+
+    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
+        found = strategies.STRATEGIES[strategy]
+        if found.sink is not Sink.KAFKA or found.guarantee is not Guarantee.EXACTLY_ONCE:
+            raise ValueError(f"{self.name}: a job with {strategy!r} has no Kafka transactions")
+
+    def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
+        known = scene.driver()
+        driver = scene.folder.read_json(scene.folder.path / "driver.json")
+        return {"role": self.target, "known": known, "driver": driver, "failed_tasks": executors.failed_tasks(known)}
+
+    def inject(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> None:
+        with Coordinator(scene.testbed.direct_kafka) as coordinator:
+            target["fenced"] = scene.wait_for(
+                "an open transaction that nobody has decided about", lambda: _fence(scene, coordinator, target), STRIKE_S
+            )
+
+    def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+        fenced = Prepared(**target["fenced"])
+        with Coordinator(scene.testbed.direct_kafka) as coordinator:
+            held, state = coordinator.holder(fenced.transactional_id)
+        raised = held.producer_id != fenced.producer_id or held.epoch > fenced.epoch
+        noticed = executors.ran_into(scene, target["known"]["start"], target["failed_tasks"], EVIDENCE_S)
+        on = scene.goes_on(EVIDENCE_S)
+        return [
+            Claim("the coordinator gave the id to another", raised, f"epoch {fenced.epoch} before, {held.epoch} now"),
+            Claim("the transaction is not open any more", state != "Ongoing", f"{fenced.transactional_id} is {state}"),
+            noticed,
+            on,
+        ]
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+        """The id is the job's to take back; a driver that was left stopped is woken."""
+        wake(target["driver"])
+        return []
+
+
+def _fence(scene: Scene, coordinator: Coordinator, target: dict[str, Any]) -> dict[str, Any] | None:
+    """Fence an open transaction of the job; the transaction as it was, None when there was none to fence."""
+    found = coordinator.ongoing(f"{scene.job.query}.")
+    if not found:
+        return None
+    with driver_stands(target["driver"]):
+        decided = [each for transactions in DecisionLog(scene.job.checkpoint("decisions")).unfinished().values() for each in transactions]
+        held, state = coordinator.holder(found[0].transactional_id)
+        if held in decided or held != found[0] or state != "Ongoing":
+            return None
+        kafka.fence(scene.testbed.direct_kafka, held.transactional_id)
+        return held.to_dict()

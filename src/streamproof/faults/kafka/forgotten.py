@@ -1,0 +1,29 @@
+"""Faults by which Kafka forgets what it has acknowledged of the output. No job can make up for that: the run FAILS with LOST, as it must.
+
+They strike jobs that write to Kafka at least once: the end of a transaction may be among what is forgotten, and then nobody can read on.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from streamproof.engines.spark import strategies
+from streamproof.faults.fault import Parameters, Unconditional
+from streamproof.sinks.sink import Sink
+from streamproof.verdict.guarantee import Guarantee
+
+
+class Forgotten(Unconditional):
+    """What these faults share. None is drawn by chance: a random schedule is one that a job has to survive."""
+
+    name: str
+    parameters_model = Parameters
+
+    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
+        known = strategies.STRATEGIES[strategy]
+        if known.sink is not Sink.KAFKA or known.guarantee is not Guarantee.AT_LEAST_ONCE:
+            raise ValueError(f"{self.name}: a job with {strategy!r} does not write to Kafka at least once and without transactions")
+
+    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+        return None

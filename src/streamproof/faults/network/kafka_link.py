@@ -1,0 +1,90 @@
+"""Whose way to Kafka a fault strikes. Driver and executors reach it through proxies of their own: one can be struck without the other.
+
+That a role was struck alone is shown twice: by the connections of its processes, which lead through its own proxies only, and by probes,
+which are struck on its way and not on the other's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psutil
+from pydantic import Field
+
+from streamproof.engines.spark import failpoints
+from streamproof.faults.fault import Claim, Parameters, Scene
+from streamproof.testbed import spark
+from streamproof.testbed.embedded import Role, Testbed
+
+CONNECTED_S = 30.0
+
+
+class OfRole(Parameters):
+    role: Role = Field(
+        "pipeline", description="Whose connections: those of the driver, of the executors, or of the pipeline, which is both"
+    )
+
+
+def ways(role: Role) -> frozenset[Role]:
+    """Whose way to Kafka is struck with the role: the pipeline's are two."""
+    return frozenset({"driver", "executors"} if role == "pipeline" else {role})
+
+
+def present(testbed: Testbed, target: dict[str, Any]) -> list[str]:
+    """The struck proxies that are still there: a testbed that was made anew since may have others."""
+    return [name for name in target["proxies"] if name in testbed.links]
+
+
+def spared(testbed: Testbed, role: Role) -> dict[str, str]:
+    """The ways to Kafka that are not the role's: name to address."""
+    return {name: address for name, address in testbed.kafka_links().items() if name not in testbed.kafka_links(role)}
+
+
+def connections(scene: Scene, role: Role) -> dict[str, int]:
+    """How many connections lead through the role's proxies, by whose they are; waits until the role has one. Empty for both roles:
+    there is no other to tell them from.
+
+    Raises FaultError when the role makes no connection.
+    """
+    if role == "pipeline":
+        return {}
+    ports = {int(address.rpartition(":")[2]) for address in scene.testbed.kafka_links(role).values()}
+
+    def counted() -> dict[str, int] | None:
+        found = {who: sum(_open(process, ports) for process in processes) for who, processes in _processes(scene).items()}
+        return found if found[role] else None
+
+    found: dict[str, int] = scene.wait_for(f"a connection of the {role} to Kafka", counted, CONNECTED_S)
+    return found
+
+
+def claims(connections: dict[str, int]) -> list[Claim]:
+    """That one role has connections there, and the other has none."""
+    if not connections:
+        return []
+    with_some = [who for who, count in connections.items() if count]
+    detail = ", ".join(f"{who}: {count}" for who, count in connections.items())
+    return [Claim(f"only connections of the {' and the '.join(with_some)} lead through what is struck", len(with_some) == 1, detail)]
+
+
+def _processes(scene: Scene) -> dict[str, list[psutil.Process]]:
+    executors = spark.executor_processes(scene.driver()["application"]).values()
+    return {
+        "driver": failpoints.driver_processes(scene.folder.read_json(scene.folder.path / "driver.json")),
+        "executors": [process for executor in executors for process in (executor, *_children(executor))],
+    }
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _open(process: psutil.Process, ports: set[int]) -> int:
+    """How many connections the process has to these ports."""
+    try:
+        return sum(bool(each.raddr) and each.raddr.port in ports for each in process.net_connections("tcp"))
+    except psutil.NoSuchProcess:
+        return 0

@@ -1,0 +1,117 @@
+"""``limit_data``: each connection to Kafka is closed once it has carried so many bytes of answers.
+
+The model: a proxy with a quota, a NAT table that is too small, a middlebox that gives long connections up. A client is cut in the middle
+of an answer, again and again, and has to ask anew. A single answer that is longer than the limit never arrives: then the job stands still
+until this is healed.
+
+A Toxiproxy ``limit_data`` toxic on the downstream.
+
+Evidence: the toxic reads back; a probe's connection is cut before it has carried more than the limit; and connections that the executors'
+JVMs had, and which Kafka's clients keep for minutes, are gone.
+Checked against: Toxiproxy 2.12 (``LimitDataToxic`` counts from when it is added to a connection) and Kafka's Java clients
+(``connections.max.idle.ms`` is 9 minutes).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psutil
+from pydantic import Field
+
+from streamproof.faults.fault import Claim, Parameters, Scene
+from streamproof.faults.network.toxic import DOWNSTREAM, Link, Toxic
+from streamproof.testbed import spark
+from streamproof.testbed.embedded import Role
+from streamproof.testbed.process import TestbedError, connections_to, same_process
+
+CUT_S = 90.0
+STEP_BYTES = 1000
+SPARE_BYTES = 100_000
+
+
+class LimitDataParameters(Parameters):
+    limit_bytes: int = Field(5_000, ge=2_000, le=10_000_000, description="How many bytes of answers a connection carries")
+    cuts: int = Field(2, ge=1, le=100, description="How many of the job's connections are cut before it is healed")
+
+
+class LimitData(Toxic):
+    kind = "limit_data"
+    streams = DOWNSTREAM
+    name = "limit_data"
+    summary = "Close each connection to Kafka once it has carried so many bytes of answers"
+    target = "the link between the pipeline and Kafka"
+    parameters_model = LimitDataParameters
+    background = False
+
+    def link(self, parameters: Any) -> str:
+        return "kafka"
+
+    def role(self, parameters: Any) -> Role:
+        return "pipeline"
+
+    def batches(self, parameters: LimitDataParameters) -> int:
+        return 4
+
+    def attributes(self, parameters: LimitDataParameters) -> dict[str, int]:
+        return {"bytes": parameters.limit_bytes}
+
+    def aim(self, scene: Scene, parameters: LimitDataParameters) -> dict[str, Any]:
+        return {**super().aim(scene, parameters), "cut": []}
+
+    def inject(self, scene: Scene, parameters: LimitDataParameters, target: dict[str, Any]) -> None:
+        target["cut"] = scene.wait_for("connections of the job to Kafka", lambda: _of_job(scene), CUT_S)
+        super().inject(scene, parameters, target)
+
+    def measure(self, link: Link, parameters: LimitDataParameters) -> float:
+        """How many bytes a probe's connection carries before it is cut; some more than the limit where it is not."""
+        carried = 0
+        try:
+            with link.echo() as echo:
+                while carried < parameters.limit_bytes + SPARE_BYTES:
+                    echo(STEP_BYTES)
+                    carried += STEP_BYTES
+        except TestbedError:
+            pass
+        return carried
+
+    def felt(self, parameters: LimitDataParameters, before: float, during: float) -> Claim:
+        return Claim(
+            "a probe's connection is cut within the limit",
+            during <= parameters.limit_bytes < before,
+            f"{before:.0f} bytes before, without being cut; {during:.0f} bytes during",
+        )
+
+    def bites(self, scene: Scene, parameters: LimitDataParameters, target: dict[str, Any], begin: int) -> Claim:
+        def cut() -> list[int]:
+            """Those of the journaled connections that are gone although their process is not."""
+            return [port for known in target["cut"] for port in _gone(scene, known)]
+
+        enough = scene.eventually(lambda: len(cut()) >= parameters.cuts, CUT_S)
+        had = sum(len(known["ports"]) for known in target["cut"])
+        return Claim(f"{parameters.cuts} connections of the executors' JVMs were cut", enough, f"{len(cut())} of {had}")
+
+
+def _of_job(scene: Scene) -> list[dict[str, Any]]:
+    """The JVMs of the job with the local ports of their connections to the proxy; empty until an executor has one."""
+    driver = scene.driver()
+    processes = spark.executor_processes(driver["application"])
+    found = []
+    for process in processes.values():
+        ports = _connections(scene, process)
+        if ports:
+            found.append({"pid": process.pid, "created": process.create_time(), "ports": sorted(ports)})
+    return found
+
+
+def _gone(scene: Scene, known: dict[str, Any]) -> list[int]:
+    process = same_process(known)
+    if process is None:
+        return []
+    return sorted(set(known["ports"]) - _connections(scene, process))
+
+
+def _connections(scene: Scene, process: psutil.Process) -> set[int]:
+    """The local ports of an executor's connections to Kafka's proxies."""
+    proxies = scene.testbed.kafka_links("executors").values()
+    return {port for address in proxies for port in connections_to(process, int(address.rpartition(":")[2]))}

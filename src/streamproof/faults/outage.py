@@ -1,0 +1,348 @@
+"""Outages: something that the job needs answers nobody for a while. A server is killed or paused, or the link to it is cut.
+
+Each fault, a file of its own, names what is struck; the moments are the same for all. What healing needs is journaled before anything is
+struck: the pid of a server, so that whoever heals after a dead runner knows whom to wake; the name of a proxy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import psutil
+from pydantic import Field
+
+from streamproof.engines.spark import strategies
+from streamproof.evidence.folder import RunFolder
+from streamproof.faults.fault import STANDSTILL, Claim, FaultError, Ordinary, Parameters, Scene
+from streamproof.faults.network import kafka_link
+from streamproof.faults.network.kafka_link import OfRole, present
+from streamproof.sinks.sink import Sink
+from streamproof.testbed import embedded
+from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed
+from streamproof.testbed.process import TestbedError, remembered, same_process, told
+from streamproof.testbed.toxiproxy import kafka_round_trip_ms
+from streamproof.verdict.anomaly import Anomaly
+
+EVIDENCE_S = 60.0
+PROBE_S = 1.0
+
+
+class OutageParameters(Parameters):
+    seconds: float = Field(3.0, ge=0.5, le=120.0, description="How long it stays away before it is healed, in s")
+
+
+class Outage(Ordinary):
+    """``what`` is struck; ``sinks`` are those whose jobs need it, None for every job."""
+
+    what: str
+    sinks: frozenset[Sink] | None = None
+    least_brokers = 1
+    name: str
+    summary: str
+    target: str
+    parameters_model: type[Parameters] = OutageParameters
+
+    def batches(self, parameters: Any) -> int:
+        return 4
+
+    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
+        if self.sinks is not None and strategies.STRATEGIES[strategy].sink not in self.sinks:
+            raise ValueError(f"{self.name}: a job with {strategy!r} does not need {self.what}")
+
+    def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
+        return []
+
+    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+        return {"seconds": round(rng.uniform(1.0, 4.0), 1)}
+
+    def outside(self, parameters: Any) -> frozenset[Role] | None:
+        """Nothing of Kafka, where the server is PostgreSQL."""
+        return frozenset()
+
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
+        if scene.stands is None:  # who stands still at a step of the protocol is at work
+            before = scene.progress.batches()
+            scene.wait_for("the job to be at work", lambda: scene.progress.batches() > before, EVIDENCE_S)
+        target["batches"] = scene.progress.batches()
+        self.strike(scene.testbed, target)
+
+    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        """That what was done reads back."""
+        raise NotImplementedError
+
+    def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
+        """Of each thing that is struck whether a probe gets an answer."""
+        raise NotImplementedError
+
+    def beside(self, testbed: Testbed, target: dict[str, Any]) -> bool:
+        """Whether what is not to be struck answers, where there is such a thing."""
+        return True
+
+    def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def evidence(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> list[Claim]:
+        struck = self.struck(scene, target)
+        answered = probed = missed = 0
+        until = time.monotonic() + parameters.seconds
+        while time.monotonic() < until:
+            scene.check_alive()
+            answered += sum(self.answers(scene.testbed, target))
+            missed += not self.beside(scene.testbed, target)
+            probed += 1
+            time.sleep(0.05)
+        silent = Claim(f"{self.what} answered nobody for {parameters.seconds:g} s", answered == 0, f"{answered} answers to a probe")
+        # The batch that was at its last step may still have ended; from then on nothing can be committed.
+        during = scene.progress.batches() - target["batches"]
+        stalled = Claim("the job stood still meanwhile", during <= 1, f"{during} micro-batches were committed")
+        scene.over.set()
+        healed = self.heal(scene.testbed, scene.folder, target)
+        committed = scene.progress.batches()
+        on = scene.eventually(lambda: scene.progress.batches() > committed, EVIDENCE_S)
+        after = Claim(f"the job committed a batch once {self.what} was back", on, f"{scene.progress.batches() - committed} so far")
+        return [*struck, silent, *self.apart(target, probed, missed), stalled, *healed, after]
+
+    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[Claim]:
+        """That what was not to be struck was not, where there is such a thing: of ``probed`` probes ``missed`` had no answer."""
+        return []
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+        self.undo(testbed, target)
+        deadline = time.monotonic() + EVIDENCE_S
+        while not (back := all(self.answers(testbed, target))) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return [Claim(f"{self.what} answers", back, "a probe got its answer" if back else f"no answer within {EVIDENCE_S:.0f} s")]
+
+
+class ServerOutage(Outage):
+    """Strikes the process of the testbed's server ``role``; of Kafka, those of all its brokers."""
+
+    role: str
+
+    @property
+    def occupies(self) -> frozenset[str]:
+        return frozenset({self.role, f"the link to {self.role}", STANDSTILL})
+
+    def outside(self, parameters: Any) -> frozenset[Role] | None:
+        return None if self.role == "kafka" else frozenset()
+
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
+        servers = scene.testbed.brokers if self.role == "kafka" else [self.role]
+        return {"role": self.target, "servers": [found(server) for server in servers]}
+
+    def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
+        """On the way that does not lead through a proxy."""
+        if self.role == "kafka":
+            return [answers(self.role, f"127.0.0.1:{ports.direct}") for ports in testbed.kafka]
+        return [answers(self.role, f"127.0.0.1:{testbed.postgres.direct}")]
+
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        return [self.showed(scene, server) for server in target["servers"]]
+
+    def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
+        """That the process is as it was made to be."""
+        raise NotImplementedError
+
+    def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
+        """Wake who sleeps, start who is gone."""
+        for server in target["servers"]:
+            process = same_process(server)
+            if process is not None:
+                tell([process, *process.children(recursive=True)], signal.SIGCONT)
+        embedded.up()
+
+
+class Killed(ServerOutage):
+    """SIGKILL; what the server had not forced to disk is gone. Healing starts it again."""
+
+    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+        for server in target["servers"]:
+            signalled(server, signal.SIGKILL)
+
+    def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
+        return gone(scene, server)
+
+
+class Stopped(Killed):
+    """The signal by which the server shuts down in good order; what it was told is on its disk. Healing starts it again."""
+
+    by: signal.Signals
+
+    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
+        super().inject(scene, parameters, target)
+        for server in target["servers"]:
+            scene.wait_for(f"{server['server']} to shut down", partial(_ended, server), EVIDENCE_S)
+        target["batches"] = scene.progress.batches()  # while it shut down it still served
+
+    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+        for server in target["servers"]:
+            signalled(server, self.by)
+
+
+class Paused(ServerOutage):
+    """SIGSTOP; connections stay open and nobody answers. Healing is SIGCONT."""
+
+    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+        for server in target["servers"]:
+            tell(signalled(server, signal.SIGSTOP).children(recursive=True), signal.SIGSTOP)
+
+    def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
+        def stopped() -> bool:
+            process = same_process(server)
+            return process is not None and process.status() == psutil.STATUS_STOPPED
+
+        return Claim(f"the process of {server['server']} stands still", scene.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
+
+
+def found(role: str) -> dict[str, Any]:
+    """The process of the testbed's server of that role, for the journal. Raises FaultError when it does not run."""
+    handle = remembered(role, embedded.folder())
+    process = handle.process() if handle else None
+    if handle is None or process is None:
+        raise FaultError(f"{role} does not run: there is nothing to strike")
+    return {"server": role, **told(process)}
+
+
+def _ended(server: dict[str, Any]) -> bool:
+    return same_process(server) is None
+
+
+def signalled(server: dict[str, Any], number: signal.Signals) -> psutil.Process:
+    """The process that was aimed at, which now got the signal. Raises FaultError when it is gone."""
+    process = same_process(server)
+    if process is None:
+        raise FaultError(f"{server['server']} ended by itself before it was struck")
+    process.send_signal(number)
+    return process
+
+
+def tell(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to those of the processes that are still there."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+def gone(scene: Scene, server: dict[str, Any]) -> Claim:
+    """That the process of the server is gone."""
+    ended = scene.eventually(lambda: same_process(server) is None, EVIDENCE_S)
+    return Claim(f"the process of {server['server']} is gone", ended, f"pid {server['pid']}")
+
+
+class LinkOutage(Outage):
+    """Strikes proxies between the pipeline and a server; ``toxic`` is what is put on each in both directions, None takes it down."""
+
+    server = "postgres"
+    toxic: tuple[str, dict[str, int]] | None = None
+
+    @property
+    def occupies(self) -> frozenset[str]:
+        return frozenset({f"the link to {self.server}", STANDSTILL})
+
+    def proxies(self, testbed: Testbed, parameters: Any) -> list[str]:
+        """Which are struck."""
+        return [POSTGRES_PROXY]
+
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
+        target = {"role": self.target, "proxies": self.proxies(scene.testbed, parameters)}
+        if not all(self.answers(scene.testbed, target)):
+            raise FaultError(f"{self.what} does not answer before it was struck")
+        return target
+
+    def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
+        """On the pipeline's own way."""
+        return [answers(self.server, testbed.links[name]) for name in present(testbed, target)]
+
+    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+        for name in target["proxies"]:
+            if self.toxic is None:
+                testbed.proxies.disable(name)
+                continue
+            kind, attributes = self.toxic
+            for stream in ("upstream", "downstream"):
+                testbed.proxies.add(name, f"streamproof-{kind}-{stream}", kind, stream, attributes)
+
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        return [self._reads_back(scene.testbed, name) for name in target["proxies"]]
+
+    def _reads_back(self, testbed: Testbed, name: str) -> Claim:
+        toxics, enabled = testbed.proxies.toxics(name), testbed.proxies.enabled(name)
+        there = not enabled if self.toxic is None else len(toxics) == 2
+        return Claim(
+            f"the proxy {name} reads back as it was asked for", there, f"enabled={enabled}, {', '.join(sorted(toxics)) or 'no toxic'}"
+        )
+
+    def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
+        for name in present(testbed, target):
+            testbed.proxies.reset(name)
+
+
+class KafkaLinkParameters(OutageParameters, OfRole):
+    pass
+
+
+class KafkaLinkOutage(LinkOutage):
+    """Strikes the ways of the driver, of the executors, or of both to Kafka."""
+
+    server = "kafka"
+    parameters_model = KafkaLinkParameters
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return kafka_link.ways(parameters.role)
+
+    def proxies(self, testbed: Testbed, parameters: Any) -> list[str]:
+        return testbed.kafka_proxies(parameters.role)
+
+    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
+        return {**super().aim(scene, parameters), "spared": kafka_link.spared(scene.testbed, parameters.role)}
+
+    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
+        target["connections"] = kafka_link.connections(scene, parameters.role)
+        super().inject(scene, parameters, target)
+
+    def beside(self, testbed: Testbed, target: dict[str, Any]) -> bool:
+        return all(answers(self.server, address) for address in target["spared"].values())
+
+    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        return [*kafka_link.claims(target["connections"]), *super().struck(scene, target)]
+
+    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[Claim]:
+        names = ", ".join(target["spared"])
+        return [Claim(f"each probe through {names} was answered meanwhile", missed == 0, f"{probed - missed} of {probed}")] if names else []
+
+
+def answers(server: str, address: str) -> bool:
+    """Whether a request to ``kafka`` or ``postgres`` at that address is answered within ``PROBE_S``.
+
+    Kafka is asked for its API versions, PostgreSQL whether it would encrypt: neither needs a login.
+    """
+    if server == "kafka":
+        try:
+            kafka_round_trip_ms(address, samples=1, timeout_s=PROBE_S)
+        except TestbedError:
+            return False
+        return True
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=PROBE_S) as connection:
+            connection.sendall(_SSL_REQUEST)
+            return connection.recv(1) in (b"N", b"S")
+    except OSError:
+        return False
+
+
+_SSL_REQUEST = struct.pack(">ii", 8, 80877103)

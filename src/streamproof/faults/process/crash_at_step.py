@@ -1,0 +1,169 @@
+"""``crash_at_step``: crash the job just as its commit protocol reaches a named step.
+
+The model: every crash window of a protocol, entered on purpose. A driver that is killed at random dies nearly always in the middle of
+a batch; the windows between output and commit are milliseconds wide and are where guarantees break.
+
+The step is a failpoint of the job's strategy; the action is a SIGKILL of the driver, a SIGKILL of the task's Python worker, or an
+exception. With ``then``, a second step is armed that fires only once the first has: a crash while recovering from a crash.
+
+Evidence: each failpoint says (forced to disk, before it acts) that it fired; the process that was to die is gone; Spark counted the failed
+task, or the job was started again; and a batch was committed after it all.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from pydantic import Field
+
+from streamproof.engines.spark import failpoints, strategies
+from streamproof.engines.spark.failpoints import Action, Failpoint, Site
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.shown import shown
+from streamproof.faults.fault import DRIVER, EXECUTORS, FAILPOINTS, Claim, Ordinary, Parameters, Scene
+from streamproof.faults.process.standing import wake, window
+from streamproof.faults.spark import executors
+from streamproof.testbed.embedded import Role, Testbed
+from streamproof.testbed.process import same_process
+from streamproof.verdict.anomaly import Anomaly
+
+FIRE_S = 120.0
+RESTART_S = 120.0
+
+
+class CrashAtStepParameters(Parameters):
+    step: str | None = Field(None, description="A step of the strategy; its first that the driver passes when absent")
+    action: Action | None = Field(None, description="kill_driver, kill_worker or raise; kill_driver when absent")
+    then: str | None = Field(None, description="A second step, at which the driver is killed once the first crash has happened")
+
+
+class CrashAtStep(Ordinary):
+    name = "crash_at_step"
+    summary = "SIGKILL the driver or a Python worker, or raise, as the commit protocol reaches a step"
+    target = "the driver or a task, at a step of the commit protocol"
+    parameters_model = CrashAtStepParameters
+    occupies = frozenset({DRIVER, EXECUTORS, FAILPOINTS})
+    sites = frozenset[Site]()  # it waits for a step by itself
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return frozenset()
+
+    def batches(self, parameters: CrashAtStepParameters) -> int:
+        return 2
+
+    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
+        wanted = CrashAtStepParameters.model_validate(parameters)
+        failpoint = find(strategy, wanted.step)
+        action = wanted.action or Action.KILL_DRIVER
+        if action not in failpoint.actions:
+            names = ", ".join(failpoint.actions)
+            raise ValueError(f"crash_at_step: {action} is not possible at {failpoint.name} (a {failpoint.at} step); possible: {names}")
+        if failpoint.at == Site.RECOVERY:
+            raise ValueError(
+                f"crash_at_step: {failpoint.name} is a step of recovery: name the crash to recover from in `step`, this in `then`"
+            )
+        if wanted.then is not None and find(strategy, wanted.then).at == Site.WATCHED:
+            raise ValueError(f"crash_at_step: {wanted.then} is a watched step, it cannot be the second")
+        if wanted.then == failpoint.name:
+            raise ValueError(f"crash_at_step: `then` names the first step again, {wanted.then}: name another")
+
+    def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
+        wanted = CrashAtStepParameters.model_validate(parameters)
+        return sorted(find(strategy, wanted.step).provokes)
+
+    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+        """Of the crashes that need not show anything: a step, an action, and now and then a second crash in the recovery."""
+        known = strategies.STRATEGIES[strategy]
+        harmless = [point for point in known.failpoints if point.at != Site.RECOVERY and not point.provokes]
+        if not harmless:
+            return None
+        point = rng.choice(harmless)
+        thens = [then for first, then in known.doubles if first == point.name and not find(strategy, then).provokes]
+        if thens and rng.random() < 1 / 3:
+            return {"step": point.name, "action": Action.KILL_DRIVER, "then": rng.choice(thens)}
+        return {"step": point.name, "action": rng.choice(point.actions)}
+
+    def aim(self, scene: Scene, parameters: CrashAtStepParameters) -> dict[str, Any]:
+        failpoint = find(scene.job.strategy, parameters.step)
+        driver = scene.driver()
+        return {
+            "role": self.target,
+            "failpoint": failpoint.name,
+            "at": failpoint.at,
+            "action": parameters.action or Action.KILL_DRIVER,
+            "then": parameters.then,
+            "window": failpoint.window,
+            "start": driver["start"],
+            "fired_before": len(scene.folder.journal.events("failpoint_fired")),
+            "failed_tasks": executors.failed_tasks(driver),
+            "driver": scene.folder.read_json(scene.folder.path / "driver.json"),
+        }
+
+    def inject(self, scene: Scene, parameters: CrashAtStepParameters, target: dict[str, Any]) -> None:
+        if parameters.then is not None:
+            failpoints.arm(scene.folder, parameters.then, Action.KILL_DRIVER, after=target["failpoint"])
+        if target["at"] == Site.WATCHED:
+            self._watch(scene, target)
+        else:
+            failpoints.arm(scene.folder, target["failpoint"], target["action"])
+        wanted = 1 if parameters.then is None else 2
+        what = target["failpoint"] if parameters.then is None else f"{target['failpoint']}, then {parameters.then},"
+        scene.wait_for(f"{what} to be reached", lambda: len(_fired(scene, target)) >= wanted, FIRE_S)
+
+    def _watch(self, scene: Scene, target: dict[str, Any]) -> None:
+        """Kill the driver inside a window that is seen to be open while the driver stands still."""
+        with window(scene, target["failpoint"]) as stands:
+            scene.folder.journal.append("failpoint_fired", action=Action.KILL_DRIVER, **stands.event)
+            (scene.folder.failpoints / f"{target['failpoint']}.fired").touch()
+            failpoints.kill_driver(scene.folder)
+
+    def evidence(self, scene: Scene, parameters: CrashAtStepParameters, target: dict[str, Any]) -> list[Claim]:
+        fired = _fired(scene, target)
+        claims = [
+            Claim(f"the protocol reached {event['failpoint']}", True, f"in batch {event['batch']}: {event['action']}") for event in fired
+        ]
+        restarts = sum(event["action"] == Action.KILL_DRIVER or event["failpoint"] in _of_driver(scene) for event in fired)
+        if target["action"] == Action.KILL_WORKER:
+            gone = scene.eventually(lambda: same_process(fired[0]) is None, RESTART_S)
+            claims.append(Claim("the Python worker is gone", gone, f"pid {fired[0]['pid']}"))
+        if target["action"] == Action.KILL_DRIVER:
+            driver = target["driver"]
+            gone = scene.eventually(lambda: not failpoints.driver_processes(driver), RESTART_S)
+            claims.append(Claim("the driver's processes are gone", gone, f"JVM {driver['jvm_pid']}, Python {driver['python_pid']}"))
+        if restarts:
+            again = scene.eventually(lambda: scene.progress.last_start() >= target["start"] + restarts, RESTART_S)
+            claims.append(Claim("the job was started again and committed a batch", again, f"start {scene.progress.last_start()}"))
+        else:
+            counted = scene.eventually(lambda: executors.failed_tasks(scene.driver()) > target["failed_tasks"], RESTART_S)
+            claims.append(Claim("Spark counted a failed task", counted, f"{executors.failed_tasks(scene.driver())} so far"))
+            claims.append(scene.goes_on(RESTART_S))
+        return claims
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+        mine = [name for name in (target["failpoint"], target.get("then")) if name]
+        armed = [name for name in mine if failpoints.disarm(folder, name)]
+        if target["at"] == Site.WATCHED:
+            wake(target["driver"])
+        left = set(failpoints.armed(folder)).intersection(mine)
+        return [Claim("no failpoint is armed", not left, f"still armed was: {', '.join(armed) or 'none'}")]
+
+
+def find(strategy: str, step: str | None) -> Failpoint:
+    """The strategy's failpoint ``step``; without a name the first that a crash of the driver can start from. Raises ValueError."""
+    known = strategies.STRATEGIES[strategy].failpoints
+    fitting = [found for found in known if (found.at in (Site.DRIVER, Site.WATCHED) if step is None else found.name == step)]
+    if not fitting:
+        names = ", ".join(found.name for found in known) or "none"
+        raise ValueError(f"crash_at_step: strategy {strategy!r} has no step {shown(step or 'in its driver')}; its steps: {names}")
+    return fitting[0]
+
+
+def _of_driver(scene: Scene) -> set[str]:
+    """The steps at which an exception ends the driver."""
+    return {found.name for found in strategies.get(scene.job.strategy).failpoints if found.at == Site.DRIVER}
+
+
+def _fired(scene: Scene, target: dict[str, Any]) -> list[dict[str, Any]]:
+    """What fired since this injection was aimed."""
+    return scene.folder.journal.events("failpoint_fired")[target["fired_before"] :]

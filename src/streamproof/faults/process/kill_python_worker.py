@@ -1,0 +1,73 @@
+"""``kill_python_worker``: SIGKILL the Python workers of an executor that holds a running task.
+
+The model: the kernel's out-of-memory killer, which takes the process that grew, and a native library that crashes. The executor's JVM
+lives on, its task fails with "Python worker exited unexpectedly" and is tried again, perhaps at once and by the same executor. What the
+dead worker had sent to the sink is sent; what it had in its buffers is not.
+
+Evidence: the workers' processes are gone while the executor's is not, Spark counted a failed task, and a batch was committed afterwards.
+Checked against: Spark 4.1 (``PythonWorkerFactory``: the daemon forks another worker for the next task).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import psutil
+
+from streamproof.evidence.folder import RunFolder
+from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.spark import executors
+from streamproof.testbed import spark
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import same_process, told
+
+COUNT_S = 2.0
+EVIDENCE_S = 60.0
+
+
+class KillPythonWorker(Unconditional):
+    name = "kill_python_worker"
+    summary = "SIGKILL the Python workers of an executor that holds a running task"
+    target = "the Python workers of an executor with a running task"
+    parameters_model = Parameters
+
+    def batches(self, parameters: Parameters) -> int:
+        return 4
+
+    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
+        if not executors.run_python(strategy):
+            raise ValueError(f"{self.name}: a job with {strategy!r} runs no Python in its tasks")
+
+    def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
+        driver = scene.driver()
+        return {"role": self.target, "driver": driver, "failed_tasks": executors.failed_tasks(driver), "killed": []}
+
+    def inject(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> None:
+        scene.wait_for("a task to fail with its Python worker", lambda: self._strike(scene, target), EVIDENCE_S)
+
+    def _strike(self, scene: Scene, target: dict[str, Any]) -> bool:
+        """Kill the workers that there are; whether a task failed with that. A task that has just ended does not notice."""
+        victim, process = executors.at_work(scene)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for worker in spark.python_workers(process):
+                target["killed"].append({"executor": victim, **told(worker)})
+                worker.kill()
+        return scene.eventually(lambda: executors.failed_tasks(target["driver"]) > target["failed_tasks"], COUNT_S)
+
+    def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+        killed = target["killed"]
+        gone = scene.eventually(lambda: not any(same_process(worker) for worker in killed), EVIDENCE_S)
+        alive = all(same_process(worker["executor"]) for worker in killed)
+        failed = executors.failed_tasks(target["driver"]) - target["failed_tasks"]
+        on = scene.goes_on(EVIDENCE_S)
+        return [
+            Claim("the Python workers are gone", bool(killed) and gone, f"pids {', '.join(str(worker['pid']) for worker in killed)}"),
+            Claim("their executors live", alive, f"executors {', '.join(sorted({worker['executor']['executor'] for worker in killed}))}"),
+            Claim("Spark counted a failed task", failed > 0, f"{failed} more than before"),
+            on,
+        ]
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+        """Nothing to undo: the executor's Python daemon forks others."""
+        return []

@@ -1,0 +1,98 @@
+"""Standing still: the job reaches a step of its commit protocol, and stays there while something is broken.
+
+Steps that carry a failpoint hold whoever passes them first, a task or the driver; all others go on. A watched step lies inside Spark: the
+driver is stopped (SIGSTOP) while its window is seen to be open. Either way the job goes on by itself after ``HOLD_S``, and what was broken
+after that was not broken at the step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from streamproof.engines.spark import failpoints, strategies
+from streamproof.engines.spark.failpoints import HOLD_S, Site
+from streamproof.faults.fault import FaultError, Scene
+from streamproof.testbed.process import standing_still
+
+REACH_S = 120.0
+WATCH_S = 0.001
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Who stands where, as it was journaled, and whether it still does (or died there)."""
+
+    event: dict[str, Any]
+    still: Callable[[], bool]
+
+
+@contextlib.contextmanager
+def standing(scene: Scene, step: str, bound_s: float | None = None) -> Iterator[Standing]:
+    """The job stands still at ``step`` while the body runs, for ``bound_s`` at most (``HOLD_S``, and so at a watched step).
+
+    Raises FaultError when the step is not reached within ``REACH_S``.
+    """
+    site = next(point.at for point in strategies.get(scene.job.strategy).failpoints if point.name == step)
+    journal = scene.folder.journal
+    if site == Site.WATCHED:
+        with window(scene, step) as stands:
+            journal.append("failpoint_held", **stands.event)
+            yield stands
+        return
+    before = len(journal.events("failpoint_held"))
+    failpoints.hold(scene.folder, step, HOLD_S if bound_s is None else bound_s)
+    try:
+        event = scene.wait_for(f"{step} to be reached", lambda: journal.events("failpoint_held")[before:], REACH_S)[0]
+        yield Standing(event, lambda: failpoints.holds(scene.folder, step))
+    finally:
+        failpoints.disarm(scene.folder, step)
+
+
+@contextlib.contextmanager
+def window(scene: Scene, step: str) -> Iterator[Standing]:
+    """The driver stands still inside the window of the watched ``step``, which is open; the pid is that of its JVM."""
+    watch = strategies.get(scene.job.strategy).watch(scene.job, step)
+    deadline, over = time.monotonic() + REACH_S, threading.Event()
+    while time.monotonic() < deadline:
+        batch = watch.entered()
+        if batch is None:
+            scene.check_alive()
+            time.sleep(WATCH_S)
+            continue
+        jvm = int(scene.folder.read_json(scene.folder.path / "driver.json")["jvm_pid"])
+        over.clear()
+        bound = threading.Timer(HOLD_S, _let_go, [jvm, over])
+        os.kill(jvm, signal.SIGSTOP)
+        bound.start()
+        try:
+            if watch.still():
+                yield Standing({"failpoint": step, "batch": batch, "pid": jvm}, lambda: not over.is_set())
+                return
+        finally:
+            bound.cancel()
+            _let_go(jvm, over)
+    raise FaultError(f"{step} was not seen within {REACH_S:.0f} s")
+
+
+def driver_stands(driver: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
+    """No process of that ``driver.json`` goes on while the body runs."""
+    return standing_still(failpoints.driver_processes(driver))
+
+
+def wake(driver: dict[str, Any]) -> None:
+    """Let those processes go on that somebody who is gone has stopped."""
+    for process in failpoints.driver_processes(driver):
+        process.resume()
+
+
+def _let_go(pid: int, over: threading.Event) -> None:
+    over.set()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,98 @@
+"""``late_records``: some records reach the topic after records that were made later than they.
+
+The model: a device that was without a network, one of two data centres that catches up. A record keeps its key and the time of its event,
+and comes behind newer ones. A pipeline that passes records on owes it like any other, once; one that closes windows by a watermark may drop
+it, and must then say how many it dropped. That it is late is the source's doing, and nobody is blamed for it.
+
+The generator holds back a share of each chunk and sends it two chunks later.
+
+Evidence: read from the broker, so many records of the input topic come behind others of their producer and partition that have a higher
+sequence; and the job committed them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from streamproof.evidence import identity
+from streamproof.evidence.folder import RunFolder
+from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.load.gate import Orders
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+
+ORDER = "late_share"
+SEND_S = 90.0
+READ_S = 10.0
+
+
+class LateRecordsParameters(Parameters):
+    share: float = Field(0.2, ge=0.01, le=0.5, description="The share of the records that are sent late")
+
+
+class LateRecords(Unconditional):
+    name = "late_records"
+    summary = "Send some records after others that were made later"
+    target = "the source"
+    parameters_model = LateRecordsParameters
+
+    def batches(self, parameters: LateRecordsParameters) -> int:
+        """Two lie ahead, sent before; one is what those that are held back wait for; a half is measured, a half to spare."""
+        return 4
+
+    def aim(self, scene: Scene, parameters: LateRecordsParameters) -> dict[str, Any]:
+        ends = Cluster(scene.testbed.direct_kafka).end_offsets(scene.job.input_topic)
+        return {"role": self.target, "before": {str(number): end for number, end in ends.items()}}
+
+    def inject(self, scene: Scene, parameters: LateRecordsParameters, target: dict[str, Any]) -> None:
+        orders, before = Orders(scene.folder), {int(number): end for number, end in target["before"].items()}
+        orders.give(ORDER, parameters.share)
+        target["wanted"] = max(1, int(scene.job.batch_records * parameters.share / 2))
+        scene.wait_for(f"{target['wanted']} late records", lambda: late(scene, before)[0] >= target["wanted"], SEND_S)
+        orders.withdraw(ORDER)
+
+    def evidence(self, scene: Scene, parameters: LateRecordsParameters, target: dict[str, Any]) -> list[Claim]:
+        found, ends = late(scene, {int(number): end for number, end in target["before"].items()})
+        read = scene.eventually(
+            lambda: all(scene.progress.until().get(str(number), 0) >= end for number, end in ends.items()),
+            SEND_S,
+        )
+        until = {number: scene.progress.until().get(str(number), 0) for number in ends}
+        return [
+            Claim("records came behind later ones", found >= target["wanted"], f"{found}, as read from the broker"),
+            Claim("the job committed them", read, f"up to {until} of {ends}"),
+        ]
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+        orders = Orders(folder)
+        orders.withdraw(ORDER)
+        return [Claim("the source holds nothing back any more", ORDER not in orders.given(), f"orders: {orders.given() or 'none'}")]
+
+
+def late(scene: Scene, begin: dict[int, int]) -> tuple[int, dict[int, int]]:
+    """How many records of the input topic come behind one of their producer and partition with a higher sequence, from ``begin`` to the
+    ends that are returned with it."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    ends = Cluster(scene.testbed.direct_kafka).end_offsets(scene.job.input_topic)
+    consumer = Consumer(
+        {"bootstrap.servers": scene.testbed.direct_kafka, "group.id": f"late-{scene.folder.name}", "enable.auto.commit": False}
+    )
+    left = {number: end for number, end in ends.items() if end > begin.get(number, 0)}
+    consumer.assign([TopicPartition(scene.job.input_topic, number, begin.get(number, 0)) for number in left])
+    newest: dict[tuple[int, int], int] = {}
+    found = 0
+    try:
+        while left and (message := consumer.poll(READ_S)) is not None:
+            known = None if message.error() else identity.decode(message.value() or b"")
+            if message.error() is None and int(message.offset() or 0) >= left.get(int(message.partition() or 0), 0) - 1:
+                left.pop(int(message.partition() or 0), None)
+            if known is not None:
+                at = (known.producer, int(message.partition() or 0))
+                found += known.sequence < newest.get(at, -1)
+                newest[at] = max(newest.get(at, -1), known.sequence)
+    finally:
+        consumer.close()
+    return found, ends

@@ -1,0 +1,116 @@
+"""The executors of the job under test as a fault sees them: which one is at work, and what its driver and its master say of it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import psutil
+
+from streamproof.engines.spark import strategies
+from streamproof.engines.spark.failpoints import Site
+from streamproof.faults.fault import Claim, FaultError, Scene
+from streamproof.testbed import spark
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import TestbedError, told
+
+AIM_S = 60.0
+LOOK_S = 0.5
+WANTED = "an executor with a running task"
+
+
+def at_work(scene: Scene) -> tuple[dict[str, Any], psutil.Process]:
+    """An executor that holds a running task of the query, drawn from the seed, and its process. Waits for one.
+
+    What is returned first is for the journal: with it the executor is found again. Tasks may be too short to be seen between two looks:
+    then an executor is held still until the driver has given it one, and let go at once.
+    """
+    with suppress(FaultError):
+        return scene.wait_for(WANTED, lambda: _busy(scene), LOOK_S)  # type: ignore[no-any-return]
+    held = _held(scene)
+    try:
+        return scene.wait_for(WANTED, lambda: _busy(scene), AIM_S)  # type: ignore[no-any-return]
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            held.resume()
+
+
+def _held(scene: Scene) -> psutil.Process:
+    """An executor of the job, drawn from the seed, that stands still from now on."""
+
+    def drawn() -> psutil.Process | None:
+        processes = spark.executor_processes(scene.driver()["application"])
+        return processes[scene.rng.choice(sorted(processes, key=int))] if processes else None
+
+    process: psutil.Process = scene.wait_for("an executor of the job", drawn, AIM_S)
+    process.suspend()
+    return process
+
+
+def _busy(scene: Scene) -> tuple[dict[str, Any], psutil.Process] | None:
+    driver = scene.driver()
+    busy = [found for found in known(driver) if found["isActive"] and found["activeTasks"] > 0 and found["id"] != "driver"]
+    if not busy:
+        return None
+    processes = spark.executor_processes(driver["application"])
+    if scene.stands is not None:  # the task that stands still at a step is the one that is meant, as long as there is one
+        busy = [found for found in busy if found["id"] in processes and _runs_in(scene.stands["pid"], processes[found["id"]])] or busy
+    chosen = scene.rng.choice(sorted(busy, key=lambda found: int(found["id"])))
+    process = processes.get(chosen["id"])
+    if process is None:
+        return None
+    executor = {"application": driver["application"], "ui": driver["ui"], "running_tasks": chosen["activeTasks"]}
+    return {"executor": chosen["id"], **told(process), **executor}, process
+
+
+def _runs_in(worker: int, executor: psutil.Process) -> bool:
+    """Whether the Python worker with that pid is the executor's."""
+    try:
+        return any(parent.pid == executor.pid for parent in psutil.Process(worker).parents())
+    except psutil.NoSuchProcess:
+        return False
+
+
+def known(driver: dict[str, Any]) -> list[dict[str, Any]]:
+    """All executors by the driver's own account; none while it does not answer, as between two starts."""
+    try:
+        return spark.driver_executors(driver["ui"], driver["application"])
+    except TestbedError:
+        return []
+
+
+def driver_lost(executor: dict[str, Any]) -> bool:
+    return any(found["id"] == executor["executor"] and not found["isActive"] for found in known(executor))
+
+
+def master_says(testbed: Testbed, executor: dict[str, Any]) -> str:
+    """The executor's state in the master's eyes."""
+    return spark.application_executors(testbed.spark.master_ui, executor["application"]).get(executor["executor"], "not listed")
+
+
+def answered(scene: Scene) -> bool:
+    """Whether the driver that was started last answers questions about its executors; True as long as none was ready."""
+    driver = scene.folder.journal.last("driver_ready")
+    return driver is None or bool(known(driver))
+
+
+def failed_tasks(driver: dict[str, Any]) -> int:
+    """Failed tasks so far, by the driver's own count; 0 when it does not answer."""
+    return sum(int(found["failedTasks"]) for found in known(driver))
+
+
+def ran_into(scene: Scene, start: int, failed: int, timeout_s: float) -> Claim:
+    """That the job meets what was broken, within ``timeout_s``: tasks fail beyond the ``failed`` of before, or the driver is started again
+    after ``start``."""
+
+    def met() -> bool:
+        driver = scene.driver()
+        return bool(driver["start"] > start or failed_tasks(driver) > failed)
+
+    noticed, driver = scene.eventually(met, timeout_s), scene.driver()
+    return Claim("the job ran into it", noticed, f"start {driver['start']}, {failed_tasks(driver)} failed tasks")
+
+
+def run_python(strategy: str) -> bool:
+    """Whether tasks of a job with that strategy run Python: one of its protocol's steps is passed there."""
+    return any(failpoint.at == Site.TASK for failpoint in strategies.STRATEGIES[strategy].failpoints)

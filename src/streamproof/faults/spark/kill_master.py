@@ -1,0 +1,41 @@
+"""``kill_master``: SIGKILL Spark's master; it is started again later.
+
+The model: the machine of the cluster manager is gone. Executors and driver talk to each other without it, so the job goes on, but an
+executor that dies now is not replaced.
+
+A master that remembers nothing would, once it is back, tell its workers to end executors of an application that it does not know: the job
+would stand still for ever. So the master keeps what it knows on disk (``spark.deploy.recoveryMode=FILESYSTEM``), which a standalone
+cluster needs for this fault to be harmless.
+
+Evidence: its process is gone and its port refuses connections, the job committed micro-batches without it, and the master that comes back
+has its workers and knows the application as running.
+Checked against: Spark 4.1 standalone (``Master.completeRecovery``; ``Worker`` and ``StandaloneAppClient`` are told of the new master).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamproof.faults.fault import Claim, Scene
+from streamproof.faults.outage import Killed
+from streamproof.faults.spark.spark_outage import NOTICE_S, SparkOutage, SparkOutageParameters, knows_application
+from streamproof.testbed.process import listening
+
+
+class KillMaster(SparkOutage, Killed):
+    role = "spark-master"
+    name = "kill_master"
+    summary = "SIGKILL Spark's master; it is started again on what it had on disk"
+    target = "the master"
+
+    def aim(self, scene: Scene, parameters: SparkOutageParameters) -> dict[str, Any]:
+        return {**super().aim(scene, parameters), "application": scene.driver()["application"]}
+
+    def noticed(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        port = scene.testbed.spark.master
+        refused = scene.eventually(lambda: not listening("127.0.0.1", port), NOTICE_S)
+        return [Claim("the master's port refuses connections", refused, f"127.0.0.1:{port}")]
+
+    def returned(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        known = scene.eventually(lambda: knows_application(scene.testbed, target["application"]), NOTICE_S)
+        return [Claim("the master that came back knows the application as running", known, target["application"])]

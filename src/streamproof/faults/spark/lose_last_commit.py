@@ -1,0 +1,106 @@
+"""``lose_last_commit``: the newest file of the checkpoint's ``commits`` is deleted, and the driver killed, so that its batch runs again.
+
+The model: a checkpoint on a file system that has acknowledged a write and lost it with the power; one that was restored from a copy which
+is a moment too old; an object store that lists what is newest later. The next start finds ``offsets/N`` without ``commits/N`` and does
+batch N again, although its output is there to the last record.
+
+The driver is stopped (SIGSTOP) at a moment in which nothing is planned behind the last commit, the file is deleted, and the driver killed;
+the supervisor starts it again. A strategy whose sink knows its batches, or whose tasks drop what is there already, shows nothing. One that
+relies on the checkpoint alone must be seen writing the whole batch again -> DUPLICATED.
+
+Evidence: the file is gone, the driver's processes are, the job was started again and committed a batch, and among what it committed then is
+batch N once more.
+Checked against: Spark 4.1 (``MicroBatchExecution.populateStartOffsets``: the last batch of ``offsets`` is run unless ``commits`` has it).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from streamproof.engines.spark import checkpoints, failpoints, strategies
+from streamproof.engines.spark.failpoints import Site
+from streamproof.engines.spark.strategies import Strategy
+from streamproof.evidence.folder import RunFolder
+from streamproof.faults.fault import Claim, FaultError, Parameters, Scene
+from streamproof.faults.process.kill_driver import EVIDENCE_S, KillDriver
+from streamproof.faults.process.standing import wake
+from streamproof.sinks.sink import Sink
+from streamproof.testbed.embedded import Testbed
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.guarantee import Guarantee
+
+STRIKE_S = 60.0
+WATCH_S = 0.001
+
+
+class LoseLastCommit(KillDriver):
+    name = "lose_last_commit"
+    summary = "Delete the checkpoint's newest commit while the driver is stopped, and SIGKILL it: the batch runs again"
+    target = "the checkpoint, and the driver"
+    sites = frozenset[Site]()  # it strikes between two batches
+
+    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
+        if type(strategies.STRATEGIES[strategy]).starting_offsets is not Strategy.starting_offsets:
+            raise ValueError(f"{self.name}: a job with {strategy!r} does not go on from Spark's checkpoint")
+
+    def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
+        """A file sink knows its batches whatever its readers know."""
+        found = strategies.STRATEGIES[strategy]
+        return [Anomaly.DUPLICATED] if found.guarantee is Guarantee.AT_LEAST_ONCE and found.sink is not Sink.FILES else []
+
+    def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
+        return {**super().aim(scene, parameters), "checkpoint": str(scene.job.checkpoint())}
+
+    def inject(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> None:
+        checkpoint, deadline = Path(target["checkpoint"]), time.monotonic() + STRIKE_S
+        while time.monotonic() < deadline:
+            if _at_rest(checkpoint) is None:
+                scene.check_alive()
+                time.sleep(WATCH_S)
+                continue
+            os.kill(int(target["driver"]["jvm_pid"]), signal.SIGSTOP)
+            try:
+                batch = _at_rest(checkpoint)
+                if batch is not None:
+                    target["batch"], target["deleted"] = batch, _delete(checkpoint / "commits", batch)
+                    failpoints.kill_driver(scene.folder)
+                    return
+            finally:
+                wake(target["driver"])
+        raise FaultError(f"the job was not seen between two micro-batches within {STRIKE_S:.0f} s")
+
+    def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+        batch, start = target["batch"], target["start"]
+
+        def again() -> bool:
+            return any(line["batch"] == batch and line["start"] > start for line in scene.progress.lines())
+
+        claims = super().evidence(scene, parameters, target)
+        replayed = scene.eventually(again, EVIDENCE_S)
+        return [
+            Claim("the newest commit was deleted", target["deleted"], f"commits/{batch}"),
+            *claims,
+            Claim(f"batch {batch} was run again", replayed, f"by start {scene.progress.last_start()}"),
+        ]
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+        """What was deleted comes back with the batch; a driver that was left stopped is woken."""
+        wake(target["driver"])
+        return []
+
+
+def _at_rest(checkpoint: Path) -> int | None:
+    """The last batch that was committed while no other is planned, else None."""
+    committed = checkpoints.last(checkpoint / "commits")
+    return committed if committed == checkpoints.last(checkpoint / "offsets") else None
+
+
+def _delete(commits: Path, batch: int) -> bool:
+    """Delete the commit and its checksum; whether it is gone."""
+    for name in (str(batch), f".{batch}.crc"):
+        (commits / name).unlink(missing_ok=True)
+    return not (commits / str(batch)).exists()

@@ -1,0 +1,108 @@
+"""Outages of Spark's own parts: the master, a worker node, an executor. Unlike a server of the job's data, the job is to go on without it.
+
+Each fault, a file of its own, names what is struck and who notices; the moments are the same for all. What is woken or started again is
+journaled before anything is struck, as for every outage.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from pydantic import Field
+
+from streamproof.faults.fault import DRIVER, EXECUTORS, Claim, FaultError, Parameters, Scene
+from streamproof.faults.outage import ServerOutage
+from streamproof.faults.spark import executors
+from streamproof.testbed import embedded, spark
+from streamproof.testbed.embedded import Role, Testbed
+from streamproof.testbed.process import TestbedError, remembered, same_process, told
+
+NOTICE_S = 90.0
+BATCH_S = 90.0
+
+
+class SparkOutageParameters(Parameters):
+    batches: int = Field(2, ge=1, le=100, description="How many micro-batches are committed without it before it is healed")
+
+
+class SparkOutage(ServerOutage):
+    what = "Spark's cluster manager"
+    parameters_model = SparkOutageParameters
+
+    @property
+    def occupies(self) -> frozenset[str]:
+        return frozenset({DRIVER, EXECUTORS, self.what})
+
+    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+        return {"batches": rng.randint(2, 3)}
+
+    def outside(self, parameters: Any) -> frozenset[Role]:
+        return frozenset()
+
+    def batches(self, parameters: SparkOutageParameters) -> int:
+        return parameters.batches + 2
+
+    def inject(self, scene: Scene, parameters: SparkOutageParameters, target: dict[str, Any]) -> None:
+        target["batches"] = scene.progress.batches()
+        self.strike(scene.testbed, target)
+
+    def noticed(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        """That those who depended on it know."""
+        raise NotImplementedError
+
+    def returned(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        """What has to be seen once it is back."""
+        raise NotImplementedError
+
+    def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
+        """Whether the master and every worker do, and belong together."""
+        return [spark.registered(testbed.spark)]
+
+    def evidence(self, scene: Scene, parameters: SparkOutageParameters, target: dict[str, Any]) -> list[Claim]:
+        claims = [*self.struck(scene, target), *self.noticed(scene, target)]
+        begin = target["batches"] + 1  # the batch in flight may have been done with it
+        without = scene.eventually(lambda: scene.progress.batches() >= begin + parameters.batches, BATCH_S)
+        claims.append(Claim("the job went on without it", without, f"{scene.progress.batches() - begin} micro-batches"))
+        return [*claims, *self.heal(scene.testbed, scene.folder, target), *self.returned(scene, target)]
+
+
+class WorkerOutage(SparkOutage):
+    """Strikes the worker node on which an executor holds a running task: the worker's JVM and all that it has started."""
+
+    def aim(self, scene: Scene, parameters: SparkOutageParameters) -> dict[str, Any]:
+        executor, process = executors.at_work(scene)
+        for role, host in spark.WORKERS.items():
+            handle = remembered(f"spark-{role}", embedded.folder())
+            worker = handle.process() if handle else None
+            if worker is not None and worker.pid == process.ppid():
+                servers = [{"server": f"spark-{role}", "host": host, **told(worker)}]
+                return {"role": self.target, "servers": servers, "worker": spark.worker_id(scene.testbed.spark, role), "executor": executor}
+        raise FaultError(f"executor {executor['executor']} runs on no worker of this testbed")
+
+    def noticed(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        executor, ports = target["executor"], scene.testbed.spark
+
+        def state() -> str:
+            return spark.worker_states(ports).get(target["worker"], "not listed")
+
+        dead = scene.eventually(lambda: state() != "ALIVE", NOTICE_S)
+        lost = scene.eventually(lambda: executors.driver_lost(executor), NOTICE_S)
+        return [
+            Claim(f"the master counts {target['servers'][0]['server']} as dead", dead, f"{target['worker']}: {state()}"),
+            Claim(f"the driver lost its executor {executor['executor']}", lost, f"it held {executor['running_tasks']} running tasks"),
+        ]
+
+    def returned(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+        executor = target["executor"]
+        gone = scene.eventually(lambda: same_process(executor) is None, NOTICE_S)
+        return [Claim(f"executor {executor['executor']} is gone for good", gone, f"pid {executor['pid']}")]
+
+
+def knows_application(testbed: Testbed, application: str) -> bool:
+    """Whether the master that answers now counts the application as running."""
+    try:
+        found = spark.master_state(testbed.spark.master_ui)["activeapps"]
+    except TestbedError:
+        return False
+    return any(each["id"] == application and each["state"] == "RUNNING" for each in found)

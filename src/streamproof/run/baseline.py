@@ -1,0 +1,45 @@
+"""The run that a faulted one stands beside: the same experiment with the same seed and versions, without its faults."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.experiment.model import BadInput, Experiment
+from streamproof.run import stages
+from streamproof.testbed import settings
+from streamproof.verdict.decide import RunOutcome
+
+SUFFIX = "-baseline"
+LONGEST_NAME = 60
+log = logging.getLogger("streamproof.run.baseline")
+
+
+def without_faults(found: Experiment) -> Experiment:
+    """The experiment that ``found`` is compared with. Raises BadInput when it has no faults itself."""
+    if not found.faults:
+        raise BadInput(f"--baseline: {found.name} has no faults, there is nothing to compare: leave the option out")
+    name = found.name[: LONGEST_NAME - len(SUFFIX)] + SUFFIX
+    return Experiment.model_validate({**found.model_dump(), "name": name, "faults": [], "expect": []})
+
+
+def find(wanted: Experiment) -> RunFolder | None:
+    """The last run of ``wanted``, whatever its name, that PASSED with the versions that are installed now; None when there is none."""
+    return next((folder for folder in _runs() if _fits(folder, wanted)), None)
+
+
+def _runs() -> Iterator[RunFolder]:
+    paths = sorted(settings.runs().glob("*/verdict.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    return (RunFolder(path.parent) for path in paths)
+
+
+def _fits(folder: RunFolder, wanted: Experiment) -> bool:
+    try:
+        verdict = stages.read_verdict(folder)
+        if verdict["outcome"] != RunOutcome.PASSED or verdict.get("versions") != stages.versions() or "output_s" not in verdict:
+            return False
+        return stages.load(folder).model_copy(update={"name": wanted.name}) == wanted
+    except (EvidenceError, BadInput) as error:  # a damaged run is no baseline, and no reason not to look at the others
+        log.info("%s cannot be a baseline: %s", folder.name, error)
+        return False

@@ -1,0 +1,204 @@
+"""Repair: bring a testbed back to where no experiment has touched it, from the journals alone.
+
+Idempotent. What it does for a run: end its drivers, heal what was injected, disarm failpoints, let the strategy finish or undo open
+transactions, delete the run's topics, give the lock back. What it does for the testbed: reset every proxy, start what died, and see that
+it is in its steady state. A testbed that cannot be brought back there is built anew, and everything in it is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from streamproof import sinks
+from streamproof.engines.spark import failpoints, strategies
+from streamproof.engines.spark.job import Job
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.faults import FAULTS
+from streamproof.faults.fault import Claim
+from streamproof.kafka.transactions import CoordinatorBusy, TransactionLost
+from streamproof.run import lock, steady_state
+from streamproof.run.supervisor import kill_drivers, kill_executors
+from streamproof.testbed import chosen, embedded, settings
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.process import TestbedError
+
+RESTORE_S = 120.0
+POLL_S = 0.1
+log = logging.getLogger("streamproof.run.healing")
+
+
+class RestoredElsewhere(TestbedError):
+    """Another process has been restoring the run for too long."""
+
+
+def give_back(folder: RunFolder) -> None:
+    """Undo everything that ``folder``'s run did to the testbed; read back and journal what was done.
+
+    Several may be called to it at once, by the tasks of a run that is stopped, or by the dead man's timer: one does it, the others wait.
+    Raises RestoredElsewhere when the one does not come to its end within ``RESTORE_S``, TestbedError when the testbed cannot even be built
+    anew.
+    """
+    with _alone(folder):
+        held = lock.holder()
+        if not _left_behind(folder) and held is not None and held.run != folder.name:
+            kill_drivers(folder)  # another restored it while this one waited, and the testbed is not this run's any more
+            return
+        try:
+            toxics = _unblock(folder)
+            restore(folder, embedded.up(), toxics)
+        except TestbedError as error:
+            _rebuild(folder, str(error))
+
+
+def _unblock(folder: RunFolder) -> list[str]:
+    """Take away what may keep the testbed from coming up: a cut link, a server that was paused. Returns the toxics among that.
+
+    What cannot be healed yet, because it needs something that is down, is healed once all is up.
+    """
+    kill_drivers(folder)
+    testbed = embedded.known()
+    if testbed is None:
+        return []
+    testbed = chosen.of(folder, testbed)
+    toxics = _reset_proxies(testbed)
+    for event in _open_injections(folder):
+        try:
+            FAULTS[event["fault"]].heal(testbed, folder, event["target"])
+        except TestbedError as error:
+            log.warning("%s cannot be healed yet: %s", event["injection"], error)
+    return toxics
+
+
+def _reset_proxies(testbed: Testbed) -> list[str]:
+    """Every toxic that was taken away. A Toxiproxy that does not answer has none any more once it is started anew."""
+    try:
+        return [toxic for proxy in testbed.links for toxic in testbed.proxies.reset(proxy)]
+    except TestbedError as error:
+        log.warning("the proxies could not be reset: %s", error)
+        return []
+
+
+def _rebuild(folder: RunFolder, reason: str) -> None:
+    log.error("the testbed cannot be brought back, it is built anew: %s", reason)
+    killed = kill_drivers(folder) + kill_executors(folder)
+    embedded.rebuild(log.info)
+    folder.journal.append("testbed_rebuilt", reason=reason)
+    folder.journal.append("restored", killed=killed)
+    lock.release(folder.name)
+
+
+@contextlib.contextmanager
+def _alone(folder: RunFolder) -> Iterator[None]:
+    """One restorer of a run at a time; the kernel drops the lock when its holder dies."""
+    deadline = time.monotonic() + RESTORE_S
+    with (folder.path / "restore.lock").open("a+") as lock_file:
+        while True:
+            try:
+                fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    lock_file.seek(0)
+                    raise RestoredElsewhere(
+                        f"run {folder.name} has been restored by another process (pid {lock_file.read() or 'unknown'}) for "
+                        f"{RESTORE_S:.0f} s: end that one, then `streamproof heal`"
+                    ) from error
+                time.sleep(POLL_S)
+        lock_file.truncate(0)
+        lock_file.write(str(os.getpid()))
+        lock_file.flush()
+        yield
+
+
+def restore(folder: RunFolder, testbed: Testbed, toxics: Sequence[str] = ()) -> dict[str, Any]:
+    """Undo what ``folder``'s run did to a testbed that is up; journal and return what was done. ``toxics`` were taken away before.
+
+    Raises TestbedError when the testbed is not in its steady state then.
+    """
+    testbed = chosen.of(folder, testbed)
+    done: dict[str, Any] = {"killed": kill_drivers(folder) + kill_executors(folder)}
+    todo = _open_injections(folder)
+    for event in todo:
+        heal_injection(testbed, folder, event["injection"], event["fault"], event["target"])
+    done["healed"] = [event["injection"] for event in todo]
+    failpoints.disarm_all(folder)
+    done["toxics"] = [*toxics, *(toxic for proxy in testbed.links for toxic in testbed.proxies.reset(proxy))]
+    if (folder.path / "job.json").exists():
+        # The testbed may have been taken down and started anew since, at other addresses.
+        job = replace(Job.read(folder), bootstrap=testbed.driver_kafka, postgres=testbed.pipeline_postgres)
+        done["recovered"] = _recover(job)
+        Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
+        sinks.of(job).delete(job, testbed)
+    done["steady_state"] = [claim.to_dict() for claim in steady_state.require(testbed)]
+    folder.journal.append("restored", **done)
+    lock.release(folder.name)
+    return done
+
+
+def _recover(job: Job) -> dict[str, Any]:
+    """Let the strategy finish or undo its open transactions. What it cannot finish any more is said, and holds nothing up: the run's
+    topics go, and with them whatever was to become visible there."""
+    try:
+        return strategies.get(job.strategy).recover(job)
+    except (TransactionLost, CoordinatorBusy) as lost:
+        log.error("%s", lost)
+        return {"lost": str(lost)}
+
+
+def heal_injection(testbed: Testbed, folder: RunFolder, injection: str, fault: str, target: dict[str, Any]) -> list[Claim]:
+    """Heal one injection, see that the testbed is in its steady state again unless another is still in place, and journal both."""
+    claims = FAULTS[fault].heal(testbed, folder, target)
+    if all(event["injection"] == injection for event in _open_injections(folder)):
+        claims += steady_state.check(testbed, folder)
+    folder.journal.append("injection_healed", injection=injection, claims=[claim.to_dict() for claim in claims])
+    return claims
+
+
+def _open_injections(folder: RunFolder) -> list[dict[str, Any]]:
+    """The journal's word of each injection that was begun and not healed."""
+    begun: dict[str, dict[str, Any]] = {}
+    for event in folder.journal.events("injection_started", "injection_healed"):
+        if event["event"] == "injection_started":
+            begun[event["injection"]] = event
+        else:
+            begun.pop(event["injection"], None)
+    return list(begun.values())
+
+
+def _left_behind(folder: RunFolder) -> bool:
+    """Whether the run started to use the testbed and never gave it back."""
+    last = folder.journal.last("testbed_taken", "restored")
+    return last is not None and last["event"] == "testbed_taken"
+
+
+def unrestored() -> list[RunFolder]:
+    """Runs that started to use the testbed and never gave it back."""
+    folders = [RunFolder(path.parent) for path in sorted(settings.runs().glob("*/journal.jsonl"))]
+    return [folder for folder in folders if _left_behind(folder)]
+
+
+def heal_all(*, spare: Path | None = None) -> list[str]:
+    """Restore every run that was left behind, except ``spare``. Returns their names."""
+    left = [folder for folder in unrestored() if folder.path != spare]
+    for folder in left:
+        log.warning("restoring what run %s left behind", folder.name)
+        try:
+            give_back(folder)
+        except (TestbedError, EvidenceError, KeyError) as error:  # a damaged folder must not keep the others from being healed
+            log.error("run %s could not be restored: %s. Look at %s, then delete it", folder.name, error, folder.path)
+    testbed = embedded.known()
+    if testbed is not None:
+        _reset_proxies(testbed)
+    held = lock.holder()
+    if held is not None and (spare is None or held.run != spare.name):
+        lock.release()
+    return [folder.name for folder in left]

@@ -1,0 +1,194 @@
+"""The step ``inject_faults``: lead the run through its phases, and strike by the schedule.
+
+Each injection is journaled before it happens, and is healed whatever comes between: also when the run ends in the middle. Faults that
+overlap strike one after the other, each as soon as the one before it has, and last side by side, a thread each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from streamproof.evidence.progress import Progress
+from streamproof.experiment.model import Phase
+from streamproof.experiment.room import LOOKAHEAD_BATCHES, Room
+from streamproof.experiment.schedule import Injection, Schedule, share
+from streamproof.faults import FAULTS
+from streamproof.faults.fault import Claim, FaultError, RunEnded, Scene
+from streamproof.faults.process.standing import Standing, standing
+from streamproof.faults.spark import executors
+from streamproof.load.gate import Gate
+from streamproof.run.healing import heal_injection
+from streamproof.testbed.process import TestbedError
+
+PHASE_S = 600.0
+ANSWER_S = 30.0
+STRUCK_POLL_S = 0.02
+log = logging.getLogger("streamproof.run.injector")
+
+
+def conduct(scene: Scene, schedule: Schedule) -> None:
+    """Steady, impact, recovery, done. An injection that does not bite is journaled; it does not end the run."""
+    gate, journal = Gate(scene.folder), scene.folder.journal
+    ahead = LOOKAHEAD_BATCHES * scene.job.batch_records
+
+    def phase(name: str) -> None:
+        journal.append("phase", phase=name)
+        log.info("phase: %s", name)
+
+    phase("steady")
+    gate.open_to(int(schedule.steady_share * scene.records) + ahead)
+    _wait_for_share(scene, schedule.steady_share)
+    phase("impact")
+    _strike_all(scene, gate, schedule, Phase.IMPACT, schedule.impact_share)
+    gate.open_to(int(schedule.impact_share * scene.records))
+    # The last impact batch must not be counted as recovery: wait until what the impact phase sent is (nearly) committed.
+    _wait_for_share(scene, schedule.impact_share - 2 * scene.job.batch_records / scene.records)
+    phase("recovery")
+    _strike_all(scene, gate, schedule, Phase.RECOVERY, 1.0)
+    gate.open_to(scene.records)
+    scene.wait_for("the end of the workload", lambda: journal.last("load_finished"), PHASE_S)
+    scene.wait_for("the backlog to be gone", lambda: scene.progress.committed() >= _written(scene), PHASE_S)
+    phase("done")
+
+
+def _wait_for_share(scene: Scene, share: float) -> None:
+    scene.wait_for(f"{share:.0%} of the records committed", lambda: scene.progress.committed() >= share * scene.records, PHASE_S)
+
+
+def _written(scene: Scene) -> int:
+    """Records that are certainly in the input topic."""
+    return int((scene.folder.journal.last("load_finished") or {}).get("acked", scene.records))
+
+
+def _strike_all(scene: Scene, gate: Gate, schedule: Schedule, phase: Phase, limit: float) -> None:
+    """One group of faults after the other. ``limit`` is the share of the records that the phase has; each group leaves the later ones
+    theirs.
+
+    In the impact phase the workload stays a little ahead of the job: there is always work, and always something left to send. In the
+    recovery phase it goes on to its end, and the job has a backlog.
+    """
+    room = Room(scene.records, scene.job.batch_records, schedule.quiet)
+    ahead = LOOKAHEAD_BATCHES * scene.job.batch_records if phase is Phase.IMPACT else None
+    groups = schedule.groups(phase)
+    for number, group in enumerate(groups):
+        if number and room.quiet_s:
+            gate.open_to(0)  # a time without a fault must not use up what the next one needs
+            _pause(scene, room.quiet_s)
+        # On a busy machine a driver's first answer takes seconds: a fault that asks it must not lose the work it needs to that.
+        scene.eventually(lambda: executors.answered(scene), ANSWER_S)
+        gate.open_to(int((limit - share(groups[number + 1 :], room)) * scene.records), ahead)
+        if number and not room.quiet_s:
+            _wait_for_share(scene, scene.progress.committed() / scene.records + room.quiet_share)
+        if phase is Phase.IMPACT:
+            _wait_for_trigger(scene, group[0])
+        _strike_group([_Blow(_own(scene, injection, schedule.seed), injection) for injection in group])
+
+
+def _pause(scene: Scene, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    scene.wait_for("the end of the quiet", lambda: time.monotonic() >= until, seconds + 1)
+
+
+def _wait_for_trigger(scene: Scene, injection: Injection) -> None:
+    if injection.batch is None:
+        _wait_for_share(scene, injection.at)
+        return
+    wanted = injection.batch
+    # A driver that is killed may not have reported its last batch: by that share as many were committed, reported or not.
+    scene.wait_for(
+        f"{wanted} micro-batches",
+        lambda: scene.progress.batches() >= wanted or scene.progress.committed() >= injection.at * scene.records,
+        PHASE_S,
+    )
+
+
+def _own(scene: Scene, injection: Injection, seed: int) -> Scene:
+    """The scene as one injection has it, which may be in a thread of its own."""
+    rng = random.Random(f"{injection.injection}:{seed}")
+    return replace(scene, progress=Progress(scene.folder), rng=rng, over=threading.Event())
+
+
+@dataclass(frozen=True)
+class _Blow:
+    """An injection in its scene; ``struck`` is set once it is injected."""
+
+    scene: Scene
+    injection: Injection
+    struck: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def lasts(self) -> bool:
+        return self.struck.is_set() and not self.scene.over.is_set()
+
+
+def _strike_group(blows: Sequence[_Blow]) -> None:
+    if len(blows) == 1:
+        strike(blows[0].scene, blows[0].injection, blows[0].struck)
+        return
+    with ThreadPoolExecutor(len(blows), thread_name_prefix="strike") as pool:
+        jobs: list[Future[None]] = []
+        for before, blow in zip([None, *blows], blows, strict=False):
+            job = pool.submit(strike, blow.scene, blow.injection, blow.struck, before)
+            jobs.append(job)
+            while not blow.struck.wait(STRUCK_POLL_S) and not job.done():
+                pass
+    for job in jobs:
+        job.result()
+
+
+def strike(scene: Scene, injection: Injection, struck: threading.Event, before: _Blow | None = None) -> None:
+    """One fault from aim to heal. ``before`` is the one that it overlaps."""
+    fault, journal, name = FAULTS[injection.fault], scene.folder.journal, injection.injection
+    parameters = fault.parameters_model.model_validate(injection.parameters)
+    target: dict[str, Any] | None = None
+    try:
+        with standing(scene, injection.step) if injection.step else contextlib.nullcontext() as stands:
+            if stands is not None:
+                scene = replace(scene, stands=stands.event)
+            target = fault.aim(scene, parameters)
+            started = {"fault": fault.name, "target": target, "parameters": injection.parameters, "phase": injection.phase}
+            journal.append("injection_started", injection=name, **started)
+            log.info("%s: %s", name, fault.summary)
+            fault.inject(scene, parameters, target)
+            journal.append("injection_injected", injection=name, target=target)
+            claims = [*_stood(stands), *_overlapped(before)]
+        struck.set()
+        claims += fault.evidence(scene, parameters, target)
+        journal.append("injection_evidence", injection=name, claims=[claim.to_dict() for claim in claims])
+        for claim in claims:
+            log.info("%s: %s: %s (%s)", name, claim.claim, "yes" if claim.holds else "NO", claim.detail)
+    except (FaultError, TestbedError) as error:
+        journal.append("injection_failed", injection=name, error=str(error))
+        log.warning("%s did not bite: %s", name, error)
+    finally:
+        scene.over.set()
+        if target is not None:
+            heal_injection(scene.testbed, scene.folder, name, fault.name, target)
+
+
+def _stood(stands: Standing | None) -> list[Claim]:
+    """That the job stood at the step until the fault had struck, for one that waited for a step."""
+    if stands is None:
+        return []
+    step, batch = stands.event["failpoint"], stands.event["batch"]
+    return [Claim(f"it struck while the job stood still at {step}", stands.still(), f"in batch {batch}, pid {stands.event['pid']}")]
+
+
+def _overlapped(before: _Blow | None) -> list[Claim]:
+    """That the fault struck while the one before it lasted, for one that overlaps."""
+    if before is None:
+        return []
+    name = before.injection.injection
+    state = "it lasts" if before.lasts else "it was over" if before.struck.is_set() else "it had not struck"
+    return [Claim(f"it struck while {name} lasted", before.lasts, state)]
+
+
+__all__ = ["RunEnded", "conduct", "strike"]

@@ -1,0 +1,50 @@
+"""Whether the testbed is in its steady state: what a job needs of it answers, the way a job asks. Cheap enough for after each heal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from streamproof.engines.spark import strategies
+from streamproof.engines.spark.job import Job
+from streamproof.evidence.folder import RunFolder
+from streamproof.faults.fault import Claim
+from streamproof.faults.outage import answers
+from streamproof.sinks.sink import Sink
+from streamproof.testbed import spark
+from streamproof.testbed.embedded import POSTGRES_PROXY, Testbed
+from streamproof.testbed.process import TestbedError
+
+WAIT_S = 30.0
+POLL_S = 0.1
+
+
+def check(testbed: Testbed, folder: RunFolder | None = None) -> list[Claim]:
+    """What holds of the testbed, each waited for until ``WAIT_S`` from now; with ``folder`` only what that run's job needs of it."""
+    deadline = time.monotonic() + WAIT_S
+    return [Claim(claim, _comes_true(holds, deadline), detail) for claim, holds, detail in _conditions(testbed, folder)]
+
+
+def require(testbed: Testbed) -> list[Claim]:
+    """All of :func:`check`, which must hold. Raises TestbedError naming what does not."""
+    claims = check(testbed)
+    wanting = [f"{claim.claim} ({claim.detail})" for claim in claims if not claim.holds]
+    if wanting:
+        raise TestbedError(f"not so within {WAIT_S:.0f} s: {'; '.join(wanting)}")
+    return claims
+
+
+def _conditions(testbed: Testbed, folder: RunFolder | None) -> Iterator[tuple[str, Callable[[], bool], str]]:
+    kafka, postgres, master = testbed.kafka_links(), testbed.links[POSTGRES_PROXY], testbed.spark.master_ui
+    yield "Kafka answers through its proxies", lambda: all(answers("kafka", each) for each in kafka.values()), ", ".join(kafka)
+    yield "Spark's master lists its workers as ALIVE", lambda: spark.registered(testbed.spark), f"127.0.0.1:{master}"
+    if folder is None or strategies.get(Job.read(folder).strategy).sink is Sink.POSTGRES:
+        yield "PostgreSQL answers through its proxy", lambda: answers("postgres", postgres), postgres
+
+
+def _comes_true(condition: Callable[[], bool], deadline: float) -> bool:
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True

@@ -1,0 +1,185 @@
+"""The step ``run_pipeline``: keep the job's driver running, as a cluster manager would, until the run is done.
+
+A driver that dies is started again at once. The supervisor stops the job when the workload is sent, the conductor is through with
+its phases, and the job has passed over every record.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from streamproof.evidence.folder import RunFolder
+from streamproof.faults.fault import RunEnded, Scene
+from streamproof.testbed import spark
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.process import TestbedError, marked, stop, tail
+
+POLL_S = 0.05
+LOOK_S = 5.0
+STOP_S = 45.0
+MAX_STARTS = 20
+MAX_FRUITLESS_STARTS = 6
+BACK_OFF_S = 1.0
+LONGEST_BACK_OFF_S = 10.0
+KILL_ROUNDS = 10
+# What Python prints last of an exception: its class, with or without a module, and its message.
+ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Failed|Lost|Busy)\b")
+LONGEST_ERROR = 500
+RUN_MARK = "STREAMPROOF_RUN"
+EXECUTOR_MARK = "STREAMPROOF_EXECUTOR_OF"
+log = logging.getLogger("streamproof.run.supervisor")
+
+
+class PipelineFailed(Exception):
+    """The job could not be kept running, or did not finish in time."""
+
+
+def run_pipeline(scene: Scene) -> None:
+    """Run the job to its end. Raises PipelineFailed after too many starts or at the deadline, RunEnded when the run was aborted."""
+    folder = scene.folder
+    supervisor = Supervisor(scene)
+    try:
+        supervisor.run()
+    finally:
+        kill_drivers(folder)
+
+
+class Supervisor:
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._folder = scene, scene.folder
+        self._cluster = Cluster(scene.testbed.direct_kafka)
+        self._start = len(self._folder.journal.events("driver_started"))
+        self._looked: float | None = None
+        self._stopping: float | None = None
+        self._said = 0
+
+    def run(self) -> None:
+        (self._folder.path / "stop").unlink(missing_ok=True)
+        child = self._launch()
+        while True:
+            code = child.poll()
+            if code is not None:
+                self._exited(child, code)
+                if self._stopping is not None and code == 0:
+                    return
+                self._scene.check_alive()
+                self._back_off_or_give_up()
+                child = self._launch()
+            self._watch()
+            time.sleep(POLL_S)
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        self._start += 1
+        command = [sys.executable, "-m", "streamproof.engines.spark.driver", str(self._folder.path), str(self._start)]
+        env = {**spark.driver_environment(Path(self._scene.testbed.folder)), RUN_MARK: self._folder.name}
+        with open(self._log(), "ab") as output:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True, cwd=self._folder.path
+            )
+        self._folder.journal.append("driver_started", start=self._start, pid=child.pid)
+        log.info("driver start %d (pid %d)", self._start, child.pid)
+        return child
+
+    def _back_off_or_give_up(self) -> None:
+        """A fault may end many starts, and a server that is away ends each before the driver is ready: the longer that goes on, the longer
+        the next start is waited with. When it never ends, it is the job's own failure."""
+        ready = max((event["start"] for event in self._folder.journal.events("driver_ready")), default=0)
+        fruitless = self._start - ready
+        if self._start >= MAX_STARTS or fruitless >= MAX_FRUITLESS_STARTS:
+            raise PipelineFailed(self._why_it_gives_up(ready))
+        if fruitless:
+            until = time.monotonic() + min(BACK_OFF_S * 2 ** (fruitless - 1), LONGEST_BACK_OFF_S)
+            while time.monotonic() < until:
+                self._scene.check_alive()
+                time.sleep(POLL_S)
+
+    def _why_it_gives_up(self, ready: int) -> str:
+        """The error of the driver's log, first in the message when each start since the last that was ready ended with the same one."""
+        errors = [last_error(self._log(start)) for start in range(ready + 1, self._start + 1)]
+        ending = f"its last log, {self._log()}, ends with:\n{tail(self._log())}"
+        if errors and len(set(errors)) == 1:
+            return f"the driver ended {len(errors)} times in a row before it was ready, each time with: {errors[0]}\n{ending}"
+        return f"the driver ended {self._start} times; {ending}"
+
+    def _log(self, start: int | None = None) -> Path:
+        return self._folder.logs / f"driver-{start or self._start}.log"
+
+    def _exited(self, child: subprocess.Popen[bytes], code: int) -> None:
+        reason = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        self._folder.journal.append("driver_exited", start=self._start, pid=child.pid, code=code, reason=reason)
+        log.info("driver start %d ended: %s", self._start, reason)
+        # Spark runs parts of the driver in processes of their own: a commit that goes on there would race with the next start's recovery.
+        kill_drivers(self._folder)
+
+    def _watch(self) -> None:
+        now = time.monotonic()
+        if self._looked is None or now - self._looked > LOOK_S:
+            self._looked = now
+            self._scene.check_alive()
+            if now > self._scene.deadline:
+                raise PipelineFailed(f"the job did not finish in time: {self._scene.progress.committed()} of {self._scene.records} records")
+        if self._stopping is None and self._done():
+            (self._folder.path / "stop").touch()
+            self._stopping = now
+            log.info("the job has passed over every record; stopping it")
+        if self._stopping is not None and now - self._stopping > STOP_S:
+            raise PipelineFailed(f"the driver did not stop within {STOP_S:.0f} s; see {self._log()}")
+        if self._scene.progress.batches() > self._said:
+            self._said = self._scene.progress.batches()
+            log.info("%d micro-batches, %d of %d records", self._said, self._scene.progress.committed(), self._scene.records)
+
+    def _done(self) -> bool:
+        """Sent all, through with the phases, read to the end of the input. The cheap questions come first."""
+        if self._scene.progress.committed() < self._scene.records and self._folder.journal.last("load_finished") is None:
+            return False
+        if self._folder.journal.last("load_finished") is None or (self._folder.journal.last("phase") or {}).get("phase") != "done":
+            return False
+        try:
+            ends = self._cluster.end_offsets(self._scene.job.input_topic)
+        except TestbedError:  # Kafka is away: it is asked again
+            return False
+        until = self._scene.progress.until()
+        return all(until.get(str(partition), 0) >= end for partition, end in ends.items())
+
+
+def last_error(log: Path) -> str:
+    """The last line of a driver's log that names an error; else its last line. Empty when there is no line."""
+    try:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except FileNotFoundError:
+        return ""
+    named = [line for line in lines if ERROR_LINE.match(line)]
+    return (named or lines or [""])[-1][:LONGEST_ERROR]
+
+
+def kill_drivers(folder: RunFolder) -> list[int]:
+    """End whatever still runs of the run's drivers, and what these start while they are ended. Returns the pids.
+
+    Executors are left alone: they end by themselves once their driver is gone, and may write for a moment longer, as anywhere.
+    """
+    return _kill(folder, RUN_MARK)
+
+
+def kill_executors(folder: RunFolder) -> list[int]:
+    """End whatever still runs of the run's executors. Returns the pids."""
+    return _kill(folder, EXECUTOR_MARK)
+
+
+def _kill(folder: RunFolder, mark: str) -> list[int]:
+    ended: list[int] = []
+    for _ in range(KILL_ROUNDS):
+        processes = marked(**{mark: folder.name})
+        if not processes:
+            return ended
+        stop(processes, grace_s=0.2)
+        ended += [process.pid for process in processes]
+    raise TestbedError(f"run {folder.name}: new processes keep appearing: {[process.pid for process in marked(**{mark: folder.name})]}")
+
+
+__all__ = ["EXECUTOR_MARK", "PipelineFailed", "RunEnded", "kill_drivers", "kill_executors", "run_pipeline"]

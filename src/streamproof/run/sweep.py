@@ -1,0 +1,221 @@
+"""The crash-point sweep: every strategy, crashed at every step of its protocol in every way, one run each, on one warm testbed.
+
+A strategy predicts what a crash at each step shows: anomalies that it must show, and such that it may. A cell of the matrix is as
+predicted when the fault bit, every anomaly that must be seen was seen, and none was seen that was not predicted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from streamproof.engines.spark.failpoints import Action, Failpoint, Site
+from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
+from streamproof.experiment.model import BadInput, Experiment, FaultSpec, Source, Workload
+from streamproof.faults.process.crash_at_step import find
+from streamproof.run import runner
+from streamproof.run.observer import Observer
+from streamproof.testbed import settings
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.decide import RunOutcome
+
+RECORDS = 2400
+AT = 0.3
+TIMEOUT_S = 300
+log = logging.getLogger("streamproof.run.sweep")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One crash: ``strategy`` at ``step`` by ``action``, and for a double fault a second one at ``then`` while it recovers."""
+
+    strategy: str
+    step: str
+    action: Action
+    then: str | None = None
+
+    @property
+    def failpoint(self) -> Failpoint:
+        return find(self.strategy, self.step)
+
+    @property
+    def must(self) -> frozenset[Anomaly]:
+        return self.failpoint.provokes
+
+    @property
+    def may(self) -> frozenset[Anomaly]:
+        second = find(self.strategy, self.then) if self.then else None
+        return self.failpoint.allows | (second.provokes | second.allows if second else frozenset())
+
+    def experiment(self, seed: int, records: int = RECORDS) -> Experiment:
+        parameters = {"step": self.step, "action": self.action, "then": self.then}
+        return Experiment(
+            name=f"sweep-{self.strategy}-{self.step}-{self.action}{'-' + self.then if self.then else ''}".replace("_", "-")[:60],
+            strategy=self.strategy,
+            workload=Workload(source=Source.SYNTHETIC, records=records),
+            faults=[FaultSpec(fault="crash_at_step", at=AT, parameters=parameters)],
+            expect=sorted(self.must),
+            seed=seed,
+            timeout_s=TIMEOUT_S,
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a cell showed. ``torn_s`` is the longest time that a reader saw part of a batch, None where nobody watched."""
+
+    cell: Cell
+    outcome: str
+    reason: str
+    found: dict[str, int]
+    as_predicted: bool
+    recovery_s: float | None
+    torn_s: float | None
+    tries: int
+    run: str
+
+    def to_dict(self) -> dict[str, Any]:
+        cell = {**asdict(self.cell), "at": self.cell.failpoint.at}
+        predicted = {"must": sorted(self.cell.must), "may": sorted(self.cell.may)}
+        return {**cell, "predicted": predicted, **{key: value for key, value in asdict(self).items() if key != "cell"}}
+
+
+def cells(strategies: list[str] | None = None, steps: list[str] | None = None) -> list[Cell]:
+    """The sweep's cells, in order. Raises BadInput for a strategy or a step that there is not."""
+    wanted = strategies or list(STRATEGIES)
+    unknown = [name for name in wanted if name not in STRATEGIES]
+    if unknown:
+        raise BadInput(f"there is no strategy {', '.join(map(repr, unknown))}; there are: {', '.join(STRATEGIES)}")
+    found = [cell for name in wanted for cell in _of(name)]
+    strange = set(steps or ()) - {cell.step for cell in found}
+    if strange:
+        raise BadInput(f"no strategy of the sweep has a step {', '.join(sorted(strange))}; their steps: {', '.join(_names(found))}")
+    return [cell for cell in found if not steps or cell.step in steps]
+
+
+def _of(name: str) -> Iterator[Cell]:
+    strategy = STRATEGIES[name]
+    for point in strategy.failpoints:
+        if point.at != Site.RECOVERY:
+            yield from (Cell(name, point.name, action) for action in point.actions)
+    for first, then in strategy.doubles:
+        yield Cell(name, first, Action.KILL_DRIVER, then)
+
+
+def _names(found: list[Cell]) -> list[str]:
+    return list(dict.fromkeys(cell.step for cell in found))
+
+
+def sweep(
+    wanted: list[Cell], seed: int, say: Callable[[Result, int, int], None], *, records: int = RECORDS, retries: int = 1
+) -> tuple[list[Result], Path]:
+    """Run every cell; ``say`` gets each result with its number and how many there are. Returns the results and the matrix's folder.
+
+    The matrix is written anew after each cell, so that a sweep that is stopped has shown something; as a page, at the end. A cell whose
+    fault did not bite is tried again, ``retries`` times.
+    """
+    folder = settings.home() / "sweeps" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    folder.mkdir(parents=True, exist_ok=True)
+    results: list[Result] = []
+    for number, cell in enumerate(wanted, 1):
+        result = attempt(cell, seed, records)
+        while result.tries <= retries and result.outcome == RunOutcome.INCONCLUSIVE:
+            log.warning("%s, %s: %s; again", cell.strategy, cell.step, result.reason)
+            result = attempt(cell, seed + result.tries, records, result.tries + 1)
+        results.append(result)
+        write_atomically(folder / "matrix.json", json.dumps([each.to_dict() for each in results], indent=1))
+        write_atomically(folder / "matrix.md", markdown(results))
+        write_atomically(folder / "compact.md", compact(results))
+        say(result, number, len(wanted))
+        if result.outcome == RunOutcome.ABORTED:
+            break
+    page([result.run for result in results], folder / "matrix.html")
+    return results, folder
+
+
+def page(runs: list[str], path: Path) -> None:
+    """Runs as a page with links to their reports. One whose folder is damaged is left out."""
+    from streamproof.history import page as history_page
+    from streamproof.history import record
+
+    rows = []
+    for run in runs:
+        try:
+            rows.append(record.read(RunFolder(settings.runs() / run)))
+        except EvidenceError as error:
+            log.warning("%s", error)
+    history_page.write(rows, path, settings.cache())
+
+
+def attempt(cell: Cell, seed: int, records: int = RECORDS, tries: int = 1) -> Result:
+    """One run of a cell."""
+    from streamproof.suites.evaluate import evaluate
+
+    with Observer(STRATEGIES[cell.strategy].atomic) as observer:
+        folder = runner.run(cell.experiment(seed, records), evaluate=evaluate, watch=observer.watch)
+    verdict = RunFolder(folder.path).read_json(folder.verdict)
+    found = {name: count for name, count in verdict["anomalies"].items() if count}
+    predicted = cell.must <= {Anomaly(name) for name in found} <= cell.must | cell.may
+    return Result(
+        cell,
+        verdict["outcome"],
+        verdict["reason"],
+        found,
+        predicted and verdict["outcome"] == RunOutcome.PASSED,
+        verdict["recovery_s"],
+        observer.longest_torn_s(),
+        tries,
+        folder.name,
+    )
+
+
+def markdown(results: list[Result]) -> str:
+    """The matrix as a table of Markdown."""
+    head = ("strategy", "step", "by", "crash", "then", "predicted", "lost", "duplicated", "recovery", "torn for", "outcome", "as predicted")
+    rows = [head, tuple("---" for _ in head)]
+    rows += [columns(result) for result in results]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def compact(results: list[Result]) -> str:
+    """The matrix with one row a step: what each kind of crash left, and the second crashes during recovery."""
+    head = ("strategy", "step", "predicted", *(action.replace("_", " ") for action in Action), "and a second crash")
+    rows = [head, tuple("---" for _ in head)]
+    for strategy, step in dict.fromkeys((result.cell.strategy, result.cell.step) for result in results):
+        mine = [result for result in results if (result.cell.strategy, result.cell.step) == (strategy, step)]
+        first = {result.cell.action: _left(result) for result in mine if result.cell.then is None}
+        seconds = (f"`{result.cell.then}`: {_left(result)}" for result in mine if result.cell.then is not None)
+        predicted = columns(mine[0])[5]
+        rows.append((strategy, f"`{step}`", predicted, *(first.get(action, "") for action in Action), ", ".join(seconds)))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _left(result: Result) -> str:
+    found = ", ".join(f"{count} {name}" for name, count in result.found.items()) or "0 / 0"
+    return found if result.as_predicted else f"**{found}, {result.outcome}**"
+
+
+def columns(result: Result) -> tuple[str, ...]:
+    """A result as the cells of a table's row."""
+    cell = result.cell
+    predicted = ", ".join([*(str(name) for name in sorted(cell.must)), *(f"perhaps {name}" for name in sorted(cell.may))])
+    return (
+        cell.strategy,
+        cell.step,
+        str(cell.failpoint.at),
+        cell.action.replace("_", " "),
+        cell.then or "",
+        predicted or "nothing",
+        str(result.found.get(Anomaly.LOST, 0)),
+        str(result.found.get(Anomaly.DUPLICATED, 0)),
+        "-" if result.recovery_s is None else f"{result.recovery_s:.1f} s",
+        "-" if result.torn_s is None else f"{result.torn_s:.1f} s",
+        result.outcome,
+        "yes" if result.as_predicted else "NO",
+    )

@@ -1,0 +1,79 @@
+"""The dead man's timer: gives the testbed back when a run's runner is not there any more to do it.
+
+``python -m streamproof.run.watchdog RUN_FOLDER``, a process of its own that ``prepare`` starts for each run and that nobody waits for. It looks at
+the testbed's lock. As long as the run holds the lock and its holder is not stale (see :mod:`streamproof.run.lock`), all is well, however slow the
+holder is; once the lock is not the run's any more, the timer's work is done and it ends. A holder that stays stale for ``GRACE_S`` has
+vanished: that goes into the journal, the run is ABORTED unless it was judged before, and the testbed is given back as `streamproof heal`
+would.
+
+So a runner that got a SIGKILL leaves toxics, drivers and open transactions for ``GRACE_S`` and a look, and then for as long as a restore
+takes. A holder that is many processes (Airflow's tasks) is stale only after ``lock.STALE_S`` without a beat.
+
+Who else restores the run at the same time (``heal``, the next run's ``prepare``) is no rival: the second finds it done. The process carries
+the testbed's mark, so that ``streamproof down`` ends it, and it ends by itself when there is no testbed any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+from streamproof.evidence.folder import RunFolder
+from streamproof.run import lock
+from streamproof.testbed import settings
+from streamproof.testbed.process import remembered, spawn
+
+ROLE = "dead-man"
+LOOK_S = 0.5
+GRACE_S = 6.0  # longer than a holder's beat: one that slept with the whole machine gets the time to beat again
+log = logging.getLogger("streamproof.run.watchdog")
+
+
+def start(folder: RunFolder) -> None:
+    """Start the run's timer, once."""
+    old = remembered(ROLE, folder.logs)
+    if old is None or not old.alive:
+        spawn(
+            ROLE, [sys.executable, "-m", "streamproof.run.watchdog", str(folder.path)], folder.logs, {"PYTHONPATH": settings.python_path()}
+        )
+
+
+def vanished(run: str) -> bool:
+    """Wait until ``run`` holds the lock no more (False), or its holder has been stale for ``GRACE_S`` (True)."""
+    stale_since: float | None = None
+    while (held := lock.holder()) is not None and held.run == run:
+        if not lock.is_stale(held):
+            stale_since = None
+        elif stale_since is None:
+            stale_since = time.monotonic()
+        elif time.monotonic() - stale_since >= GRACE_S:
+            return True
+        time.sleep(LOOK_S)
+    return False
+
+
+def give_back(folder: RunFolder) -> None:
+    """What the runner would have done at its end."""
+    from streamproof.run import stages  # heavy, and hardly ever needed
+
+    last = folder.journal.last("step_started") or {}
+    reason = f"it was last seen at step {last.get('step')}, with pid {last.get('pid')}"
+    folder.journal.append("runner_vanished", reason=reason)
+    log.warning("the runner of %s vanished: %s", folder.name, reason)
+    try:
+        stages.abort(folder, f"its runner vanished: {reason}")
+    finally:
+        lock.release(folder.name)
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    folder = RunFolder.open(Path(sys.argv[1]))
+    if vanished(folder.name):
+        give_back(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""The drain of the output topic: everything that was delivered, as a read-committed reader sees it, to the end.
+
+The end is each partition's high watermark *and* its last stable offset: while the second is behind the first, a transaction is open
+and part of the output is not decided. A drain that cannot reach the end says so; LOST is then not known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamproof.evidence import histories, identities
+from streamproof.evidence.columns import array
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.sinks import origins
+from streamproof.sinks.delivered import Delivered
+from streamproof.sinks.kafka.fetch import Fetcher, Piece
+from streamproof.sinks.kafka.record_batches import Batch, committed, decode
+from streamproof.sinks.origin import HEADER
+from streamproof.testbed.kafka import Cluster
+from streamproof.verdict.timing.recovery import Stamps
+
+DECODERS = 2
+IN_MEMORY = 8  # pieces that wait to be decoded, or to be written
+STABLE_S = 75.0
+
+
+def drain(folder: RunFolder, bootstrap: str, topic: str, timeout_s: float) -> dict[str, Any]:
+    """Write ``delivered/`` and ``delivered/drain.json``; returns the latter.
+
+    Repeating it starts over; what an earlier one found is kept until all of the new is there. Raises EvidenceError when there is no
+    such topic.
+    """
+    begun = time.monotonic()
+    cluster = Cluster(bootstrap)
+    ends, reason = _stable_end(cluster, topic, begun + min(timeout_s, STABLE_S))
+    delivered = Delivered(folder)
+    missing = _read(cluster, topic, ends, delivered, begun + timeout_s)
+    if missing and reason is None:
+        reason = f"partitions {missing} were not read to their end within {timeout_s:.0f} s"
+    return delivered.settle(reason, ends, Stamps.WRITTEN)
+
+
+def _stable_end(cluster: Cluster, topic: str, deadline: float) -> tuple[dict[int, int], str | None]:
+    """The output's end, once no open transaction lies before it; else the end that is stable, and why it is not the last.
+
+    Raises EvidenceError when there is no such topic: what is not there cannot be read to its end.
+    """
+    while True:
+        stable = cluster.end_offsets(topic, committed=True)
+        last = cluster.end_offsets(topic)
+        if not stable or not last:
+            raise EvidenceError(
+                f"kafka at {cluster.bootstrap} has no topic {topic}: the run was not prepared, or was restored already. "
+                "What was drained before is kept."
+            )
+        behind = sorted(partition for partition, end in last.items() if stable[partition] < end)
+        if not behind:
+            return last, None
+        if time.monotonic() > deadline:
+            return stable, f"an open transaction holds back partitions {behind}"
+        time.sleep(0.1)
+
+
+def _read(cluster: Cluster, topic: str, ends: Mapping[int, int], delivered: Delivered, deadline: float) -> list[int]:
+    """Read every partition to its end. Returns those that were not.
+
+    While the next answer is on its way the last ones are decoded; their rows are written in the order in which they came.
+    """
+    with Fetcher(cluster, topic, ends) as fetcher, ThreadPoolExecutor(DECODERS) as decoders, ThreadPoolExecutor(1) as writer:
+        decoding: deque[Future[dict[str, pa.Array]]] = deque()
+        writing: deque[Future[None]] = deque()
+        for piece in fetcher.pieces(deadline):
+            batches, behind = committed(piece.data.data, piece.aborted)
+            if behind is not None:
+                fetcher.advance(piece.partition, behind)
+            if batches:
+                decoding.append(decoders.submit(_columns, piece, batches, ends[piece.partition]))
+            while len(decoding) > IN_MEMORY:
+                writing.append(writer.submit(delivered.write, decoding.popleft().result()))
+            while len(writing) > IN_MEMORY:
+                writing.popleft().result()
+        writing.extend(writer.submit(delivered.write, columns.result()) for columns in decoding)
+        for written in writing:
+            written.result()
+        return fetcher.unread()
+
+
+def _columns(piece: Piece, batches: Sequence[Batch], end: int) -> dict[str, pa.Array]:
+    """The rows of ``delivered/`` for what lies before ``end``."""
+    records = decode(piece.data, batches, HEADER.encode())
+    if records.offset[-1] >= end:
+        records = records.some(records.offset < end)
+    found = identities.decode(records.data, records.value, records.value_size)
+    origin_of = zip(("start", "batch", "attempt"), origins.decode(records.data, records.header, records.header_size), strict=True)
+    return {
+        "producer": array(found.producer, ~found.found),
+        "sequence": array(found.sequence, ~found.found),
+        "crc": array(found.crc, ~found.intact),
+        "partition": array(np.full(len(records), piece.partition, np.int32)),
+        "offset": array(records.offset),
+        **{name: array(said, said < 0) for name, said in origin_of},
+        "delivered_at": array(records.timestamp_ms).cast(histories.DELIVERED.field("delivered_at").type),
+    }

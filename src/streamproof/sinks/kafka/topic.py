@@ -1,0 +1,66 @@
+"""The output topic: made, read while the job runs, drained and deleted."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from streamproof.engines.spark.job import Job
+from streamproof.evidence.folder import RunFolder
+from streamproof.sinks import origin
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+
+FETCH = 10_000
+DRAIN = "streamproof.sinks.kafka.drain"  # imported when it is needed: nothing else is compiled
+
+
+class KafkaReader:
+    """A read-committed consumer of the output topic; it counts records by the batch that their header names."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        from confluent_kafka import Consumer, TopicPartition
+
+        self._counts: dict[int, int] = {}
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": f"{topic}-reader",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 10,
+                "log_level": 2,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+
+    def visible(self) -> dict[int, int]:
+        while messages := self._consumer.consume(FETCH, timeout=0.01):
+            for message in messages:
+                batch = None if message.error() else origin.decode(message.headers())[1]
+                if batch is not None:
+                    self._counts[batch] = self._counts.get(batch, 0) + 1
+        return self._counts
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class KafkaOutput:
+    def create(self, job: Job, testbed: Testbed, partitions: int) -> None:
+        Cluster(testbed.direct_kafka).create_topics({job.output_topic: partitions})
+
+    def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
+        found: dict[str, Any] = import_module(DRAIN).drain(folder, testbed.direct_kafka, job.output_topic, timeout_s)
+        return found
+
+    def reader(self, job: Job, testbed: Testbed) -> KafkaReader:
+        partitions = Cluster(testbed.direct_kafka).partitions(job.output_topic)
+        return KafkaReader(testbed.direct_kafka, job.output_topic, partitions)
+
+    def load(self) -> None:
+        import_module(DRAIN)
+
+    def delete(self, job: Job, testbed: Testbed) -> None:
+        Cluster(testbed.direct_kafka).delete_topics([job.output_topic])

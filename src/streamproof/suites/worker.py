@@ -1,0 +1,135 @@
+"""An evaluation in a process of its own, which imports Great Expectations while a run is still busy.
+
+The protocol: the process is started, imports, reads one line from its standard input (the run's folder), evaluates it, prints one line of
+JSON and ends. When its input ends without a line, it ends too: it never outlives the process that started it for long.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.suites.evaluate import Evaluation, evaluate, warm_up
+
+_ROOT = Path(__file__).resolve().parent.parent
+_END_S = 5.0
+
+
+class WorkerError(Exception):
+    """The evaluation's process died, did not answer in time, or could not evaluate. The message carries the end of what it said."""
+
+
+class EvaluationWorker:
+    """One evaluation, prepared ahead. ``start`` returns at once; ``evaluate`` starts what was not started; ``close`` may be repeated."""
+
+    def __init__(self, timeout_s: float = 120.0) -> None:
+        self.timeout_s = timeout_s
+        self._process: subprocess.Popen[str] | None = None
+        self._said: IO[str] | None = None
+
+    def start(self) -> None:
+        """Start the process and let it import. A worker that runs already is left alone."""
+        if self._process is not None:
+            return
+        environment = {**os.environ, "GX_ANALYTICS_ENABLED": "false", "PYTHONPATH": _search_path(), "PYTHONUNBUFFERED": "1"}
+        self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - it lives as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "streamproof.suites.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            env=environment,
+        )
+
+    def evaluate(self, folder: RunFolder) -> Evaluation:
+        """Evaluate a run; the worker ends with it. Raises EvidenceError where ``evaluate`` in this process would, else WorkerError."""
+        self.start()
+        assert self._process is not None
+        try:
+            answer, _ = self._process.communicate(f"{folder.path}\n", timeout=self.timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise WorkerError(f"the evaluation of {folder.name} did not end within {self.timeout_s:.0f} s{self._tail()}") from error
+        else:
+            return self._read(folder, answer)
+        finally:
+            self.close()
+
+    def _read(self, folder: RunFolder, answer: str) -> Evaluation:
+        assert self._process is not None
+        try:
+            found: dict[str, Any] = json.loads(answer)
+        except ValueError as error:
+            code = self._process.returncode
+            raise WorkerError(f"the evaluation of {folder.name} ended with code {code} and without an answer{self._tail()}") from error
+        if "evidence_error" in found:
+            raise EvidenceError(str(found["evidence_error"]))
+        return Evaluation.from_dict(found)
+
+    def _tail(self) -> str:
+        if self._said is None:
+            return ""
+        self._said.seek(0)
+        lines = self._said.read().strip().splitlines()[-5:]
+        return f"; it said: {' | '.join(lines)}" if lines else ""
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        process, self._process = self._process, None
+        said, self._said = self._said, None
+        if process is not None:
+            if process.poll() is None:
+                process.kill()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None and not stream.closed:
+                    _close_quietly(stream)
+            process.wait(_END_S)
+        if said is not None:
+            said.close()
+
+    def __enter__(self) -> EvaluationWorker:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _close_quietly(stream: IO[str]) -> None:
+    try:
+        stream.close()
+    except BrokenPipeError:
+        return  # what was left in the buffer has no reader any more
+
+
+def _search_path() -> str:
+    inherited = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([str(_ROOT), inherited] if inherited else [str(_ROOT)])
+
+
+def main() -> int:
+    """The process: standard output is kept for the answer alone, whatever a library prints goes to standard error."""
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    warm_up()
+    line = sys.stdin.readline().strip()
+    if not line:
+        return 0
+    try:
+        found = evaluate(RunFolder(line)).to_dict()
+    except EvidenceError as error:
+        found = {"evidence_error": str(error)}
+    print(json.dumps(found, default=str), file=answer, flush=True)
+    sys.stderr.flush()
+    os._exit(0)  # everything is written; taking the imported libraries apart would keep the caller waiting for most of a second
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,360 @@
+"""The embedded testbed: Kafka, PostgreSQL, Toxiproxy and Spark as processes of this machine, on loopback, warm between runs."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from streamproof.evidence.folder import write_atomically
+from streamproof.testbed import install, kafka, postgres, settings, spark, toxiproxy
+from streamproof.testbed.process import MARK, Handle, TestbedError, free_port, listening, marked, remembered, stop, tail, wait_until
+
+Role = Literal["pipeline", "driver", "executors"]
+"""Who of the system under test talks to Kafka. The pipeline is driver and executors."""
+START_LOCK_S = 180.0
+FORGET_S = 10.0
+SETTLED_S = 10.0
+POLL_S = 0.2
+POSTGRES_PROXY = "postgres"
+OTHER_ROLES = ("postgres", "toxiproxy", "spark-master", *(f"spark-{role}" for role in spark.WORKERS))
+
+
+@dataclass(frozen=True)
+class Testbed:
+    """Addresses of a running testbed. ``driver_kafka``, ``executors_kafka`` and ``pipeline_postgres`` are what the system under test is
+    told: each leads through proxies of its own. Brokers are counted from 1, as Kafka's ids of them."""
+
+    __test__ = False
+
+    folder: str
+    kafka: tuple[kafka.KafkaPorts, ...]
+    postgres: postgres.PostgresPorts
+    toxiproxy_port: int
+    spark: spark.SparkPorts
+
+    @property
+    def direct_kafka(self) -> str:
+        return _addresses(ports.direct for ports in self.kafka)
+
+    @property
+    def driver_kafka(self) -> str:
+        return _addresses(ports.driver_proxy for ports in self.kafka)
+
+    @property
+    def executors_kafka(self) -> str:
+        return _addresses(ports.executors_proxy for ports in self.kafka)
+
+    @property
+    def links(self) -> dict[str, str]:
+        """The address at which each proxy listens, by its name."""
+        return {name: f"127.0.0.1:{listen}" for name, (listen, _) in self._ways().items()}
+
+    def _ways(self) -> dict[str, tuple[int, int]]:
+        """Each proxy by name: the port of 127.0.0.1 at which it listens, and the one to which it leads."""
+        found = {POSTGRES_PROXY: (self.postgres.proxy, self.postgres.direct)}
+        for broker, ports in zip(self.brokers, self.kafka, strict=True):
+            found[f"{broker}-driver"] = ports.driver_proxy, ports.driver
+            found[f"{broker}-executors"] = ports.executors_proxy, ports.executors
+        return found
+
+    def kafka_links(self, role: Role = "pipeline") -> dict[str, str]:
+        """The ways of the role to Kafka's brokers: the address of each, by the name of its proxy."""
+        return {name: self.links[name] for name in self.kafka_proxies(role)}
+
+    def kafka_proxies(self, role: Role = "pipeline") -> list[str]:
+        """The names of the proxies between the role and Kafka's brokers."""
+        wanted = ("driver", "executors") if role == "pipeline" else (role,)
+        return [f"{broker}-{who}" for broker in self.brokers for who in wanted]
+
+    @property
+    def brokers(self) -> list[str]:
+        """The roles of the brokers' processes."""
+        return kafka.roles(len(self.kafka))
+
+    @property
+    def roles(self) -> list[str]:
+        """The roles of all processes."""
+        return [*self.brokers, *OTHER_ROLES]
+
+    @property
+    def direct_postgres(self) -> str:
+        return postgres.conninfo(Path(self.folder), self.postgres.direct)
+
+    @property
+    def pipeline_postgres(self) -> str:
+        return postgres.conninfo(Path(self.folder), self.postgres.proxy)
+
+    @property
+    def spark_master(self) -> str:
+        return f"spark://127.0.0.1:{self.spark.master}"
+
+    @property
+    def proxies(self) -> toxiproxy.Proxies:
+        return toxiproxy.Proxies(self.toxiproxy_port)
+
+    @classmethod
+    def parse(cls, data: dict[str, Any]) -> Testbed:
+        return cls(
+            data["folder"],
+            tuple(kafka.KafkaPorts(**ports) for ports in data["kafka"]),
+            postgres.PostgresPorts(**data["postgres"]),
+            data["toxiproxy_port"],
+            spark.SparkPorts(**data["spark"]),
+        )
+
+
+def _addresses(ports: Iterable[int]) -> str:
+    return ",".join(f"127.0.0.1:{port}" for port in ports)
+
+
+def folder() -> Path:
+    return settings.home() / "testbed"
+
+
+def _state() -> Path:
+    return folder() / "state.json"
+
+
+def current() -> Testbed:
+    """The testbed that is up. Raises TestbedError when there is none (or parts of it died)."""
+    testbed = _read()
+    if testbed is None:
+        raise TestbedError("there is no testbed: start one with `streamproof testbed up`")
+    dead = [name for name, state in status().items() if state != "up"]
+    if dead:
+        raise TestbedError(f"the testbed is damaged, {', '.join(dead)} not up: `streamproof testbed up` starts what is missing")
+    return testbed
+
+
+def _read() -> Testbed | None:
+    try:
+        return Testbed.parse(json.loads(_state().read_text()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise TestbedError(
+            f"{_state()} cannot be understood ({type(error).__name__}: {error}); another version of streamproof may have written it. "
+            "`streamproof down`, then start anew"
+        ) from error
+
+
+def known() -> Testbed | None:
+    """The testbed that was started, whatever has become of it since; None when there is none. Asks none of its parts."""
+    return _read()
+
+
+def up(say: Callable[[str], None] = lambda line: None, brokers: int | None = None) -> Testbed:
+    """Start what is not running, wait until all of it is ready, return its addresses. ``say`` gets a line per component.
+
+    ``brokers`` is how many Kafka is to have: one by default, or as many as the testbed has. A Kafka of another number is ended, with all
+    that it holds, and made anew; whoever asks for that holds the testbed, or sees to it that nobody does.
+
+    Raises TestbedError when the set-up is incomplete or a component does not become ready. Safe to call from several processes.
+    """
+    problems = install.verify()
+    if problems:
+        raise TestbedError("the set-up is not complete: " + "; ".join(problems) + ". Run `make setup`.")
+    with _starting():
+        testbed = _read() or _plan(brokers or 1)
+        if brokers not in (None, len(testbed.kafka)):
+            testbed = _rebuilt(testbed, brokers, say)
+        write_atomically(_state(), json.dumps(asdict(testbed), indent=1))
+        begun = time.monotonic()
+
+        def started(name: str, start: Callable[[], Any]) -> None:
+            start()
+            say(f"{name} ready after {time.monotonic() - begun:.1f} s")
+
+        where = folder()
+        with ThreadPoolExecutor(4) as pool:
+            jobs = [
+                pool.submit(started, "kafka", lambda: kafka.start(where, testbed.kafka)),
+                pool.submit(started, "postgres", lambda: postgres.start(where, testbed.postgres)),
+                pool.submit(started, "toxiproxy", lambda: toxiproxy.start(where, testbed.toxiproxy_port)),
+                pool.submit(started, "spark", lambda: _start_spark(where, testbed)),
+            ]
+            for job in jobs:
+                job.result()
+        for name, (listen, upstream) in testbed._ways().items():
+            testbed.proxies.ensure(name, f"127.0.0.1:{listen}", f"127.0.0.1:{upstream}")
+        for address in (testbed.direct_kafka, testbed.driver_kafka, testbed.executors_kafka):
+            kafka.wait_until_answering(address, len(testbed.kafka))
+        dead = {name: state for name, state in _settled().items() if state != "up"}
+        if dead:
+            named = ", ".join(f"{name} ({state})" for name, state in dead.items())
+            ends = "".join(f"\n{name}.log ends with:\n{tail(where / f'{name}.log')}" for name in dead)
+            raise TestbedError(f"the testbed was started, but {named} did not last; look at the logs in {where}, then try again.{ends}")
+        return testbed
+
+
+def _settled() -> dict[str, str]:
+    """What :func:`status` says once all that lives answers, or after ``SETTLED_S``: on a busy machine one look is not enough."""
+    deadline = time.monotonic() + SETTLED_S
+    while True:
+        found = status()
+        if all(state in ("up", "down") for state in found.values()) or time.monotonic() > deadline:
+            return found
+        time.sleep(POLL_S)
+
+
+def _start_spark(where: Path, testbed: Testbed) -> Handle:
+    master = spark.start_master(where, testbed.spark)
+    workers = {role: spark.start_worker(where, testbed.spark, role) for role in spark.WORKERS}
+    for role, worker in workers.items():
+        host, port = spark.WORKERS[role], testbed.spark.worker_uis[role]
+        wait_until(f"{worker.role}: accept connections", functools.partial(listening, host, port), spark.READY_S, process=worker)
+    wait_until(f"spark-master: {len(workers)} workers alive", lambda: spark.registered(testbed.spark), spark.READY_S, process=master)
+    return master
+
+
+def _rebuilt(testbed: Testbed, brokers: int, say: Callable[[str], None]) -> Testbed:
+    """The testbed with its Kafka gone, to be started with ``brokers``; broker 1 keeps its ports, and all else stays as it is."""
+    say(f"kafka is made anew with {brokers} broker{'s' if brokers > 1 else ''}, it had {len(testbed.kafka)}; what it held is gone")
+    toxiproxy.start(folder(), testbed.toxiproxy_port)
+    for name in testbed.kafka_proxies():
+        testbed.proxies.destroy(name)
+    kafka.stop_all(folder())
+    ports = FreePorts()
+    return replace(testbed, kafka=(testbed.kafka[0], *(_kafka_ports(ports) for _ in range(brokers - 1))))
+
+
+def _kafka_ports(ports: FreePorts) -> kafka.KafkaPorts:
+    return kafka.KafkaPorts(*(ports.take() for _ in fields(kafka.KafkaPorts)))
+
+
+def _plan(brokers: int) -> Testbed:
+    ports = FreePorts()
+    return Testbed(
+        str(folder()),
+        tuple(_kafka_ports(ports) for _ in range(brokers)),
+        postgres.PostgresPorts(ports.take(), ports.take()),
+        ports.take(),
+        spark.SparkPorts(
+            ports.take(), ports.take(), {role: ports.take() for role in spark.WORKERS}, {r: ports.take() for r in spark.WORKERS}
+        ),
+    )
+
+
+class FreePorts:
+    """Free ports, no port twice."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+
+    def take(self) -> int:
+        while (port := free_port()) in self._taken:
+            pass
+        self._taken.add(port)
+        return port
+
+
+@contextlib.contextmanager
+def _starting() -> Iterator[None]:
+    """One starter at a time; the kernel drops the lock when its holder dies."""
+    folder().mkdir(parents=True, exist_ok=True)
+    with (folder() / "start.lock").open("w") as lock:
+        deadline = time.monotonic() + START_LOCK_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise TestbedError(
+                        f"another process has been starting the testbed for {START_LOCK_S:.0f} s: `streamproof down`"
+                    ) from error
+                time.sleep(POLL_S)
+        yield
+
+
+def status() -> dict[str, str]:
+    """Each component's state: ``up``, ``down``, or what is wrong with it. Empty when no testbed was started."""
+    testbed = _read()
+    if testbed is None:
+        return {}
+    handles = {role: remembered(role, folder()) for role in testbed.roles}
+    found = {role: "up" if handle and handle.alive else "down" for role, handle in handles.items()}
+    for broker, ports in zip(testbed.brokers, testbed.kafka, strict=True):
+        if found[broker] == "up" and not kafka.ready(ports):
+            found[broker] = "does not accept connections"
+    if found["postgres"] == "up" and not postgres.ready(folder(), testbed.postgres):
+        found["postgres"] = "does not answer"
+    for name, (port, _) in testbed._ways().items():
+        if found["toxiproxy"] == "up" and not listening("127.0.0.1", port):
+            found["toxiproxy"] = f"its proxy of {name} is down"
+    return found
+
+
+def down() -> int:
+    """Stop everything that carries this testbed's mark and forget its data. Returns how many processes were ended.
+
+    Raises TestbedError when a process survives.
+    """
+    ended = 0
+    postgres.quit_at_once(folder())
+    for _ in range(5):
+        processes = marked()
+        if not processes:
+            break
+        ended += len(processes)
+        left = stop(processes)
+        if left:
+            raise TestbedError(f"processes {[process.pid for process in left]} do not end even by SIGKILL")
+    else:
+        raise TestbedError(f"processes with {MARK}={settings.home()} keep appearing: {[process.pid for process in marked()]}")
+    for pid_file in (settings.home() / "airflow").glob("*.pid"):
+        pid_file.unlink()
+    _forget(folder())
+    return ended
+
+
+def rebuild(say: Callable[[str], None] = lambda line: None) -> Testbed:
+    """Stop every component, forget its data and start all of it anew, at the addresses that it has. What else carries the mark goes on:
+    Airflow, a run's own processes.
+
+    Raises TestbedError when a component survives, or does not become ready.
+    """
+    with _starting():
+        postgres.quit_at_once(folder())
+        left = stop(_at_work_here())
+        if left:
+            raise TestbedError(f"processes {[process.pid for process in left]} do not end even by SIGKILL")
+        for path in folder().iterdir():
+            if path.is_dir():
+                _forget(path)
+            elif path != _state() and path.suffix != ".lock":
+                path.unlink()
+    return up(say)
+
+
+def _at_work_here() -> list[psutil.Process]:
+    """The processes of the components, and what they started (executors, Python workers, backends): they work in the testbed's folder."""
+    found = []
+    for process in marked():
+        with contextlib.suppress(psutil.Error):
+            if Path(process.cwd()).is_relative_to(folder()):
+                found.append(process)
+    return found
+
+
+def _forget(data: Path) -> None:
+    """Delete the data. What a process that is just ending still writes there is deleted again, for a moment."""
+    deadline = time.monotonic() + FORGET_S
+    while True:
+        shutil.rmtree(data, ignore_errors=True)
+        if not data.exists():
+            return
+        if time.monotonic() > deadline:
+            raise TestbedError(f"{data} cannot be deleted: is something else writing there?")
+        time.sleep(0.05)

@@ -1,0 +1,216 @@
+"""Blame: for each anomalous record a sentence that says where it came from, which batches held it, and what was being broken then.
+
+It needs the run's timeline beside the histories: the micro-batches with their source offset ranges (``progress.jsonl``) and the
+journal. Where the timeline does not say, neither does the sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from streamproof.evidence.histories import Delivered, Sent
+from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
+from streamproof.verdict.checks.matching import Finding
+
+# What blame can name, the most telling first: a failpoint says more than the exit that it causes.
+_STRIKES = ("failpoint_fired", "target_found", "injection_injected", "driver_exited")
+NEARBY = timedelta(seconds=30)
+_LATEST = "9"  # behind every stamp
+
+
+class Timeline:
+    """What happened when: micro-batches and journaled events, oldest first."""
+
+    def __init__(self, progress: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]) -> None:
+        self._progress = progress
+        self._covered: dict[tuple[int, int], list[dict[str, Any]]] = {}  # what was asked before: records are lost and doubled in crowds
+        self._struck: dict[datetime, str | None] = {}
+        self._strikes = [event for event in events if event["event"] in _STRIKES]
+        healed = {event["injection"]: event["at"] for event in events if event["event"] == "injection_healed"}
+        started = {event["injection"]: event["at"] for event in events if event["event"] == "injection_started"}
+        self._injections = {name: (at, healed.get(name, _LATEST)) for name, at in started.items()}
+        self._lost_decisions = {event["batch"]: event["transaction"] for event in events if event["event"] == "decision_lost"}
+        self._deleted = [
+            (event["at"], str(event["injection"]), event["target"]["below"])
+            for event in events
+            if event["event"] == "injection_injected" and isinstance((event.get("target") or {}).get("below"), dict)
+        ]
+
+    def batches(self, partition: int, offset: int) -> list[str]:
+        """The committed micro-batches whose input held this source record, as "batch 17 of start 2"."""
+        return [f"batch {line['batch']} of start {line['start']}" for line in self._covering(partition, offset)]
+
+    def _covering(self, partition: int, offset: int) -> list[dict[str, Any]]:
+        if (partition, offset) not in self._covered:
+            self._covered[partition, offset] = list(self._lines(partition, offset))
+        return self._covered[partition, offset]
+
+    def _lines(self, partition: int, offset: int) -> Iterator[dict[str, Any]]:
+        name = str(partition)
+        reached: dict[int, int] = {}  # per start: where the batch begins that does not say from where it read
+        for line in self._progress:
+            until = line["until"].get(name, 0)
+            begin = (line["from"] or {}).get(name, reached.get(line["start"], max(reached.values(), default=0)))
+            if begin <= offset < until:
+                yield line
+            reached[line["start"]] = until
+
+    def strike_before(self, stamp: datetime | None) -> str | None:
+        """What was broken shortly before ``stamp``: of the most telling kind the last."""
+        if stamp is None:
+            return None
+        if stamp not in self._struck:
+            self._struck[stamp] = self._strike_before(stamp)
+        return self._struck[stamp]
+
+    def _strike_before(self, stamp: datetime) -> str | None:
+        near = [event for event in self._strikes if timedelta(0) <= stamp - datetime.fromisoformat(event["at"]) <= NEARBY]
+        telling = min(reversed(near), key=lambda event: _STRIKES.index(event["event"]), default=None)
+        if telling is None or telling["event"] == "injection_injected":
+            return _strike(telling) if telling is not None else None
+        during = [name for name, (begun, ended) in self._injections.items() if begun <= telling["at"] <= ended]
+        return (f"during {' and '.join(during)}, " if during else "") + _strike(telling)
+
+    def strike_on(self, partition: int, offset: int) -> str | None:
+        """What was broken shortly before the first micro-batch ended that held this source record, or that went on behind it."""
+        held = self._covering(partition, offset) or self._behind(partition, offset)
+        return self.strike_before(datetime.fromisoformat(held[0]["committed_at"])) if held else None
+
+    def passed_over(self, partition: int, offset: int) -> str | None:
+        """The first micro-batch that begins behind this source record, as "batch 18 of start 2"."""
+        behind = self._behind(partition, offset)
+        return f"batch {behind[0]['batch']} of start {behind[0]['start']}" if behind else None
+
+    def _behind(self, partition: int, offset: int) -> list[dict[str, Any]]:
+        return [line for line in self._progress if (line["from"] or {}).get(str(partition), 0) > offset]
+
+    def lost_decision(self, partition: int, offset: int) -> str | None:
+        """What became of the decision to commit the micro-batch that held this source record, if it could not be carried out."""
+        for line in self._covering(partition, offset):
+            if (transaction := self._lost_decisions.get(line["batch"])) is not None:
+                return f"batch {line['batch']} was decided, and the broker had aborted its transactions ({transaction})"
+        return None
+
+    def expired(self, partition: int, offset: int) -> str | None:
+        """The injection by which the source deleted this record before any micro-batch that held it had ended, if one did."""
+        ends = [line["committed_at"] for line in self._covering(partition, offset)]
+        for at, name, below in self._deleted:
+            if offset < below.get(str(partition), 0) and all(at < end for end in ends):
+                return name
+        return None
+
+
+_CRASHES = {"kill_driver": "the driver was killed", "kill_worker": "a Python worker was killed", "raise": "an error was raised"}
+
+
+def _strike(event: dict[str, Any]) -> str:
+    if event["event"] == "failpoint_fired":
+        task = f" (task {event['partition']}, attempt {event['attempt']})" if event.get("partition") is not None else ""
+        return f"{_CRASHES[event.get('action', 'kill_driver')]} at {event['failpoint']} of batch {event['batch']}{task}"
+    if event["event"] == "target_found":
+        return f"executor {event.get('executor')} was killed while it held {event.get('running_tasks')} running tasks"
+    if event["event"] == "driver_exited":
+        return f"driver start {event['start']} ended ({event.get('reason', 'unknown')})"
+    return f"{event['injection']} was injected"
+
+
+def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np.ndarray, timeline: Timeline) -> str:
+    """One sentence about ``finding``. ``delivered_at`` has the delivered rows' times, in ms since the epoch."""
+    if finding.anomaly in RESULT_KINDS:
+        return _result(finding, delivered, delivered_at, timeline)
+    name = _name(finding, sent)
+    copies = [_copy(row, delivered) for row in finding.delivered[:4]]
+    more = f" and {len(finding.delivered) - 4} more" if len(finding.delivered) > 4 else ""
+    if finding.anomaly is Anomaly.LOST:
+        return f"{name} was acknowledged but never delivered; {_held(finding, sent, timeline)}{_lost_by(finding, sent, timeline)}"
+    if finding.anomaly is Anomaly.DUPLICATED:
+        held = "" if any(delivered.batch[row] >= 0 for row in finding.delivered) else f"; {_held(finding, sent, timeline)}"
+        last = int(delivered_at[list(finding.delivered)].max())
+        strike = timeline.strike_before(datetime.fromtimestamp(last / 1000, UTC))
+        return f"{name} was delivered {finding.copies} times: {', then '.join(copies)}{more}{held}" + (
+            f"; shortly before, {strike}" if strike else ""
+        )
+    if finding.anomaly is Anomaly.REORDERED:
+        return (
+            f"{name} came behind one of its key that was read after it{_at(copies)}"
+            if copies
+            else f"{name} is away from its key's partition"
+        )
+    if finding.anomaly is Anomaly.TORN:
+        first = f"the first that is missing is {name}"
+        return f"batch {finding.batch} of start {finding.start} is torn: {finding.copies} of its records are visible, others not; {first}"
+    if finding.anomaly is Anomaly.AHEAD:
+        return f"{name} was delivered only after its offset had been committed; {_held(finding, sent, timeline)}{_at(copies)}"
+    if finding.anomaly is Anomaly.PHANTOM:
+        why = "its send was refused" if finding.sent is not None else "nobody sent it"
+        return f"{name} was delivered although {why}: {', '.join(copies)}{more}"
+    return f"{name} was delivered damaged: {', '.join(copies)}{more}"
+
+
+_RESULTS = {
+    Anomaly.MISSING: "is missing",
+    Anomaly.UNEXPECTED: "was delivered, and should not have been",
+    Anomaly.WRONG_VALUE: "was delivered wrong",
+    Anomaly.REPEATED: "was delivered {copies} times",
+}
+
+
+def _result(finding: Finding, delivered: Delivered, delivered_at: np.ndarray, timeline: Timeline) -> str:
+    """One sentence about a result of a stateful job."""
+    if finding.anomaly is Anomaly.DROPPED:
+        return f"batch {finding.batch} of start {finding.start}: {finding.detail}"
+    copies = [_copy(row, delivered) for row in finding.delivered[:4]]
+    last = int(delivered_at[finding.delivered[-1]]) if finding.delivered else None
+    strike = timeline.strike_before(datetime.fromtimestamp(last / 1000, UTC)) if last is not None else None
+    what = _RESULTS[finding.anomaly].format(copies=finding.copies)
+    more = f" and {len(finding.delivered) - 4} more" if len(finding.delivered) > 4 else ""
+    where = f" ({', then '.join(copies)}{more})" if copies else ""
+    return f"{finding.result} {what}{where}: {finding.detail}" + (f"; shortly before, {strike}" if strike else "")
+
+
+def _at(copies: Sequence[str]) -> str:
+    return f" ({', '.join(copies)})" if copies else ""
+
+
+def _name(finding: Finding, sent: Sent) -> str:
+    if finding.sent is None and finding.producer is None:
+        return "a record without a readable identity"
+    at = finding.sent
+    name = f"record {finding.producer}/{finding.sequence}" if at is None else f"record {sent.producer[at]}/{sent.sequence[at]}"
+    if finding.sent is None or sent.partition[finding.sent] < 0:
+        return name
+    offset = sent.offset[finding.sent]
+    return f"{name} (source partition {sent.partition[finding.sent]}" + (f", offset {offset})" if offset >= 0 else ")")
+
+
+def _held(finding: Finding, sent: Sent, timeline: Timeline) -> str:
+    if finding.sent is None or sent.offset[finding.sent] < 0:
+        return "its source offset is unknown"
+    batches = timeline.batches(int(sent.partition[finding.sent]), int(sent.offset[finding.sent]))
+    if batches:
+        return f"it was read by {' and '.join(batches)}"
+    behind = timeline.passed_over(int(sent.partition[finding.sent]), int(sent.offset[finding.sent]))
+    return "no committed batch covers its offset" + (f", and {behind} went on behind it" if behind else "")
+
+
+def _lost_by(finding: Finding, sent: Sent, timeline: Timeline) -> str:
+    if finding.sent is None or sent.offset[finding.sent] < 0:
+        return ""
+    at = int(sent.partition[finding.sent]), int(sent.offset[finding.sent])
+    if (expired := timeline.expired(*at)) is not None:
+        return f"; the source had deleted it before it was delivered ({expired})"
+    if (undone := timeline.lost_decision(*at)) is not None:
+        return f"; {undone}"
+    strike = timeline.strike_on(*at)
+    return f"; shortly before that ended, {strike}" if strike else ""
+
+
+def _copy(row: int, delivered: Delivered) -> str:
+    where = f"output {delivered.partition[row]}/{delivered.offset[row]}"
+    if delivered.batch[row] < 0:
+        return where
+    return f"by batch {delivered.batch[row]} attempt {delivered.attempt[row]} of start {delivered.start[row]} ({where})"

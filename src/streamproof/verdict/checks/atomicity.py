@@ -1,0 +1,86 @@
+"""Atomic micro-batches: which of them a start of the job made visible in part.
+
+A micro-batch is known by its number and by the ranges of source offsets that ``progress.jsonl`` gives for it; a batch that was never
+reported (its driver died first) lies between the one before it and the one after it. The copies that one start of the job wrote for one
+batch are an *edition* of it. A start that fails before its decision leaves no edition, one that decided leaves a whole one, and what a
+later start adds is another:
+
+    TORN   an edition that is there, but lacks a record which the broker ACKED at an offset of the batch
+
+It does not matter whether another edition holds what this one lacks: between the two a reader saw a part. Not judged are copies that do not
+say which start and batch wrote them, and batches whose range is not known. While decisions are carried out a reader may see a part
+for a moment (``streamproof.run.observer`` measures it); this is about what remains.
+
+A pure function of the matched histories and the micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamproof.evidence.histories import Sent
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.checks.matching import Finding, Matching
+
+_OFFSET_BITS = 44
+Range = tuple[Mapping[str, int], Mapping[str, int]]
+
+
+def ranges(progress: Sequence[dict[str, Any]]) -> dict[int, Range]:
+    """From where to where each micro-batch read, by source partition."""
+    known: dict[int, Range] = {line["batch"]: (line["from"] or {}, line["until"]) for line in progress}
+    between = {number + 1 for number in known if number + 1 not in known and number + 2 in known}
+    return known | {number: (known[number - 1][1], known[number + 1][0]) for number in between}
+
+
+def torn(matched: Matching, progress: Sequence[dict[str, Any]]) -> list[Finding]:
+    """The editions that lack a record of their batch."""
+    known, source = ranges(progress), _Source(matched.sent)
+    found = []
+    for (start, batch), rows, held in _editions(matched):
+        if batch not in known:
+            continue
+        due = source.read(known[batch])
+        missing = due[~np.isin(due, held)]
+        if len(missing):
+            at = tuple(int(row) for row in rows)
+            found.append(
+                Finding(Anomaly.TORN, None, None, int(np.count_nonzero(np.diff(np.sort(held)))) + 1, int(missing.min()), at, start, batch)
+            )
+    return found
+
+
+def _editions(matched: Matching) -> Iterator[tuple[tuple[int, int], np.ndarray, np.ndarray]]:
+    """Each edition as (start, batch), with its copies' rows and the rows of their sends."""
+    delivered = matched.delivered
+    said = matched.known & (delivered.batch[matched.rows] >= 0) & (delivered.start[matched.rows] >= 0)
+    rows, send = matched.rows[said], matched.send[said]
+    order = np.lexsort((delivered.batch[rows], delivered.start[rows]))
+    rows, send = rows[order], send[order]
+    named = np.stack([delivered.start[rows], delivered.batch[rows]])
+    borders = np.flatnonzero((named[:, 1:] != named[:, :-1]).any(axis=0)) + 1
+    for mine, held in zip(np.split(rows, borders), np.split(send, borders), strict=True):
+        if len(mine):
+            yield (int(delivered.start[mine[0]]), int(delivered.batch[mine[0]])), mine, held
+
+
+class _Source:
+    """The ACKED records in the order of the source, to look up what lies between two offsets."""
+
+    def __init__(self, sent: Sent) -> None:
+        rows = np.flatnonzero(sent.acked)
+        self._rows = rows[np.lexsort((sent.offset[rows], sent.partition[rows]))]
+        self._place = sent.partition[self._rows] << _OFFSET_BITS | sent.offset[self._rows]
+
+    def read(self, between: Range) -> np.ndarray:
+        """The rows of what a batch read."""
+        begins, ends = between
+        found = [np.zeros(0, np.int64)]
+        for name, end in ends.items():
+            base = int(name) << _OFFSET_BITS
+            low, high = np.searchsorted(self._place, [base | begins.get(name, 0), base | end])
+            found.append(self._rows[low:high])
+        return np.concatenate(found)

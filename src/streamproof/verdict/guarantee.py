@@ -1,0 +1,69 @@
+"""A delivery guarantee is the set of anomalies that it forbids; what a strategy promises beside it forbids more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from streamproof.verdict.anomaly import Anomaly
+
+_ALWAYS = frozenset({Anomaly.PHANTOM, Anomaly.CORRUPTED})
+
+
+class Guarantee(StrEnum):
+    """At-most-once forbids DUPLICATED, at-least-once forbids LOST, exactly-once both. Each forbids PHANTOM and CORRUPTED.
+
+    A job that may not lose may not commit an offset before the output either: at-least-once and exactly-once forbid AHEAD.
+
+    A stateful job is held to its results instead of records: each guarantee forbids UNEXPECTED, WRONG_VALUE and DROPPED, at-most-once
+    forbids REPEATED, at-least-once MISSING, exactly-once both.
+    """
+
+    AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+
+    @property
+    def forbidden(self) -> frozenset[Anomaly]:
+        return _ALWAYS | _FORBIDDEN[self]
+
+    @property
+    def forbidden_results(self) -> frozenset[Anomaly]:
+        """What the results of a stateful job may not show."""
+        return _ALWAYS_OF_RESULTS | _FORBIDDEN_OF_RESULTS[self]
+
+
+class Promise(StrEnum):
+    """What a strategy may promise beside its guarantee. None holds a strategy to what it does not promise.
+
+    ORDERED: the records of a key leave in the order in which they were read; forbids REORDERED.
+    ATOMIC: a micro-batch becomes visible as a whole; forbids TORN.
+    """
+
+    ORDERED = "ordered"
+    ATOMIC = "atomic"
+
+    @property
+    def forbidden(self) -> Anomaly:
+        return _BROKEN_BY[self]
+
+
+def forbidden(guarantee: Guarantee, promises: Iterable[Promise], stateful: bool = False) -> frozenset[Anomaly]:
+    """What a run may not show that is held to ``guarantee`` and ``promises``. Promises are about records, which a stateful job has not."""
+    if stateful:
+        return guarantee.forbidden_results
+    return guarantee.forbidden | {promise.forbidden for promise in promises}
+
+
+_FORBIDDEN: dict[Guarantee, frozenset[Anomaly]] = {
+    Guarantee.AT_MOST_ONCE: frozenset({Anomaly.DUPLICATED}),
+    Guarantee.AT_LEAST_ONCE: frozenset({Anomaly.LOST, Anomaly.AHEAD}),
+    Guarantee.EXACTLY_ONCE: frozenset({Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.AHEAD}),
+}
+_ALWAYS_OF_RESULTS = frozenset({Anomaly.UNEXPECTED, Anomaly.WRONG_VALUE, Anomaly.DROPPED})
+_FORBIDDEN_OF_RESULTS: dict[Guarantee, frozenset[Anomaly]] = {
+    Guarantee.AT_MOST_ONCE: frozenset({Anomaly.REPEATED}),
+    Guarantee.AT_LEAST_ONCE: frozenset({Anomaly.MISSING}),
+    Guarantee.EXACTLY_ONCE: frozenset({Anomaly.MISSING, Anomaly.REPEATED}),
+}
+_BROKEN_BY = {Promise.ORDERED: Anomaly.REORDERED, Promise.ATOMIC: Anomaly.TORN}

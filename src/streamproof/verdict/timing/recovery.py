@@ -1,0 +1,187 @@
+"""How a job comes back after a fault, measured from the run's folder alone: pure functions over times.
+
+*Output* is a record that was sent, from the moment at which a ``read_committed`` reader can see its first copy; a second copy is no new
+output, a record that nobody sent is none. When that moment is depends on the sink, and ``delivered/drain.json`` says what the drain's
+``delivered_at`` is worth, under ``stamps``:
+
+    visible  the moment itself. PostgreSQL: the server's own time of the commit, also of a COMMIT PREPARED (of a row that was upserted
+             again: the last). A folder that is listed: when the file was finished.
+    written  the moment at which it was made; it could be read later. Kafka: a record carries the time at which its producer was given
+             it, and may wait there for a broker, and then for the end of its transaction. Files that a log names wait for the log.
+             Such a record counts from the end of the micro-batch that went on when it was made, or from a start of the driver whose
+             query runs (what earlier starts left is finished or undone by then), whichever came first. That is never too early, but
+             for the moment in which a broker carries a commit out, and late by at most what remained of the batch.
+
+Of each injection, from the moment at which it had struck:
+
+    first_output_s   until the first output that was made after it: what was under way when it struck is no sign of recovery
+    caught_up_s      until its backlog is gone: until every record that was sent before it was healed is output
+    backlog_records  how many of these were waiting when it was healed
+    longest_gap_s    the longest time without output that touches the time from the injection until it was caught up
+
+A record waits, and belongs to the *backlog*, from when it was sent until it is output; only records that were ACKED, and not those that
+are LOST: nobody waits for them, the verdict counts them. All stamps are the clock of one machine, in ms.
+
+Results of a stateful job are no records that were sent: of such a job a record is output once the micro-batch that read it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from streamproof.evidence.folder import EvidenceError
+from streamproof.evidence.histories import Delivered, Sent
+
+NEVER = np.iinfo(np.int64).max
+_SHIFT = 48
+
+
+class Stamps(StrEnum):
+    """What ``delivered_at`` is the time of."""
+
+    VISIBLE = "visible"
+    WRITTEN = "written"
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A run's records in time, in ms since the epoch. ``written`` and ``visible`` have a row for the ``records`` that were delivered then,
+    in the order of ``visible``; ``sent`` and ``shown`` one for the ``waited`` of these that were ACKED: when they were sent, when they
+    were output."""
+
+    written: np.ndarray
+    visible: np.ndarray
+    records: np.ndarray
+    sent: np.ndarray
+    shown: np.ndarray
+    waited: np.ndarray
+
+    @property
+    def moments(self) -> np.ndarray:
+        """When there was new output, each moment once."""
+        return np.unique(self.visible)
+
+    def backlog(self, at: np.ndarray) -> np.ndarray:
+        """How many records were waiting at each of these moments."""
+        return np.asarray(_until(self.sent, self.waited, at) - _until(self.shown, self.waited, at))
+
+
+def _until(times: np.ndarray, counts: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """How many there are up to each moment."""
+    order = np.argsort(times, kind="stable")
+    return np.asarray(np.r_[0, np.cumsum(counts[order])][np.searchsorted(times[order], at, "right")])
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What one injection cost, in seconds; None where it did not strike, or what was measured never came."""
+
+    first_output_s: float | None = None
+    caught_up_s: float | None = None
+    backlog_records: int | None = None
+    longest_gap_s: float | None = None
+
+
+def milliseconds(stamp: str) -> int:
+    return round(datetime.fromisoformat(stamp).timestamp() * 1000)
+
+
+def stamps(drain: dict[str, Any]) -> Stamps:
+    """What the drain says of its stamps; one that says nothing is taken for the later of both."""
+    try:
+        return Stamps(drain.get("stamps", Stamps.WRITTEN))
+    except ValueError as error:
+        raise EvidenceError(f"drain.json: stamps is {drain['stamps']!r}, expected one of {', '.join(Stamps)}") from error
+
+
+def ends(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]]) -> np.ndarray:
+    """The moments at which all that was written before is decided: ends of micro-batches, and starts of the driver that are ready."""
+    at = [line["committed_at"] for line in progress] + [event["at"] for event in events if event["event"] == "driver_ready"]
+    return np.unique(np.array([milliseconds(stamp) for stamp in at], np.int64))
+
+
+def flow(sent: Sent, sent_at: np.ndarray, delivered: Delivered, delivered_at: np.ndarray, ends: np.ndarray, kind: Stamps) -> Flow:
+    """Match the histories. ``sent_at`` has a row for each record that has one in ``sent/``, which are the first rows of ``sent``."""
+    key = sent.producer << _SHIFT | sent.sequence
+    order = np.argsort(key, kind="stable")
+    ordered = key[order]
+    rows = np.flatnonzero(delivered.identified)
+    wanted = delivered.producer[rows] << _SHIFT | delivered.sequence[rows]
+    place = np.minimum(np.searchsorted(ordered, wanted), max(len(key) - 1, 0))
+    known = ordered[place] == wanted if len(key) else np.zeros(len(rows), bool)
+    send, at = order[place[known]], delivered_at[rows[known]]
+    first = np.full(len(sent), NEVER, np.int64)
+    np.minimum.at(first, send, at)
+    seen = np.flatnonzero(first != NEVER)
+    written = first[seen]
+    visible = written if kind is Stamps.VISIBLE else decided(written, ends)
+    waited = sent.acked[seen] & (seen < len(sent_at))
+    each = np.ones(len(seen), np.int64)
+    return arranged(written, visible, each, sent_at[seen[waited]], visible[waited], each[waited])
+
+
+def arranged(
+    written: np.ndarray, visible: np.ndarray, records: np.ndarray, sent: np.ndarray, shown: np.ndarray, waited: np.ndarray
+) -> Flow:
+    """A flow with its rows in order."""
+    earliest = np.argsort(visible, kind="stable")
+    return Flow(written[earliest], visible[earliest], records[earliest], sent, shown, waited)
+
+
+def decided(written: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The first of ``ends`` that is not before each moment; the moment itself after the last of them."""
+    if not len(ends):
+        return written
+    following = np.searchsorted(ends, written, "left")
+    return np.where(following < len(ends), ends[np.minimum(following, len(ends) - 1)], written)
+
+
+def recovery(found: Flow, injected: int | None, healed: int | None) -> Recovery:
+    """What an injection cost that struck at ``injected`` and was healed at ``healed``; None for what did not happen."""
+    if injected is None:
+        return Recovery()
+    after = found.visible[found.written >= injected]
+    first = _seconds(int(after.min()) - injected) if len(after) else None
+    if healed is None:
+        return Recovery(first, longest_gap_s=longest_gap(found.moments, injected))
+    before = found.sent <= healed
+    left = found.shown[before]
+    caught_up = max(int(left.max(initial=injected)), injected)
+    gap = longest_gap(found.moments, injected, caught_up)
+    return Recovery(first, _seconds(caught_up - injected), int(found.waited[before][left > healed].sum()), gap)
+
+
+def longest_gap(moments: np.ndarray, since: int | None = None, until: int | None = None) -> float | None:
+    """The longest time between two moments that followed each other, of those that touch the time from ``since`` to ``until``."""
+    earlier, later = moments[:-1], moments[1:]
+    touching = (later > (since if since is not None else -NEVER)) & (earlier < (until if until is not None else NEVER))
+    return _seconds(int((later - earlier)[touching].max())) if touching.any() else None
+
+
+def throughput(found: Flow, begun: int, ended: int) -> tuple[int, float | None]:
+    """The records that became output from ``begun`` until before ``ended``, and how many that is a second.
+
+    How long a job takes to start is no part of its rate: the time counts from the run's first output on, and what comes after it.
+    None when that leaves no time, or no output.
+    """
+    records = _between(found, begun, ended)
+    opened = int(found.visible[0]) if len(found.visible) else ended
+    counted = _between(found, opened + 1, ended) if opened >= begun else records
+    milliseconds = ended - max(begun, opened)
+    return records, round(counted * 1000 / milliseconds, 1) if counted and milliseconds > 0 else None
+
+
+def _between(found: Flow, begun: int, ended: int) -> int:
+    """How many records became output from ``begun`` until before ``ended``."""
+    low, high = np.searchsorted(found.visible, [begun, ended], "left")
+    return int(found.records[low:high].sum())
+
+
+def _seconds(milliseconds: int) -> float:
+    return round(milliseconds / 1000, 3)

@@ -1,1 +1,0 @@
-"""The systems under test as processes of this machine: one file per component."""
