@@ -51,13 +51,13 @@ format: setup  ## write the code as the format check wants it
 	.venv/bin/ruff check --fix .
 
 bench-run: setup  ## how long each part of a run takes
-	@$(RUN) -m tests.bench_run
+	@$(RUN) -m benchmarks.run
 
 bench-sinks: setup  ## how fast each strategy is beside Spark's own sink; ROUNDS=3 by default
-	@$(RUN) -m tests.bench_sinks $(if $(ROUNDS),--rounds $(ROUNDS))
+	@$(RUN) -m benchmarks.sinks $(if $(ROUNDS),--rounds $(ROUNDS))
 
 bench-oracle: setup  ## how fast drain and check are beside Kafka's own consumer and others' joins; SIZES=1,10,50 for millions of records
-	@$(RUN) -m tests.bench_oracle $(if $(SIZES),--sizes $(SIZES)) $(if $(PICTURE),--picture $(PICTURE))
+	@$(RUN) -m benchmarks.oracle $(if $(SIZES),--sizes $(SIZES)) $(if $(PICTURE),--picture $(PICTURE))
 
 down: setup  ## stop the testbed
 	@.venv/bin/streamproof down

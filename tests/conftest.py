@@ -13,10 +13,11 @@ import hypothesis
 import psutil
 import pytest
 
-from streamproof.testbed import embedded, settings
+from streamproof import settings
+from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
-from tests import repair
+from tests.support import repair
 
 FAILED = pytest.StashKey[bool]()
 HOME_PREFIX = "streamproof-test-"

@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, Frame, Page, expect, sync_playwright
 
 from streamproof.airflow import service
 from streamproof.airflow.service import USER, Api
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 PICTURES = ROOT / "build" / "browser"
 NAMES = ("chromium", "chromium-browser", "google-chrome")

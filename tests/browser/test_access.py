@@ -11,12 +11,12 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
+from streamproof import settings
 from streamproof.airflow.service import DAG, USER, VIEWER, Api
 from streamproof.report.report import render
 from streamproof.run import recording
-from streamproof.testbed import settings
 from tests.browser.conftest import Seat, frame
-from tests.remembered import night, write
+from tests.support.remembered import night, write
 
 RUN = "night-1"
 PATHS = (

@@ -10,9 +10,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
+from streamproof import settings
 from streamproof.airflow.service import DAG, Api
 from streamproof.evidence.folder import RunFolder
-from streamproof.testbed import settings
 from streamproof.testbed.embedded import Testbed
 from tests.browser.conftest import Seat, frame
 from tests.browser.looks import barriers, marks, overflow

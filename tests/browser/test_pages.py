@@ -15,8 +15,8 @@ from streamproof.suites.evaluate import evaluate
 from streamproof.verdict.decide import judge, write_reconciliation
 from tests.browser.conftest import Seat
 from tests.browser.looks import barriers, marks, overflow
-from tests.histories import TERMS, Story, at
-from tests.remembered import night, nights, write
+from tests.support.histories import TERMS, Story, at
+from tests.support.remembered import night, nights, write
 
 WINDOWS = [(1280, False), (1280, True), (390, False), (390, True)]
 NAMES = [f"{width}-{'dark' if dark else 'light'}" for width, dark in WINDOWS]

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect
 
+from streamproof import settings
 from streamproof.airflow import service
 from streamproof.airflow.service import VIEWER, Api
 from streamproof.report.report import render
 from streamproof.run import recording
-from streamproof.testbed import settings
 from tests.browser.conftest import Seat, frame
-from tests.remembered import night, write
+from tests.support.remembered import night, write
 
 BELOW = "/lab/airflow"
 RUN = "night-1"

@@ -8,12 +8,12 @@ from typing import Any
 
 from airflow.sdk import TriggerRule, dag, task
 
+from streamproof import settings
 from streamproof.airflow.assets import VERDICT
 from streamproof.airflow.form import params
 from streamproof.airflow.nightly_operators import CellOperator, CompareOperator, PlanOperator, SummaryOperator
 from streamproof.airflow.operators import PrepareOperator, RestoreOperator, StepOperator
 from streamproof.airflow.service import POOL
-from streamproof.testbed import settings
 
 SHORT = timedelta(seconds=20)
 

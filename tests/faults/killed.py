@@ -13,13 +13,14 @@ from typing import Any
 import psutil
 import yaml
 
+from streamproof import settings
 from streamproof.evidence.folder import RunFolder
 from streamproof.kafka.transactions import Coordinator
 from streamproof.run import lock, watchdog
 from streamproof.sinks.postgres import tables as output
-from streamproof.testbed import settings
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
+from tests.support.checkout import ROOT
 
 WAIT_S = 120.0
 LOOK_S = 0.002
@@ -57,7 +58,7 @@ def kill_runner_at(moment: str, experiment: dict[str, Any], path: Path) -> Kille
     before = set(settings.runs().glob("*"))
     process = subprocess.Popen(
         [sys.executable, "-m", "streamproof.cli.main", "run", str(file)],
-        cwd=settings.ROOT,
+        cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from streamproof import settings
 from streamproof.engines.spark.job import OnLostDecision
 from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
 from streamproof.faults import FAULTS
 from streamproof.run import runner
-from streamproof.testbed import embedded, settings, spark
+from streamproof.testbed import embedded, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import remembered, told, wait_until
 from streamproof.verdict.anomaly import Anomaly

@@ -15,9 +15,9 @@ import pytest
 
 from streamproof.experiment.model import Experiment
 from streamproof.run import runner
-from streamproof.testbed import settings
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
+from tests.support.checkout import ROOT
 
 RECORDS = 4000
 
@@ -28,10 +28,10 @@ def outside() -> Iterator[Testbed]:
     home = Path(tempfile.mkdtemp(prefix="streamproof-outside-")).resolve()
     command, environment = [sys.executable, "-m", "streamproof.cli.main"], {**os.environ, "STREAMPROOF_HOME": str(home)}
     try:
-        subprocess.run([*command, "testbed", "up"], cwd=settings.ROOT, env=environment, timeout=120, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*command, "testbed", "up"], cwd=ROOT, env=environment, timeout=120, check=True, stdout=subprocess.DEVNULL)
         yield Testbed.parse(json.loads((home / "testbed" / "state.json").read_text()))
     finally:
-        subprocess.run([*command, "down"], cwd=settings.ROOT, env=environment, timeout=60, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*command, "down"], cwd=ROOT, env=environment, timeout=60, check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(home)
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from streamproof.experiment.model import Experiment, Source, Workload
 from streamproof.run import lock, runner
-from streamproof.testbed import settings
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
 from tests.faults.killed import Killed, assert_nothing_is_left, kill_runner_at, wait_until_given_back
+from tests.support.checkout import ROOT
 
 EXPERIMENT = {
     "name": "left-behind",
@@ -28,7 +28,7 @@ EXPERIMENT = {
 
 def _streamproof(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "streamproof.cli.main", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=settings.ROOT, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, check=False)
 
 
 @pytest.fixture

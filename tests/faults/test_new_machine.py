@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamproof.testbed.embedded import Testbed
-from tests.without_java import environment
+from tests.support.without_java import environment
 
 STRATEGY = """
 from streamproof.engines.spark.strategies.checkpoint import Checkpoint

@@ -22,7 +22,7 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import judge
-from tests.listening import Watched, watched
+from tests.support.listening import Watched, watched
 
 RECORDS = 6000
 EXPECTED_FILES = (

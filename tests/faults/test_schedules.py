@@ -14,10 +14,10 @@ import pytest
 from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment, FaultSpec, Phase, Source, Workload, load
 from streamproof.run import runner
-from streamproof.testbed import settings
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.guarantee import Guarantee
 from tests import soak
+from tests.support.checkout import ROOT
 
 RECORDS = 6000
 BATCHES = 30
@@ -92,7 +92,7 @@ def test_a_fault_strikes_at_a_step_inside_of_spark_and_in_the_recovery_phase(tes
 @pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "seed"), [("two_phase_commit", 1), ("postgres_ledger", 2)])
 def test_a_random_schedule_costs_no_record_and_leaves_nothing_behind(testbed: Testbed, strategy: str, seed: int) -> None:
-    """``python -m tests.soak`` does the same with as many seeds as wanted."""
+    """``python -m benchmarks.soak`` does the same with as many seeds as wanted."""
     soaked = soak.soak(soak.experiment(strategy, seed))
     assert (soaked.outcome, soaked.left) == ("PASSED", []), soaked.reason
     assert len(soaked.faults) == soak.COUNT
@@ -109,7 +109,7 @@ def test_of_three_faults_the_one_that_breaks_the_guarantee_is_found(testbed: Tes
     )
     assert folder.read_json(folder.verdict)["outcome"] == "FAILED"
     command = [sys.executable, "-m", "streamproof.cli.main", "shrink", folder.name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=480, cwd=settings.ROOT, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=480, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"1 of 3 suffice after \d tries: crash_at_step", done.stdout), done.stdout
     path = Path(done.stdout.split()[-1])

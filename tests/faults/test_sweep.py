@@ -10,14 +10,14 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
+from streamproof import settings
 from streamproof.engines.spark.failpoints import Action, Site
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
 from streamproof.run import runner, sweep
-from streamproof.testbed import settings
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 MATTER_MOST = ("two_phase_commit", "offset_in_transaction")
 DOUBLES = {("between_commits", "between_recovered")}

@@ -13,7 +13,7 @@ import pytest
 
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 PREPARES = """
 import json, sys

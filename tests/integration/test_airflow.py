@@ -10,11 +10,11 @@ from typing import Any
 import psutil
 import pytest
 
+from streamproof import settings
 from streamproof.airflow import service
 from streamproof.airflow.service import Api
 from streamproof.evidence.folder import RunFolder
 from streamproof.run import lock
-from streamproof.testbed import settings
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
 

@@ -18,16 +18,17 @@ from xml.etree import ElementTree as ET
 import psutil
 import pytest
 
+from streamproof import settings
 from streamproof.airflow import service
 from streamproof.airflow.service import DAG, NIGHTLY, Api
 from streamproof.evidence.folder import RunFolder, read_json_lines, write_atomically
 from streamproof.run import healing, lock
 from streamproof.run.nightly import Night, Summary
-from streamproof.testbed import settings
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
-from tests import regressing
-from tests.listeners import Webhook
+from tests.support import regressing
+from tests.support.checkout import ROOT
+from tests.support.listeners import Webhook
 
 WAIT_S = 400.0
 PROXY, BELOW = "https://lab.example.org/airflow", "/airflow"
@@ -54,14 +55,14 @@ def webhook() -> Iterator[Webhook]:
 
 @pytest.fixture(scope="module")
 def airflow(home: Path, webhook: Webhook) -> Iterator[Api]:
-    folders = {"dags-folder": settings.ROOT / "dags", "tests": settings.ROOT / "tests" / "dags"}
+    folders = {"dags-folder": ROOT / "dags", "tests": ROOT / "tests" / "dags"}
     bundle = "airflow.dag_processing.bundles.local.LocalDagBundle"
     bundles = [{"name": name, "classpath": bundle, "kwargs": {"path": str(path)}} for name, path in folders.items()]
     connection = {"conn_type": "http", "schema": "http", "host": "127.0.0.1", "port": webhook.port, "extra": {"endpoint": SECRET}}
     _matrix(f"strategies: [checkpoint]\n{HEAD}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STREAMPROOF_NIGHTLY", str(home / "nightly.yaml"))
-        patch.setenv("STREAMPROOF_STRATEGIES", "tests.regressing:Regressing")
+        patch.setenv("STREAMPROOF_STRATEGIES", "tests.support.regressing:Regressing")
         patch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps(bundles))
         patch.setenv("STREAMPROOF_AIRFLOW_URL", PROXY)
         patch.setenv("AIRFLOW_CONN_STREAMPROOF_WEBHOOK", json.dumps(connection))

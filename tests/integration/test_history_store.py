@@ -15,7 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from streamproof.history.record import HistoryError
 from streamproof.history.store import METADATA, VERSION_TABLE, Store, Wanted
 from streamproof.testbed.embedded import Testbed
-from tests.remembered import RUN, night, nights
+from tests.support.remembered import RUN, night, nights
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from streamproof.kafka.transactions import Coordinator, Prepared, TransactionLos
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import wait_until
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 WAIT_S = 20.0
 RECORDS = 10

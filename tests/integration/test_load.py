@@ -25,8 +25,8 @@ from streamproof.run import stages
 from streamproof.sinks.kafka.drain import drain
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import wait_until
-from streamproof.testbed.settings import ROOT
 from streamproof.verdict.checks.records import check
+from tests.support.checkout import ROOT
 
 RECORDS, FIRST_PART = 1000, 400
 LOADS = (

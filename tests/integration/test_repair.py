@@ -12,8 +12,8 @@ import pytest
 
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.settings import ROOT
-from tests import repair
+from tests.support import repair
+from tests.support.checkout import ROOT
 
 # They use the testbed that is up, and leave it damaged, each in its way.
 DAMAGING = """
@@ -21,7 +21,7 @@ import os, signal
 import pytest
 from testbed import embedded
 from streamproof.testbed.process import remembered, wait_until
-from tests import repair
+from tests.support import repair
 
 @pytest.fixture(scope="session")
 def testbed():

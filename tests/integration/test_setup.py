@@ -8,9 +8,11 @@ import time
 
 import pytest
 
-from streamproof.testbed import install, settings
+from streamproof import settings
+from streamproof.testbed import install
+from tests.support.checkout import ROOT
 
-IN_THE_ENVIRONMENT = pytest.mark.skipif(sys.prefix != str(settings.ROOT / ".venv"), reason="runs in another environment than .venv")
+IN_THE_ENVIRONMENT = pytest.mark.skipif(sys.prefix != str(ROOT / ".venv"), reason="runs in another environment than .venv")
 
 
 def test_nothing_is_missing() -> None:
@@ -32,7 +34,7 @@ def test_the_java_takes_the_flag_that_spark_gives_every_jvm() -> None:
 @IN_THE_ENVIRONMENT
 def test_a_set_up_that_is_in_place_is_recognised_in_seconds() -> None:
     began = time.monotonic()
-    command = [sys.executable, str(settings.ROOT / "bootstrap.py")]
-    again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=settings.ROOT)
+    command = [sys.executable, str(ROOT / "bootstrap.py")]
+    again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=ROOT)
     assert again.stdout == "set-up: in place\n"
     assert time.monotonic() - began < 10

@@ -20,11 +20,11 @@ from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.decide import Look, Terms, judge
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.scan import spark_scan
-from tests.histories import Histories, Story
 from tests.mutation import clean, legal
 from tests.mutation.damage import DAMAGES
 from tests.mutation.evidence import Columns, Evidence
 from tests.mutation.run import FIXTURES
+from tests.support.histories import Histories, Story
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,10 +20,10 @@ from streamproof.run import runner, stages
 from streamproof.testbed import spark as spark_component
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import free_port, stop
-from streamproof.testbed.settings import ROOT
 from streamproof.testbed.spark import SparkPorts
 from streamproof.verdict.decide import judge
-from tests.histories import Story
+from tests.support.checkout import ROOT
+from tests.support.histories import Story
 
 pytestmark = pytest.mark.slow
 

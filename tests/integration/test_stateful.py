@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from streamproof.testbed import install
-from streamproof.testbed.settings import ROOT
 from streamproof.verdict.stateful.reference import Deduplication, Join, Sessions, Totals, Windows, judge_results
 from streamproof.verdict.stateful.watermark import watermarks
-from tests.stateful import Declared, Event, Story, Told, job, payloads
+from tests.support.checkout import ROOT
+from tests.support.stateful import Declared, Event, Story, Told, job, payloads
 
 pytestmark = pytest.mark.slow
 SECOND = 1000
@@ -59,7 +59,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "cases.json").write_text(json.dumps(cases))
     java = {"JAVA_HOME": str(install.java_home())}
     env = {**os.environ, **java, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.spark_reference", str(folder)]
+    command = [sys.executable, "-m", "tests.support.spark_reference", str(folder)]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads((folder / "ran.json").read_text())

@@ -23,16 +23,18 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
+from streamproof import settings
 from streamproof.evidence.folder import RunFolder
 from streamproof.kafka.asking import RETRIABLE
 from streamproof.run import stages
-from streamproof.testbed import embedded, install, kafka, settings, spark
+from streamproof.testbed import embedded, install, kafka, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.listeners import listening_sockets
 from streamproof.testbed.process import MARK, Handle, TestbedError, free_port, marked, remembered, wait_until
 from streamproof.testbed.toxiproxy import Proxies, kafka_round_trip_ms
 from tests.integration.conftest import Prepare
+from tests.support.checkout import ROOT
 
 PROXY = "kafka-driver"
 ROLES = ("kafka", "postgres", "toxiproxy", "spark-master", "spark-worker-1", "spark-worker-2")
@@ -92,7 +94,7 @@ def test_up_again_starts_nothing_and_says_the_same(testbed: Testbed) -> None:
 def test_several_who_ask_at_once_get_the_same_testbed(testbed: Testbed) -> None:
     before = _handles()
     command = [sys.executable, "-c", "from testbed import embedded; print(embedded.up())"]
-    asking = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=settings.ROOT) for _ in range(3)]
+    asking = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(3)]
     assert {process.communicate(timeout=60)[0].strip() for process in asking} == {repr(testbed)}
     assert _handles() == before
 
@@ -119,14 +121,14 @@ def _marked(home: Path) -> list[psutil.Process]:
 def test_down_leaves_nothing_of_a_start_that_was_killed(home: Path, other_home: Path) -> None:
     environment = {**os.environ, "STREAMPROOF_HOME": str(other_home)}
     command = [sys.executable, "-m", "streamproof.cli.main", "testbed"]
-    starting = subprocess.Popen([*command, "up"], cwd=settings.ROOT, env=environment, stdout=subprocess.DEVNULL)
+    starting = subprocess.Popen([*command, "up"], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
         wait_until("the first components to be started", lambda: len(_marked(other_home)) >= 2, 30, poll_s=0.01)
     finally:
         starting.send_signal(signal.SIGKILL)
         starting.wait(10)
     assert _marked(other_home), "the components outlive who started them"
-    down = subprocess.run([*command, "down"], cwd=settings.ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    down = subprocess.run([*command, "down"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert down.returncode == 0, down.stderr
     assert _marked(other_home) == []
     assert not (other_home / "testbed").exists()

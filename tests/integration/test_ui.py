@@ -16,8 +16,9 @@ import httpx
 import psutil
 import pytest
 
-from streamproof.testbed import settings
+from streamproof import settings
 from streamproof.testbed.process import MARK
+from tests.support.checkout import ROOT
 
 
 def _left(home: Path) -> list[psutil.Process]:
@@ -35,7 +36,7 @@ def _start(home: Path, *, terminal: bool) -> tuple[subprocess.Popen[bytes], IO[s
     """Start it; what it says is read from a terminal, or from a pipe."""
     out, given = pty.openpty() if terminal else os.pipe()
     env = {**os.environ, "STREAMPROOF_HOME": str(home), "STREAMPROOF_CACHE": str(settings.cache())}
-    child = subprocess.Popen([sys.executable, "-m", "streamproof.airflow.ui"], cwd=settings.ROOT, env=env, stdout=given, stderr=given)
+    child = subprocess.Popen([sys.executable, "-m", "streamproof.airflow.ui"], cwd=ROOT, env=env, stdout=given, stderr=given)
     os.close(given)
     return child, os.fdopen(out)
 

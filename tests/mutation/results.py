@@ -1,7 +1,8 @@
 """Stateful jobs: histories of micro-batches and their results, damage to these, and what is legal.
 
-The results come from the reference in ``tests.stateful``, which walks event by event; the damage is done to them, or to the job that makes
-them (a batch taken in twice, records left out, a watermark that is too small). What must be found is where the two sets of results differ.
+The results come from the reference in ``tests.support.stateful``, which walks event by event; the damage is done to them, or to the job
+that makes them (a batch taken in twice, records left out, a watermark that is too small). What must be found is where the two sets of
+results differ.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import numpy as np
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.verdict.stateful.reference import Deduplication, Join, Sessions, Totals, Windows
-from tests import stateful
-from tests.stateful import Declared, Event, Result, Story, Told, job
+from tests.support import stateful
+from tests.support.stateful import Declared, Event, Result, Story, Told, job
 
 MINUTE = 60_000
 DECLARED: tuple[Declared, ...] = (

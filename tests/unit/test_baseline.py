@@ -15,7 +15,7 @@ from streamproof.run import baseline, stages
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import judge
 from streamproof.verdict.timing.baseline import attach, compared
-from tests.histories import TERMS, Story, at
+from tests.support.histories import TERMS, Story, at
 
 FAULTED = Experiment(name="kill", strategy="offset_commit", faults=[FaultSpec(fault="kill_executor")], expect=[Anomaly.DUPLICATED], seed=7)
 PLAIN = replace(TERMS, planned=(), run="plain")

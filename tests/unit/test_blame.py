@@ -13,7 +13,7 @@ from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.blame import NEARBY, Timeline
 from streamproof.verdict.decide import judge
 from streamproof.verdict.guarantee import Promise
-from tests.histories import BEGUN, TERMS, Copy, Story, at
+from tests.support.histories import BEGUN, TERMS, Copy, Story, at
 
 
 def blames(story: Story, path: Path) -> list[str]:

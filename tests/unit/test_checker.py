@@ -16,7 +16,7 @@ from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.records import check
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
-from tests.histories import Copy, Histories, Id, Record, clean, crc_of
+from tests.support.histories import Copy, Histories, Id, Record, clean, crc_of
 
 LOST, DUPLICATED, PHANTOM, CORRUPTED = Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.PHANTOM, Anomaly.CORRUPTED
 

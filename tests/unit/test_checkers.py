@@ -13,7 +13,7 @@ from streamproof.verdict.checks.atomicity import ranges, torn
 from streamproof.verdict.checks.commits import ahead
 from streamproof.verdict.checks.matching import Finding, match
 from streamproof.verdict.checks.order import reordered
-from tests.histories import BEGUN, Copy, Histories, clean
+from tests.support.histories import BEGUN, Copy, Histories, clean
 
 BEGUN_MS = round(BEGUN.timestamp() * 1000)
 

@@ -22,11 +22,11 @@ from streamproof.experiment.model import Experiment, FaultSpec, Workload
 from streamproof.experiment.schedule import plan
 from streamproof.faults import FAULTS
 from streamproof.run import lock, stages
-from streamproof.testbed.settings import ROOT
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome, judge, without_evidence
 from streamproof.verdict.guarantee import Guarantee
-from tests.histories import INJECTION, TERMS, Story
+from tests.support.checkout import ROOT
+from tests.support.histories import INJECTION, TERMS, Story
 
 EXPERIMENT = Experiment(name="test", strategy="two_phase_commit", faults=[FaultSpec(fault="kill_executor", at=0.4)], seed=7)
 TIMEOUT_S = 60

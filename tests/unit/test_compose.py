@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from streamproof.testbed import install, kafka, postgres, spark
 from streamproof.testbed.embedded import POSTGRES_PROXY
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 FILE = ROOT / "docker-compose.yml"
 PORTS = kafka.KafkaPorts(direct=9092, driver=9093, executors=9096, controller=9094, driver_proxy=9095, executors_proxy=9097)

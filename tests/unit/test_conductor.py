@@ -24,7 +24,7 @@ from streamproof.faults.fault import Claim, FaultError, Parameters, RunEnded, Sc
 from streamproof.load.gate import Gate
 from streamproof.run import injector, steady_state
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 RECORDS, BATCH, COMMIT_S, UNWATCHED_S = 800, 20, 0.02, 0.15
 REACHES = """

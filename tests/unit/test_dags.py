@@ -17,8 +17,8 @@ from streamproof.experiment import model
 from streamproof.experiment.matrix import load
 from streamproof.experiment.model import BadInput, Form
 from streamproof.run.stages import STEPS
-from streamproof.testbed import settings
 from streamproof.testbed.process import TestbedError
+from tests.support.checkout import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def dags(airflow_home: Path) -> dict[str, Any]:
     from airflow.dag_processing.dagbag import DagBag
     from airflow.utils.dag_cycle_tester import check_cycle
 
-    bag = DagBag(str(settings.ROOT / "dags"))
+    bag = DagBag(str(ROOT / "dags"))
     assert bag.import_errors == {}
     assert sorted(bag.dags) == sorted(DAGS), "only DAG files are parsed"
     for found in bag.dags.values():
@@ -75,7 +75,7 @@ def test_one_experiment_at_a_time(dag: Any) -> None:
 
 
 def test_a_night_is_scheduled_by_its_matrix_and_does_not_begin_by_itself(nightly: Any) -> None:
-    assert nightly.schedule == load(settings.ROOT / "experiments" / "matrices" / "nightly.yaml").schedule
+    assert nightly.schedule == load(ROOT / "experiments" / "matrices" / "nightly.yaml").schedule
     assert not nightly.catchup
     assert nightly.is_paused_upon_creation
     assert nightly.max_active_runs == 1
@@ -171,7 +171,7 @@ try:
 except AirflowFailException as error:
     print(error)
 """
-    env = {**os.environ, "AIRFLOW_HOME": str(airflow_home), "PYTHONPATH": str(settings.ROOT), "STREAMPROOF_NIGHTLY": str(file)}
+    env = {**os.environ, "AIRFLOW_HOME": str(airflow_home), "PYTHONPATH": str(ROOT), "STREAMPROOF_NIGHTLY": str(file)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=False)
     assert "strategies.0: there is no strategy 'hope'" in done.stdout, done.stderr
 
@@ -218,7 +218,7 @@ def test_a_preset_is_the_experiment_of_that_file_and_a_seed_may_be_given_beside_
     from streamproof.airflow.form import validate
 
     sent = {name: field.default for name, field in Form.model_fields.items()}  # as the form does, all of its fields
-    preset = model.load(settings.ROOT / "experiments" / "network-latency.yaml")
+    preset = model.load(ROOT / "experiments" / "network-latency.yaml")
     assert validate({**sent, "preset": "network-latency"}).experiment() == preset
     assert validate({**sent, "preset": "network-latency", "seed": 5}).experiment() == preset.with_seed(5)
 
@@ -237,6 +237,6 @@ import dags.chaos_experiment, dags.chaos_nightly
 heavy = {"pyspark", "kafka", "confluent_kafka", "great_expectations", "pandas", "pyarrow"} & {name.split(".")[0] for name in sys.modules}
 assert not heavy, heavy
 """
-    env = {**os.environ, "AIRFLOW_HOME": str(airflow_home), "PYTHONPATH": str(settings.ROOT)}
+    env = {**os.environ, "AIRFLOW_HOME": str(airflow_home), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ import pytest
 
 from streamproof.engines.spark.decisions import DecisionLog
 from streamproof.kafka.transactions import Prepared
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 ONE, TWO = Prepared("q.1.a", 7, 0), Prepared("q.1.b", 8, 3)
 

@@ -14,8 +14,8 @@ from streamproof.experiment.matrix import Matrix
 from streamproof.experiment.model import Experiment
 from streamproof.faults import FAULTS
 from streamproof.run import stages
-from streamproof.testbed.settings import ROOT
 from streamproof.verdict.decide import RunOutcome, Terms, without_evidence
+from tests.support.checkout import ROOT
 
 PAGES = sorted(generate.DOCS.glob("*.md"))
 

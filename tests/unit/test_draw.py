@@ -21,7 +21,7 @@ from streamproof.experiment.model import MAX_SEED, BadInput, Experiment, FaultSp
 from streamproof.experiment.room import LATEST_IMPACT_SHARE, Room
 from streamproof.experiment.schedule import Schedule, plan
 from streamproof.faults import FAULTS
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 SEEDS = st.integers(0, MAX_SEED)
 MATTER_MOST = ("two_phase_commit", "postgres_ledger")

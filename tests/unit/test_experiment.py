@@ -16,9 +16,9 @@ from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.experiment.model import MAX_SEED, BadInput, Experiment, FaultSpec, Form, Source, Workload, load
 from streamproof.experiment.schedule import plan
 from streamproof.faults import FAULTS
-from streamproof.testbed.settings import ROOT
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
+from tests.support.checkout import ROOT
 
 GOOD = "strategy: checkpoint\n"
 

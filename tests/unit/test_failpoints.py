@@ -28,7 +28,7 @@ from streamproof.engines.spark.failpoints import (
 )
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import RunFolder
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 # Reaches the step again and again until it fired for somebody; exit code 7 when it fired here.
 REACHES = """

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamproof.evidence.folder import EvidenceError, Journal, RunFolder, read_json_lines, utc_now, write_atomically
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 
 def test_a_stamp_is_utc_with_milliseconds() -> None:

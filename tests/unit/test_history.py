@@ -16,7 +16,7 @@ from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.records import check
-from tests.histories import Copy, Histories, Record, clean, crc_of, named
+from tests.support.histories import Copy, Histories, Record, clean, crc_of, named
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamproof.history.changes import ALARMING, Bounds, Change, Kind, change, changes
 from streamproof.history.record import Run
-from tests.remembered import night, nights
+from tests.support.remembered import night, nights
 
 
 def _kind(outcomes: str) -> Kind:

@@ -18,8 +18,8 @@ from streamproof.cli import main as cli
 from streamproof.evidence.folder import RunFolder
 from streamproof.history.store import Store
 from streamproof.run import lock, recording, stages
-from tests.histories import at
-from tests.remembered import night, nights, write
+from tests.support.histories import at
+from tests.support.remembered import night, nights, write
 
 DAY = 86_400
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamproof.history.compare import compare, same_settings, terms
-from tests.remembered import RUN, night
+from tests.support.remembered import RUN, night
 
 
 def _named(**fields: Any) -> dict[str, tuple[Any, Any]]:

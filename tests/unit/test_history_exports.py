@@ -19,9 +19,9 @@ from streamproof.history.changes import Kind
 from streamproof.history.junit import junit
 from streamproof.history.metrics import CELL, METRICS, metrics
 from streamproof.history.record import Run
-from streamproof.testbed.settings import ROOT
 from streamproof.verdict.decide import RunOutcome
-from tests.remembered import RUN, night, nights
+from tests.support.checkout import ROOT
+from tests.support.remembered import RUN, night, nights
 
 # --- JUnit --------------------------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from streamproof.history.changes import Kind
 from streamproof.history.matrix import Line, Square, State, column, matrix
 from streamproof.history.page import bars, html, trend, write
 from streamproof.history.record import Run
-from tests.remembered import RUN, night, nights
+from tests.support.remembered import RUN, night, nights
 
 AT_ONCE = {"faults": "crash_at_step(step=after_output)", "fault_names": ("crash_at_step",)}
 MINE = Line("two_phase_commit", "exactly-once", "kafka_to_kafka")

@@ -21,8 +21,8 @@ from streamproof.history import migrations
 from streamproof.history.record import HistoryError, describe, read
 from streamproof.history.store import HEAD, METADATA, VERSION_TABLE, Store, Wanted
 from streamproof.verdict.decide import RunOutcome, without_evidence
-from tests.histories import TERMS, Story
-from tests.remembered import BEGUN, RUN, night, write
+from tests.support.histories import TERMS, Story
+from tests.support.remembered import BEGUN, RUN, night, write
 
 
 def _url(path: Path) -> sa.URL:

@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 import bootstrap
-from streamproof.testbed import install, settings
+from streamproof import settings
+from streamproof.testbed import install
+from tests.support.checkout import ROOT
 
 GROUP, ARTIFACT, VERSION = "org.example", "thing", "1.0"
 COORDINATE = f"{GROUP}:{ARTIFACT}:{VERSION}"
@@ -173,7 +175,7 @@ def test_the_committed_locks_are_well_formed_and_name_no_host() -> None:
     assert {jar.set for jar in jars} == {"kafka", "spark"} | install.OPTIONAL
     assert len(files) == len(set(files))
     assert all(re.fullmatch(r"v\S+ h1:\S{43}=", locked) for locked in install.locked_modules().values())
-    locks = [*settings.ROOT.glob("requirements*"), install.JARS_LOCK, install.TOXIPROXY_LOCK]
+    locks = [*ROOT.glob("requirements*"), install.JARS_LOCK, install.TOXIPROXY_LOCK]
     assert not [lock.name for lock in locks if "://" in lock.read_text()]
 
 
@@ -240,7 +242,7 @@ def test_a_set_up_that_was_killed_holds_no_lock(tmp_path: Path) -> None:
         "    time.sleep(60)"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "lock")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=settings.ROOT) as holder:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         holder.send_signal(signal.SIGKILL)

@@ -8,8 +8,8 @@ import pytest
 
 from streamproof.experiment.matrix import Matrix, load
 from streamproof.experiment.model import BadInput
-from streamproof.testbed.settings import ROOT
 from streamproof.verdict.anomaly import Anomaly
+from tests.support.checkout import ROOT
 
 GOOD = {"strategies": ["offset_commit", "two_phase_commit"], "faults": ["kill_executor", "crash_at_step"]}
 

@@ -14,7 +14,7 @@ import pytest
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.history.changes import Kind
 from streamproof.run.nightly import NOT_RUN, Night, Summary, Told
-from tests.listeners import MailServer, Webhook
+from tests.support.listeners import MailServer, Webhook
 
 PATH, TOKEN, PASSWORD = "hooks/T0/c2VjcmV0LXBhdGg", "secret-header", "secret-password"
 SECRETS = (PATH, TOKEN, PASSWORD, "hooks/")

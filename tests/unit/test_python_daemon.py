@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 SCRIPT = """
 import gc, sys, zipimport

@@ -18,7 +18,7 @@ from streamproof.verdict.decide import judge
 from streamproof.verdict.scan.scan import read_flow
 from streamproof.verdict.timing import recovery
 from streamproof.verdict.timing.recovery import Flow, Stamps
-from tests.histories import INJECTION, TERMS, Copy, Histories, Record, Story, at
+from tests.support.histories import INJECTION, TERMS, Copy, Histories, Record, Story, at
 
 NONE = np.array([], np.int64)
 

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamproof import settings
 from streamproof.run import recording
-from streamproof.testbed import settings
-from tests.remembered import night, nights, write
+from tests.support.checkout import ROOT
+from tests.support.remembered import night, nights, write
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -193,7 +194,7 @@ def test_a_history_that_cannot_be_read_is_told(viewer: Any, monkeypatch: pytest.
 
 def _plugin() -> Any:
     """The plugin, as Airflow loads it."""
-    spec = importlib.util.spec_from_file_location("reliability_plugin", settings.ROOT / "dags" / "plugins" / "reliability.py")
+    spec = importlib.util.spec_from_file_location("reliability_plugin", ROOT / "dags" / "plugins" / "reliability.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -16,8 +16,8 @@ from streamproof.verdict import second_opinion
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.decide import judge
 from streamproof.verdict.guarantee import Promise
-from tests.histories import TERMS, Copy, Histories, Story, clean
 from tests.mutation.run import FIXTURES
+from tests.support.histories import TERMS, Copy, Histories, Story, clean
 
 ALL = replace(TERMS, promises=frozenset(Promise))
 

@@ -12,7 +12,7 @@ from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.histories import SentRow, write_sent
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.checks import source
-from tests.histories import BEGUN
+from tests.support.histories import BEGUN
 
 
 def _folder(path: Path, ends: dict[str, int] | None) -> RunFolder:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.stateful.reference import Deduplication, Join, Sessions, Totals, Windows, judge_results
-from tests.stateful import Declared, Event, Story, Told, job, payloads
+from tests.support.stateful import Declared, Event, Story, Told, job, payloads
 
 TUMBLING, SLIDING = Windows(10, 10, 10), Windows(10, 4, 8)
 DECLARED: tuple[Declared, ...] = (

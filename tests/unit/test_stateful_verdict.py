@@ -24,7 +24,7 @@ from streamproof.verdict.decide import judge as verdict_of
 from streamproof.verdict.guarantee import Guarantee
 from streamproof.verdict.stateful import second_opinion
 from streamproof.verdict.stateful.reference import Join, Windows, judge
-from tests.stateful import Declared, Event, Story, Told, job, write
+from tests.support.stateful import Declared, Event, Story, Told, job, write
 
 WINDOWS = Windows(60_000, 60_000, 60_000)
 MINUTE = 60_000

@@ -11,7 +11,7 @@ import pytest
 
 from streamproof.engines.spark.failpoints import Site
 from streamproof.engines.spark.strategies import STRATEGIES
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 
 def _listed(extra: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ from streamproof.evidence.progress import Progress
 from streamproof.faults.fault import Scene
 from streamproof.run.supervisor import Supervisor, kill_drivers, last_error
 from streamproof.testbed import embedded
-from tests import without_java
+from tests.support import without_java
 
 JAVA = """\
 JAVA_HOME is not set

@@ -17,11 +17,11 @@ from streamproof.verdict.decide import Terms, judge
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.scan import scan
 from streamproof.verdict.scan.ranges import Due
-from tests.histories import TERMS, Story, clean
 from tests.mutation import clean as made
 from tests.mutation import legal
 from tests.mutation.damage import DAMAGES
 from tests.mutation.evidence import Evidence
+from tests.support.histories import TERMS, Story, clean
 
 EVERYTHING = Terms("run", "x", "kafka_to_kafka", "strategy", Guarantee.EXACTLY_ONCE, (), (), 1, promises=frozenset(Promise))
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from streamproof import settings
 from streamproof.engines.spark.failpoints import Action, Site
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.experiment.model import BadInput
 from streamproof.experiment.schedule import plan
 from streamproof.run import sweep
-from streamproof.testbed import settings
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
-from tests.remembered import write
+from tests.support.remembered import write
 
 
 def test_every_step_of_every_strategy_is_crashed_in_every_way() -> None:

@@ -23,7 +23,7 @@ from streamproof.verdict.checks.order import reordered
 from streamproof.verdict.checks.records import check
 from streamproof.verdict.decide import judge
 from streamproof.verdict.guarantee import Promise
-from tests.histories import BEGUN, TERMS, Copy, Histories, Record, Story, at, clean
+from tests.support.histories import BEGUN, TERMS, Copy, Histories, Record, Story, at, clean
 
 EXACT = replace(TERMS, promises=frozenset(Promise))
 

@@ -16,7 +16,7 @@ from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RECONCILIATION, RunOutcome, Terms, judge, without_evidence, write_reconciliation
 from streamproof.verdict.guarantee import Guarantee
-from tests.histories import INJECTION, TERMS, Story, at
+from tests.support.histories import INJECTION, TERMS, Story, at
 
 AT_LEAST_ONCE = replace(TERMS, strategy="checkpoint", guarantee=Guarantee.AT_LEAST_ONCE)
 CONTROL = replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,))

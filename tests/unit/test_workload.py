@@ -27,7 +27,7 @@ from streamproof.experiment.model import Source, Workload
 from streamproof.load.gate import HOT_KEY, Gate, Orders, hot
 from streamproof.load.workload import Sender, events, intended, pace, settled
 from streamproof.run import stages
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 FLIGHTS = 336_776
 

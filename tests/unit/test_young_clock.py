@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamproof.testbed.settings import ROOT
+from tests.support.checkout import ROOT
 
 # Starts a server that lets nobody in without a login, as Airflow's API server does, and asks it for something.
 ASKS = """

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Airflow: operators that perform the stages of a run, the form, the pages, and Airflow itself as a service of this machine."""

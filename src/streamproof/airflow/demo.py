@@ -23,12 +23,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from streamproof import settings
 from streamproof.airflow import service
 from streamproof.airflow.service import Api
 from streamproof.evidence.folder import RunFolder, utc_now
 from streamproof.evidence.progress import Progress
 from streamproof.experiment.model import MAX_SEED
-from streamproof.testbed import embedded, settings
+from streamproof.testbed import embedded
 from streamproof.testbed.install import SetupError
 from streamproof.testbed.process import TestbedError
 

@@ -21,9 +21,9 @@ log = logging.getLogger("chaos.airflow")
 
 def matrix_file() -> Path:
     """The matrix of the nights: the repository's, or what the environment names."""
-    from streamproof.testbed import settings
+    from streamproof import settings
 
-    return Path(os.environ.get(MATRIX) or settings.ROOT / "experiments" / "matrices" / "nightly.yaml")
+    return Path(os.environ.get(MATRIX) or settings.experiments() / "matrices" / "nightly.yaml")
 
 
 class PlanOperator(BaseOperator):
@@ -56,9 +56,9 @@ class CellOperator(BaseOperator):
         self.folder = ""
 
     def execute(self, context: Context) -> str:
+        from streamproof import settings
         from streamproof.run import lock, runner
         from streamproof.run.nightly import Night
-        from streamproof.testbed import settings
 
         night = Night.named(plain(context["dag_run"].run_id))
         cell, attempt = night.cell(self.cell["number"]), context["ti"].try_number

@@ -182,7 +182,7 @@ def _begun(folder: RunFolder) -> bool:
 
 def newest(name: str) -> Path:
     """The folder of a DAG run's newest run: it has several when `prepare` was cleared. Where the first would be when there is none."""
-    from streamproof.testbed import settings
+    from streamproof import settings
 
     found, number = settings.runs() / name, 2
     while (following := settings.runs() / f"{name}{TRY}{number}").exists():

@@ -2,8 +2,8 @@
 
 ``STREAMPROOF_AIRFLOW_URL`` is the address of a proxy that it is served by, when there is one; its path is passed on with each request.
 
-``python -m streamproof.airflow.service up|down|status``. The components run as processes of their own (no triggerer: nothing here defers), each
-in its own session and with the testbed's mark, so that ``streamproof down`` ends them too.
+``python -m streamproof.airflow.service up|down|status``. The components run as processes of their own (no triggerer: nothing here defers),
+each in its own session and with the testbed's mark, so that ``streamproof down`` ends them too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from streamproof import settings
 from streamproof.evidence.folder import write_atomically
-from streamproof.testbed import settings
 from streamproof.testbed.process import TestbedError, free_port, remembered, spawn, stop, tail, wait_until
 
 COMPONENTS = {
@@ -108,7 +108,7 @@ def environment() -> dict[str, str]:
     write_atomically(passwords, json.dumps({USER: made.password, VIEWER: made.viewer_password}))
     passwords.chmod(0o600)
     options = {
-        "CORE__DAGS_FOLDER": settings.ROOT / "dags",
+        "CORE__DAGS_FOLDER": settings.project() / "dags",
         "CORE__PLUGINS_FOLDER": settings.ROOT / "dags" / "plugins",
         "CORE__LOAD_EXAMPLES": False,
         "CORE__EXECUTOR": "LocalExecutor",

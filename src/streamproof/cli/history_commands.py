@@ -167,9 +167,9 @@ def html(
     store: StoreOption = None,
 ) -> None:
     """Write a page with strategies by faults: how each stands, since when, and how long recovery takes."""
+    from streamproof import settings
     from streamproof.history import page
     from streamproof.run import recording as remembered
-    from streamproof.testbed import settings
 
     with remembered.opened(store) as opened:
         runs = _lately(opened, strategy, fault, since)

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
+from streamproof import settings
 from streamproof.cli.history_commands import compare, history_app, metrics
 from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, out, say
 from streamproof.engines.spark.registry import PIPELINES
@@ -31,7 +32,7 @@ from streamproof.experiment.schedule import Injection, Schedule
 from streamproof.experiment.schedule import plan as make_plan
 from streamproof.faults import FAULTS
 from streamproof.history.record import HistoryError
-from streamproof.testbed import embedded, settings
+from streamproof.testbed import embedded
 from streamproof.testbed.install import SetupError
 from streamproof.testbed.process import TestbedError
 from streamproof.verdict.decide import RunOutcome

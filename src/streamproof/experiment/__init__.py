@@ -1,1 +1,1 @@
-"""TODO"""
+"""What a user writes: experiments, matrices, the schedule that follows from them, random plans."""

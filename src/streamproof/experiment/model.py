@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from streamproof import settings
 from streamproof.engines.spark.failpoints import Site
 from streamproof.engines.spark.job import OnLostDecision
 from streamproof.engines.spark.registry import PIPELINES
@@ -22,7 +23,6 @@ from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.experiment import overlap
 from streamproof.experiment.shown import named, shown
 from streamproof.faults import FAULTS
-from streamproof.testbed import settings
 from streamproof.testbed.external import External
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
@@ -417,7 +417,7 @@ class Experiment(_Model):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
-PRESETS = {path.stem: path for path in sorted((settings.ROOT / "experiments").glob("*.yaml"))}
+PRESETS = {path.stem: path for path in sorted(settings.experiments().glob("*.yaml"))}
 PresetName = Annotated[str, _known("preset", tuple(PRESETS)), Field(json_schema_extra={"enum": list(PRESETS)})]
 
 

@@ -1,1 +1,1 @@
-"""TODO"""
+"""What is sent to a job: records with an identity, and an outcome for each send."""

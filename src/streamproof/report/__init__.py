@@ -1,1 +1,1 @@
-"""TODO"""
+"""What people look at: the report of a run, its charts."""

@@ -1,6 +1,7 @@
 """What happened in a run, second by second: the rate of its output, what was waiting, its micro-batches, and what was broken meanwhile.
 
-Read from the journal, the progress and the records; :mod:`streamproof.report.charts` describes it as a chart, the report prints it as a table.
+Read from the journal, the progress and the records; :mod:`streamproof.report.charts` describes it as a chart, the report prints it as a
+table.
 """
 
 from __future__ import annotations

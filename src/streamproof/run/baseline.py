@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from streamproof import settings
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment.model import BadInput, Experiment
 from streamproof.run import stages
-from streamproof.testbed import settings
 from streamproof.verdict.decide import RunOutcome
 
 SUFFIX = "-baseline"

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamproof import sinks
+from streamproof import settings, sinks
 from streamproof.engines.spark import failpoints, strategies
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import EvidenceError, RunFolder
@@ -26,7 +26,7 @@ from streamproof.faults.fault import Claim
 from streamproof.kafka.transactions import CoordinatorBusy, TransactionLost
 from streamproof.run import lock, steady_state
 from streamproof.run.supervisor import kill_drivers, kill_executors
-from streamproof.testbed import chosen, embedded, settings
+from streamproof.testbed import chosen, embedded
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from streamproof import settings
 from streamproof.evidence.folder import EvidenceError, RunFolder, utc_now, write_atomically
 from streamproof.experiment import matrix
 from streamproof.experiment.matrix import Matrix, MatrixCell
@@ -32,7 +33,6 @@ from streamproof.history.record import Run
 from streamproof.history.store import Store, Wanted
 from streamproof.run import recording as remembered
 from streamproof.run import stages
-from streamproof.testbed import settings
 from streamproof.verdict.decide import RunOutcome
 
 NOT_RUN, STOPPED, UNFINISHED = "not run", "stopped", "unfinished"

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from streamproof import settings
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment.model import BadInput
 from streamproof.history import record as history
 from streamproof.history.record import HistoryError, Run
 from streamproof.history.store import Store
 from streamproof.run import healing, lock
-from streamproof.testbed import settings
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from streamproof import settings
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.experiment import overlap
 from streamproof.experiment.model import BadInput, Experiment, Phase
 from streamproof.experiment.schedule import Injection, Schedule
 from streamproof.run import runner, stages
-from streamproof.testbed import settings
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
 

@@ -50,8 +50,8 @@ _SETTINGS = {
 
 
 def judged(folder: RunFolder, terms: Terms, said: str) -> Judgement:
-    """What :func:`streamproof.verdict.decide.judge` says, where Spark compares the histories; nobody is asked for a second opinion then, and the
-    verdict's notes say so.
+    """What :func:`streamproof.verdict.decide.judge` says, where Spark compares the histories; nobody is asked for a second opinion then,
+    and the verdict's notes say so.
 
     Raises BadInput for a master that is none and a run that Spark cannot judge, EvidenceError as the local check does, TestbedError when
     no Spark job could be run there.

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from streamproof import sinks
+from streamproof import settings, sinks
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.evidence.progress import Progress
@@ -39,7 +39,7 @@ from streamproof.sinks import payloads
 from streamproof.suites import own
 from streamproof.suites.evaluate import Evaluation, agree, with_own, without_own
 from streamproof.suites.evaluate import evaluate as evaluate_here
-from streamproof.testbed import chosen, embedded, java, postgres, settings, spark
+from streamproof.testbed import chosen, embedded, java, postgres, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError

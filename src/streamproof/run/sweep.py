@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from streamproof import settings
 from streamproof.engines.spark.failpoints import Action, Failpoint, Site
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
@@ -21,7 +22,6 @@ from streamproof.experiment.model import BadInput, Experiment, FaultSpec, Source
 from streamproof.faults.process.crash_at_step import find
 from streamproof.run import runner
 from streamproof.run.observer import Observer
-from streamproof.testbed import settings
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
 

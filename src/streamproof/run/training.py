@@ -1,9 +1,9 @@
 """The last part of the set-up: run one small job on all that was put in place, and let its JVMs write down which classes they loaded.
 
-``python -m streamproof.run.training`` starts a testbed of its own and takes it down again. A job that does not deliver what it was sent fails the
-set-up: something that was put in place does not work. A JVM that starts from a class-data archive skips loading and verifying thousands of
-classes; measured, a Spark application is up in 6 s instead of 17. Without the archives everything works the same, only slower, so a failure
-to write them is a warning.
+``python -m streamproof.run.training`` starts a testbed of its own and takes it down again. A job that does not deliver what it was sent
+fails the set-up: something that was put in place does not work. A JVM that starts from a class-data archive skips loading and verifying
+thousands of classes; measured, a Spark application is up in 6 s instead of 17. Without the archives everything works the same, only slower,
+so a failure to write them is a warning.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pathlib import Path
 
 import psutil
 
-from streamproof import sinks
+from streamproof import settings, sinks
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment.model import Experiment, Source, Workload
 from streamproof.load import workload
 from streamproof.run import stages
-from streamproof.testbed import embedded, install, java, settings, spark
+from streamproof.testbed import embedded, install, java, spark
 from streamproof.testbed.process import TestbedError, running, standing_still, tail, wait_until
 
 RECORDS = 4000
@@ -50,7 +50,7 @@ def stamp() -> str:
     A JVM passes over an archive without a word when a jar has another age than it had: the same jar, installed anew, may have.
     """
     parts = [
-        (settings.ROOT / "testbed" / "jars.lock").read_text(),
+        install.JARS_LOCK.read_text(),
         str(install.java_executable()),
         str(install.java_executable().stat().st_mtime),
     ]
@@ -76,7 +76,7 @@ def train(say: Callable[[str], None]) -> None:
     directory = java.archive("any").parent
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    _owner(directory).write_text(str(settings.ROOT))
+    _owner(directory).write_text(sys.prefix)
     _forget_checkouts_that_are_gone(directory.parent)
     say("a small job: starting a testbed")
     testbed = embedded.up()

@@ -1,10 +1,10 @@
 """The dead man's timer: gives the testbed back when a run's runner is not there any more to do it.
 
-``python -m streamproof.run.watchdog RUN_FOLDER``, a process of its own that ``prepare`` starts for each run and that nobody waits for. It looks at
-the testbed's lock. As long as the run holds the lock and its holder is not stale (see :mod:`streamproof.run.lock`), all is well, however slow the
-holder is; once the lock is not the run's any more, the timer's work is done and it ends. A holder that stays stale for ``GRACE_S`` has
-vanished: that goes into the journal, the run is ABORTED unless it was judged before, and the testbed is given back as `streamproof heal`
-would.
+``python -m streamproof.run.watchdog RUN_FOLDER``, a process of its own that ``prepare`` starts for each run and that nobody waits for. It
+looks at the testbed's lock. As long as the run holds the lock and its holder is not stale (see :mod:`streamproof.run.lock`), all is well,
+however slow the holder is; once the lock is not the run's any more, the timer's work is done and it ends. A holder that stays stale for
+``GRACE_S`` has vanished: that goes into the journal, the run is ABORTED unless it was judged before, and the testbed is given back as
+`streamproof heal` would.
 
 So a runner that got a SIGKILL leaves toxics, drivers and open transactions for ``GRACE_S`` and a look, and then for as long as a restore
 takes. A holder that is many processes (Airflow's tasks) is stale only after ``lock.STALE_S`` without a beat.
@@ -20,9 +20,9 @@ import sys
 import time
 from pathlib import Path
 
+from streamproof import settings
 from streamproof.evidence.folder import RunFolder
 from streamproof.run import lock
-from streamproof.testbed import settings
 from streamproof.testbed.process import remembered, spawn
 
 ROLE = "dead-man"

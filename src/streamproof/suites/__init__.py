@@ -1,1 +1,1 @@
-"""TODO"""
+"""Great Expectations over a run's evidence."""

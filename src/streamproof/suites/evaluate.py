@@ -274,7 +274,8 @@ def _exception(info: dict[str, Any] | None) -> str | None:
 
 
 def main(arguments: list[str]) -> int:
-    """``python -m streamproof.suites.evaluate RUN_FOLDER``: exits 0 when every expectation holds, 1 when not, 2 on bad input, 3 on errors."""
+    """``python -m streamproof.suites.evaluate RUN_FOLDER``: exits 0 when every expectation holds, 1 when not, 2 on bad input, 3 on
+    errors."""
     if len(arguments) != 1:
         print("usage: python -m streamproof.suites.evaluate RUN_FOLDER", file=sys.stderr)
         return 2

@@ -11,14 +11,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.suites.evaluate import Evaluation, evaluate, warm_up
 
-_ROOT = Path(__file__).resolve().parent.parent
 _END_S = 5.0
 
 
@@ -38,7 +36,7 @@ class EvaluationWorker:
         """Start the process and let it import. A worker that runs already is left alone."""
         if self._process is not None:
             return
-        environment = {**os.environ, "GX_ANALYTICS_ENABLED": "false", "PYTHONPATH": _search_path(), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "GX_ANALYTICS_ENABLED": "false", "PYTHONUNBUFFERED": "1"}
         self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "streamproof.suites.worker"],
@@ -107,11 +105,6 @@ def _close_quietly(stream: IO[str]) -> None:
         stream.close()
     except BrokenPipeError:
         return  # what was left in the buffer has no reader any more
-
-
-def _search_path() -> str:
-    inherited = os.environ.get("PYTHONPATH")
-    return os.pathsep.join([str(_ROOT), inherited] if inherited else [str(_ROOT)])
 
 
 def main() -> int:

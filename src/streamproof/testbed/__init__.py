@@ -1,1 +1,1 @@
-"""TODO"""
+"""The servers that a job under test uses: one file for each component."""

@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 import psutil
 
+from streamproof import settings
 from streamproof.evidence.folder import write_atomically
-from streamproof.testbed import install, kafka, postgres, settings, spark, toxiproxy
+from streamproof.testbed import install, kafka, postgres, spark, toxiproxy
 from streamproof.testbed.process import MARK, Handle, TestbedError, free_port, listening, marked, remembered, stop, tail, wait_until
 
 Role = Literal["pipeline", "driver", "executors"]

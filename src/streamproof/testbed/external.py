@@ -13,7 +13,8 @@ heal.
       driver: [kafka-driver]               the proxy of each address above, in that order
       executors: [kafka-executors]
 
-Each broker must advertise the proxies' addresses to who comes through them, as those of the embedded testbed do (``streamproof.testbed.kafka``).
+Each broker must advertise the proxies' addresses to who comes through them, as those of the embedded testbed do
+(``streamproof.testbed.kafka``).
 """
 
 from __future__ import annotations

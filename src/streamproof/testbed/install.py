@@ -1,4 +1,5 @@
-"""Puts in place what the testbed runs: a Java, Kafka's and Spark's jars, and the Toxiproxy server. ``python -m streamproof.testbed.install``
+"""Puts in place what the testbed runs: a Java, Kafka's and Spark's jars, and the Toxiproxy server. ``python -m
+streamproof.testbed.install``
 
 Nothing here needs root, Docker, Maven or Go beforehand. Each piece is pinned by content (SHA-256 of a jar, Go's checksum of each
 module), is checked once when it comes in, and is then moved into the cache in one rename: a piece is there whole or not at all, so a
@@ -33,8 +34,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from streamproof import settings
 from streamproof.evidence.folder import write_atomically
-from streamproof.testbed import settings
 
 JARS_LOCK = Path(__file__).with_name("jars.lock")
 TOXIPROXY_LOCK = Path(__file__).with_name("toxiproxy.lock")

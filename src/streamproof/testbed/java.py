@@ -8,9 +8,10 @@ benchmarks of sinks must not use them.
 from __future__ import annotations
 
 import hashlib
+import sys
 from pathlib import Path
 
-from streamproof.testbed import settings
+from streamproof import settings
 
 QUICK_START = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto"]
 
@@ -20,8 +21,8 @@ def archive(name: str) -> Path:
 
     An archive holds for one class path, and Spark's is in the checkout's environment: checkouts that share a cache keep their own.
     """
-    checkout = hashlib.sha256(str(settings.ROOT).encode()).hexdigest()[:12]
-    return settings.cache() / "cds" / checkout / f"{name}.jsa"
+    environment = hashlib.sha256(sys.prefix.encode()).hexdigest()[:12]
+    return settings.cache() / "cds" / environment / f"{name}.jsa"
 
 
 def archive_flags(name: str) -> list[str]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from streamproof import settings
 from streamproof.kafka.asking import (
     ELECTION_NOT_NEEDED,
     INVALID_PARTITIONS,
@@ -31,7 +32,7 @@ from streamproof.kafka.asking import (
     code_of,
     ordered,
 )
-from streamproof.testbed import install, java, settings
+from streamproof.testbed import install, java
 from streamproof.testbed.process import Handle, TestbedError, environment, listening, remembered, running, spawn, stop, wait_until
 
 READY_S = 60.0

@@ -8,8 +8,8 @@ PostgreSQL refuses to run as root. Started by root, its processes are those of `
 that are closed to others, since the wheel and the testbed may lie below one.
 
 Checked against: PostgreSQL 18.4. A backend overwrites its environment with its title, so it does not show the testbed's mark (see
-``streamproof.testbed.process.marked``); when its postmaster is killed, it ends by itself within some seconds, and until then a new postmaster
-refuses the data folder.
+``streamproof.testbed.process.marked``); when its postmaster is killed, it ends by itself within some seconds, and until then a new
+postmaster refuses the data folder.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from typing import Any
 
 import psutil
 
+from streamproof import settings
 from streamproof.evidence.folder import write_atomically
-from streamproof.testbed import settings
 
 MARK = "STREAMPROOF_TESTBED"
 KILL_S = 10.0
@@ -110,7 +110,7 @@ def spawn(role: str, command: list[str], folder: Path, more: Mapping[str, str] |
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{role}.log"
-    env = {**os.environ, **(more or {}), MARK: str(settings.home())}
+    env = {**environment(), **(more or {})}
     with log.open("ab") as output:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True, cwd=folder
@@ -122,7 +122,7 @@ def spawn(role: str, command: list[str], folder: Path, more: Mapping[str, str] |
 
 def environment() -> dict[str, str]:
     """This process's environment with the testbed's mark: for every process that is started for a testbed, however short it lives."""
-    return {**os.environ, MARK: str(settings.home())}
+    return {**settings.environment(), MARK: str(settings.home())}
 
 
 @contextlib.contextmanager

@@ -26,7 +26,8 @@ from typing import Any
 
 import psutil
 
-from streamproof.testbed import install, java, settings
+from streamproof import settings
+from streamproof.testbed import install, java
 from streamproof.testbed.process import Handle, TestbedError, environment, listening, marked, running, spawn, wait_until
 
 READY_S = 60.0

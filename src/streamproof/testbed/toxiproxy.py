@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from streamproof.testbed import probes, settings
+from streamproof import settings
+from streamproof.testbed import probes
 from streamproof.testbed.process import Handle, TestbedError, listening, running, spawn, wait_until
 
 HTTP_TIMEOUT_S = 5.0

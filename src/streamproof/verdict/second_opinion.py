@@ -1,8 +1,8 @@
 """The same anomalies found a second time, by other means: SQL over the Parquet files, in DuckDB.
 
 The checkers are arrays and binary searches; this is joins and windows, written from the definitions and not from the checkers' code. Both
-read the same files. What they share is :mod:`streamproof.verdict.anomaly`'s definitions, and how a line of ``progress.jsonl`` or of an intent is read.
-They must name the same records; if they do not, one of them is wrong and nobody can say which: the run is an ERROR.
+read the same files. What they share is :mod:`streamproof.verdict.anomaly`'s definitions, and how a line of ``progress.jsonl`` or of an
+intent is read. They must name the same records; if they do not, one of them is wrong and nobody can say which: the run is an ERROR.
 
 DuckDB is imported when it is first asked: to import this module costs nothing more.
 """

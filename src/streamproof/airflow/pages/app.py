@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
+from streamproof import settings
 from streamproof.airflow.pages import access, files
 from streamproof.experiment.model import BadInput
 from streamproof.history import page
@@ -19,7 +20,6 @@ from streamproof.history.store import Wanted
 from streamproof.report import vega
 from streamproof.report.pages import environment
 from streamproof.run import recording
-from streamproof.testbed import settings
 
 HERE = Path(__file__).parent
 ASSETS = {"icon.svg": "image/svg+xml", "icon-dark.svg": "image/svg+xml"}

@@ -8,8 +8,8 @@ from pathlib import Path
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
 
+from streamproof import settings
 from streamproof.airflow.pages import access
-from streamproof.testbed import settings
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 TYPES = {".html": "text/html", ".csv": "text/csv"}

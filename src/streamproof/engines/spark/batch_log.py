@@ -1,7 +1,7 @@
 """``batches.jsonl``: each micro-batch that a stateful job carried out, also without records, with its watermark and its late rows.
 
-What the lines mean is told in :mod:`streamproof.evidence.batches`. A batch that was committed by a start which died before it could report it is
-written down by the next start, from Spark's checkpoint.
+What the lines mean is told in :mod:`streamproof.evidence.batches`. A batch that was committed by a start which died before it could report
+it is written down by the next start, from Spark's checkpoint.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Brokers, topics, partitions and transactions of Kafka."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Links that are slow, narrow, cut or silent."""

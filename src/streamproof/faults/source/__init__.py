@@ -1,1 +1,1 @@
-"""TODO"""
+"""What the source sends: bursts, duplicates, late records, skewed keys."""

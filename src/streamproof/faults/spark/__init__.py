@@ -1,1 +1,1 @@
-"""TODO"""
+"""Spark's master, workers and executors, and its checkpoint."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""A folder of files as output."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""A PostgreSQL table as output."""

@@ -41,8 +41,8 @@ NAME_BYTES = 63
 COLUMNS = ("start", "batch", "attempt", "source_partition", "source_offset", "key", "value")
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
-# A record's identity as its value carries it (see streamproof.evidence.identity), else its place in the source. Looking at single bytes takes a
-# thirtieth of the time of a regular expression.
+# A record's identity as its value carries it (see streamproof.evidence.identity), else its place in the source. Looking at single bytes
+# takes a thirtieth of the time of a regular expression.
 IDENTITY = """
     CASE WHEN substring(value from 1 for 7) = '{{"id":"' AND substring(value from 12 for 1) = '-' AND octet_length(value) > 24
         AND translate(encode(substring(value from 8 for 17), 'escape'), '0123456789abcdef', '') = '-'

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Checkers: each finds the records that show one kind of anomaly."""

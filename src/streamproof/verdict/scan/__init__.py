@@ -1,1 +1,1 @@
-"""TODO"""
+"""Both histories compared in bounded memory; only candidates reach the checkers."""

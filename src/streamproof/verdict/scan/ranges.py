@@ -5,8 +5,8 @@ the time (8) of its first copy; where order or atomicity is asked for, also that
 the edition that it belongs to (4). First come the groups of rows of ``delivered/`` that can hold one of them, then those of ``sent/``.
 
 What comes out are counts, moments, and *suspects*: the slots of records of which it is not plain to see that nothing is wrong. Nothing is
-judged here. The checkers judge the suspects, with all there is about them (``streamproof.verdict.scan.scan``); so a doubt costs time, and no more.
-A record is free of suspicion when
+judged here. The checkers judge the suspects, with all there is about them (``streamproof.verdict.scan.scan``); so a doubt costs time, and
+no more. A record is free of suspicion when
 
     it is ACKED, has one copy, and that copy's checksum is the one that was sent; or is INDETERMINATE with that, or without a copy;
     or REJECTED without a copy

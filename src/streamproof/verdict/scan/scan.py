@@ -1,9 +1,9 @@
 """Both histories compared in memory that does not grow with them, and what the checkers need to judge.
 
-Most of what a job delivers is right. So the histories are read band by band (``streamproof.verdict.scan.ranges``), two at a time, which tells of nearly every
-record that nothing is wrong with it, and counts it. The others are *suspects*: all that is known of them, every send and every copy, is
-read again and becomes small histories, on which the checkers do what they do. What a checker says of a suspect there it would say of it
-in the whole, because everything that it looks at comes along:
+Most of what a job delivers is right. So the histories are read band by band (``streamproof.verdict.scan.ranges``), two at a time, which
+tells of nearly every record that nothing is wrong with it, and counts it. The others are *suspects*: all that is known of them, every send
+and every copy, is read again and becomes small histories, on which the checkers do what they do. What a checker says of a suspect there it
+would say of it in the whole, because everything that it looks at comes along:
 
     every copy of a suspect, and everything that was delivered and that nobody sent
     REORDERED   all records of a suspect's key from its partition of the source

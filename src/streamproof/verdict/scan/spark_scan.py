@@ -153,7 +153,8 @@ _WAITED = """
 def survey(
     spark: SparkSession, folder: RunFolder, asked: Collection[Anomaly], progress: Sequence[dict[str, Any]], ends: np.ndarray, kind: Stamps
 ) -> Survey:
-    """What :func:`streamproof.verdict.scan.scan.survey` says. Raises EvidenceError when a file cannot be read, or holds what no run writes."""
+    """What :func:`streamproof.verdict.scan.scan.survey` says. Raises EvidenceError when a file cannot be read, or holds what no run
+    writes."""
     rows = {name: _view(spark, name, folder, schema) for name, schema in (("sent", SENT), ("delivered", DELIVERED))}
     intents = np.fromiter(_intents(folder), np.dtype((np.int64, 4)))
     intended = int(intents[:, 3].sum())

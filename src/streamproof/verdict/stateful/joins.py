@@ -1,8 +1,8 @@
 """Stream-stream joins by key and event time, inner or left outer.
 
 Stream 0 is the left side, stream 1 the right. Two events join when they have the same key and the right one's time is at most ``before``
-earlier and at most ``after`` later than the left one's (0 and 0: at the same time). By the watermark (:mod:`streamproof.verdict.stateful.watermark`), with W(N)
-that of batch N, and both streams having one:
+earlier and at most ``after`` later than the left one's (0 and 0: at the same time). By the watermark
+(:mod:`streamproof.verdict.stateful.watermark`), with W(N) that of batch N, and both streams having one:
 
     an event counts     when its time is after W(N-1), N being the batch that read it; else it is late, and dropped
     a pair is there     once, when both count: whichever came first waits in the state until W has passed all that could join it

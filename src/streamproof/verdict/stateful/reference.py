@@ -2,9 +2,9 @@
 
 The output of an aggregate or a join cannot be compared with what was sent record by record. It is compared with a recomputation in batch
 from what was acknowledged, as the job itself was given it: which micro-batch read what is evidence (``batches.jsonl``), and so is the
-watermark (:mod:`streamproof.verdict.stateful.watermark`), which decides what is late and what is due. It is recomputed from the delay that was *declared*: a
-job whose own delay is smaller drops what it promised to count, and is found out. What was lost, doubled or mixed up between the source and
-the output shows as the anomalies of :mod:`streamproof.verdict.stateful.results`.
+watermark (:mod:`streamproof.verdict.stateful.watermark`), which decides what is late and what is due. It is recomputed from the delay that
+was *declared*: a job whose own delay is smaller drops what it promised to count, and is found out. What was lost, doubled or mixed up
+between the source and the output shows as the anomalies of :mod:`streamproof.verdict.stateful.results`.
 
 What is not due yet when the job ends is not asked for: windows that the watermark has not passed were never emitted.
 """

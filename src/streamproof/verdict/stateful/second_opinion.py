@@ -1,8 +1,8 @@
 """The results of windows and joins computed a second time, by other means: SQL over the same files, in DuckDB.
 
-As :mod:`streamproof.verdict.second_opinion` is for records: written from the definitions and not from the checkers' code. Watermarks are a walk over
-the batches, results are joins and groups. Only where every send has a known outcome: what is allowed beside INDETERMINATE ones is a matter
-of bounds, which only the checkers know; likewise sessions, de-duplication and totals have no second opinion.
+As :mod:`streamproof.verdict.second_opinion` is for records: written from the definitions and not from the checkers' code. Watermarks are a
+walk over the batches, results are joins and groups. Only where every send has a known outcome: what is allowed beside INDETERMINATE ones is
+a matter of bounds, which only the checkers know; likewise sessions, de-duplication and totals have no second opinion.
 """
 
 from __future__ import annotations

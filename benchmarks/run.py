@@ -1,4 +1,4 @@
-"""Time to a verdict: one experiment, five times on a warm testbed; the median seconds of each step. ``python -m tests.bench_run``.
+"""Time to a verdict: one experiment, five times on a warm testbed; the median seconds of each step. ``python -m benchmarks.run``.
 
 50,000 records, ``two_phase_commit``, ``kill_executor``. Prints a table and writes ``build/bench-run.json``: a list of {name, value, unit}.
 ``run_pipeline``, ``generate_load`` and ``inject_faults`` go on side by side: their times do not add up, ``in all`` is the whole.

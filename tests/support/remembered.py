@@ -14,7 +14,7 @@ from streamproof.experiment.model import Experiment
 from streamproof.experiment.schedule import plan
 from streamproof.history.record import Run
 from streamproof.verdict.decide import RunOutcome, judge
-from tests.histories import TERMS, Story, at
+from tests.support.histories import TERMS, Story, at
 
 BEGUN = datetime(2026, 11, 1, 2, tzinfo=UTC)
 RUN = Run(

@@ -1,4 +1,4 @@
-"""Speed and memory of the oracle beside others who could do its work. ``python -m tests.bench_oracle``, or ``make bench-oracle``.
+"""Speed and memory of the oracle beside others who could do its work. ``python -m benchmarks.oracle``, or ``make bench-oracle``.
 
 For each size one topic is filled, and a run's folder that says what was sent: records of some 150 bytes in the log, with the header and the
 transactions of a job that commits in two phases, four partitions, a thousand keys. Five records are missing and five are there twice;
@@ -36,13 +36,15 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamproof import settings
 from streamproof.evidence import histories
 from streamproof.evidence.folder import RunFolder, append_json_line
-from streamproof.testbed import embedded, install, java, settings
+from streamproof.testbed import embedded, install, java
 from streamproof.testbed.kafka import Cluster
 from streamproof.verdict.decide import Second, Terms, judge
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.second_opinion import disagreement
+from tests.support.checkout import ROOT
 
 PARTITIONS = 4
 KEYS = 1000
@@ -79,7 +81,7 @@ def main() -> int:
         print(json.dumps(MEASURES[what](RunFolder(folder), bootstrap, topic)))
         return 0
     sizes = [int(float(size) * 1_000_000) for size in options.sizes.split(",")]
-    free = shutil.disk_usage(settings.ROOT).free
+    free = shutil.disk_usage(ROOT).free
     if free < 2 * max(sizes) * FREE_BYTES_A_RECORD:
         raise SystemExit(f"{max(sizes)} records take {max(sizes) * FREE_BYTES_A_RECORD / 1e9:.0f} GB of disk, {free / 1e9:.0f} GB are free")
     os.environ["STREAMPROOF_CACHE"] = str(settings.cache())
@@ -144,7 +146,7 @@ def _measure(bootstrap: str, size: int, only: list[str], found: dict[tuple[str, 
 
 
 def _in_a_process(who: str, folder: RunFolder, bootstrap: str, topic: str, size: int) -> Measured:
-    command = [sys.executable, "-m", "tests.bench_oracle", "--measure", who, str(folder.path), bootstrap, topic]
+    command = [sys.executable, "-m", "benchmarks.oracle", "--measure", who, str(folder.path), bootstrap, topic]
     if who == "consumer":
         jars = f"{settings.cache() / 'jars' / 'kafka'}/*"
         command = [
@@ -158,7 +160,7 @@ def _in_a_process(who: str, folder: RunFolder, bootstrap: str, topic: str, size:
         command += ["--topic", topic, "--messages", str(size), "--timeout", "60000"]
     log = folder.path / f"{who}.log"
     with log.open("w") as errors:
-        child = psutil.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=settings.ROOT)
+        child = psutil.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT)
         most, deadline = 0.0, time.monotonic() + LIMIT_S
         while child.poll() is None and time.monotonic() < deadline:
             most = max(most, _resident(child))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from streamproof.testbed import install, settings
+from streamproof import settings
+from streamproof.testbed import install
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Many random schedules, one run each, on one warm testbed. ``python -m tests.soak --seeds 1-20 --strategy two_phase_commit``.
+"""Many random schedules, one run each, on one warm testbed. ``python -m benchmarks.soak --seeds 1-20 --strategy two_phase_commit``.
 
 Prints a line a run and a table at the end. Exit code 1 when a run did not pass or left something behind: a process, a toxic, an open or
 prepared transaction, an armed failpoint, its topics or tables, the lock. ``--strategy`` may be repeated.

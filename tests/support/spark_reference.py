@@ -1,8 +1,8 @@
 """Stateful queries on a real Spark, fed batch by batch: what the checkers of stateful output are held against.
 
-``python -m tests.spark_reference FOLDER`` in a process of its own: reads cases from ``FOLDER/cases.json`` and writes what Spark did to
-``FOLDER/ran.json``. Each micro-batch is one file of events, of which Spark reads one a trigger; a query is stopped and started again where
-a case says so.
+``python -m tests.support.spark_reference FOLDER`` in a process of its own: reads cases from ``FOLDER/cases.json`` and writes what Spark did
+to ``FOLDER/ran.json``. Each micro-batch is one file of events, of which Spark reads one a trigger; a query is stopped and started again
+where a case says so.
 """
 
 from __future__ import annotations

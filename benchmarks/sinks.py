@@ -1,4 +1,4 @@
-"""Speed of the sinks: each strategy against Spark's own sink of the same system, in turn. ``python -m tests.bench_sinks``.
+"""Speed of the sinks: each strategy against Spark's own sink of the same system, in turn. ``python -m benchmarks.sinks``.
 
 One Spark session, one input topic per size of batch, the same rows for every sink. Sinks take turns, round by round, because the machine's
 mood changes more between minutes than a sink differs from its peer: ratios are taken within a round, and their median is reported.
@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
 
+from streamproof import settings
 from streamproof import sinks as outputs
 from streamproof.engines.spark import driver, kafka_to_kafka, spark_kafka, strategies
 from streamproof.engines.spark.job import Job
@@ -46,7 +47,7 @@ from streamproof.run import stages
 from streamproof.sinks.postgres import tables
 from streamproof.sinks.postgres.tables import Tables
 from streamproof.sinks.sink import Sink
-from streamproof.testbed import embedded, install, java, settings
+from streamproof.testbed import embedded, install, java
 from streamproof.testbed import spark as spark_connector
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster

@@ -10,11 +10,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamproof import settings
 from streamproof.engines.spark import spark_kafka
 from streamproof.engines.spark.failpoints import Failpoint, Site, reach
 from streamproof.engines.spark.job import Job
 from streamproof.engines.spark.strategies.offset_commit import OffsetCommit, _commit, _group
-from streamproof.testbed import settings
 from streamproof.verdict.anomaly import Anomaly
 
 if TYPE_CHECKING:
