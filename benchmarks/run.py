@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from streamproof.experiment.model import Form
+from streamproof.experiment.form import Form
 from streamproof.run import runner
 from streamproof.testbed import embedded
 

@@ -16,7 +16,7 @@ from streamproof.airflow.notifier import ChangeNotifier
 from streamproof.airflow.operators import WAIT_S
 from streamproof.airflow.service import POOL
 from streamproof.experiment.matrix import Matrix, Quota, load
-from streamproof.experiment.model import BadInput
+from streamproof.experiment.reading import BadInput
 
 SPARE_S = 300  # what a run may take beside its own time: waiting for its turn is apart
 LONGEST = timedelta(hours=1)

@@ -17,7 +17,8 @@ from pydantic import ValidationError
 
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.experiment import overlap
-from streamproof.experiment.model import MAX_SEED, BadInput, Experiment, FaultSpec, Phase, Random, Workload
+from streamproof.experiment.model import MAX_SEED, Experiment, FaultSpec, Phase, Random, Workload
+from streamproof.experiment.reading import BadInput
 from streamproof.experiment.room import LATEST_IMPACT_SHARE, Room
 from streamproof.experiment.schedule import Schedule, plan
 from streamproof.faults import FAULTS

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from streamproof.engines.spark.strategies import STRATEGIES
-from streamproof.experiment.model import MAX_SEED, BadInput, Experiment, FaultSpec, Form, Source, Workload, load
+from streamproof.experiment.form import Form
+from streamproof.experiment.model import MAX_SEED, Experiment, FaultSpec, Source, Workload, load
+from streamproof.experiment.reading import BadInput
 from streamproof.experiment.schedule import plan
 from streamproof.faults import FAULTS
 from streamproof.verdict.anomaly import Anomaly

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamproof.experiment.matrix import Matrix, load
-from streamproof.experiment.model import BadInput
+from streamproof.experiment.reading import BadInput
 from streamproof.verdict.anomaly import Anomaly
 from tests.support.checkout import ROOT
 

@@ -13,7 +13,7 @@ import pytest
 
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.experiment.matrix import MatrixCell
-from streamproof.experiment.model import BadInput
+from streamproof.experiment.reading import BadInput
 from streamproof.history.changes import Kind
 from streamproof.run import recording, stages
 from streamproof.run.nightly import Night, Summary

@@ -11,7 +11,8 @@ import pytest
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.evidence.payloads import PAYLOADS, write_payloads
 from streamproof.experiment import model
-from streamproof.experiment.model import BadInput, Experiment
+from streamproof.experiment.model import Experiment
+from streamproof.experiment.reading import BadInput
 from streamproof.report.report import render
 from streamproof.run import stages
 from streamproof.suites import own

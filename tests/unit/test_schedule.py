@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streamproof.engines.spark.strategies import STRATEGIES
-from streamproof.experiment.model import MAX_SEED, BadInput, Experiment, FaultSpec, Phase, Workload
+from streamproof.experiment.model import MAX_SEED, Experiment, FaultSpec, Phase, Workload
+from streamproof.experiment.reading import BadInput
 from streamproof.experiment.room import LATEST_IMPACT_SHARE
 from streamproof.experiment.schedule import EARLIEST_AT, MIN_BATCHES, Schedule, plan
 from streamproof.faults import FAULTS

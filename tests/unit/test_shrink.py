@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import BadInput, Experiment, FaultSpec, Phase, Random, Workload
+from streamproof.experiment.model import Experiment, FaultSpec, Phase, Random, Workload
+from streamproof.experiment.reading import BadInput
 from streamproof.experiment.schedule import plan
 from streamproof.run import runner, shrink
 from streamproof.run.shrink import reduced, smallest

@@ -10,7 +10,8 @@ import pytest
 
 from streamproof.engines.spark.registry import PIPELINES
 from streamproof.experiment import model
-from streamproof.experiment.model import BadInput, Experiment
+from streamproof.experiment.model import Experiment
+from streamproof.experiment.reading import BadInput
 from streamproof.load import timed
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.stateful.reference import Join, Windows

@@ -87,7 +87,7 @@ class PrepareOperator(StepOperator):
         from pydantic import ValidationError
 
         from streamproof.airflow.form import validate
-        from streamproof.experiment.model import BadInput, explain
+        from streamproof.experiment.reading import BadInput, explain
         from streamproof.run import lock, stages
 
         dag_run = context["dag_run"]

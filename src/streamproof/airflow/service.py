@@ -109,7 +109,6 @@ def environment() -> dict[str, str]:
     passwords.chmod(0o600)
     options = {
         "CORE__DAGS_FOLDER": settings.project() / "dags",
-        "CORE__PLUGINS_FOLDER": settings.ROOT / "dags" / "plugins",
         "CORE__LOAD_EXAMPLES": False,
         "CORE__EXECUTOR": "LocalExecutor",
         "CORE__PARALLELISM": 6,

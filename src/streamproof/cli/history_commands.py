@@ -17,7 +17,7 @@ from rich.text import Text
 
 from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, out, say
 from streamproof.evidence.folder import write_atomically
-from streamproof.experiment.model import BadInput
+from streamproof.experiment.reading import BadInput
 from streamproof.experiment.shown import shown
 from streamproof.verdict.decide import RunOutcome
 

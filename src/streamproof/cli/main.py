@@ -27,7 +27,8 @@ from streamproof.engines.spark.registry import PIPELINES
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment import catalogue, model
-from streamproof.experiment.model import BadInput, Experiment
+from streamproof.experiment.model import Experiment
+from streamproof.experiment.reading import BadInput, explain
 from streamproof.experiment.schedule import Injection, Schedule
 from streamproof.experiment.schedule import plan as make_plan
 from streamproof.faults import FAULTS
@@ -381,7 +382,7 @@ def _experiment(file: Path, seed: int | None) -> Experiment:
     try:
         return found.with_seed(seed)
     except ValidationError as error:
-        raise BadInput(model.explain(error, "--seed")) from None
+        raise BadInput(explain(error, "--seed")) from None
 
 
 def _folder(name: str) -> RunFolder:

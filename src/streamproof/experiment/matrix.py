@@ -15,7 +15,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from streamproof.experiment.model import MAX_SEED, BadInput, Experiment, FaultName, FaultSpec, StrategyName, Workload, load_as
+from streamproof.experiment.model import MAX_SEED, Experiment, FaultName, FaultSpec, StrategyName, Workload
+from streamproof.experiment.reading import BadInput, load_as
 from streamproof.experiment.schedule import plan
 from streamproof.experiment.shown import shown
 from streamproof.faults import FAULTS

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Hashable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from streamproof import settings
 from streamproof.engines.spark.failpoints import Site
 from streamproof.engines.spark.job import OnLostDecision
 from streamproof.engines.spark.registry import PIPELINES
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.experiment import overlap
-from streamproof.experiment.shown import named, shown
+from streamproof.experiment.reading import NOT_YAML, load_as, parsed_yaml
+from streamproof.experiment.shown import shown
 from streamproof.faults import FAULTS
 from streamproof.testbed.external import External
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
@@ -31,7 +30,6 @@ TESTBEDS = ("embedded", "external")
 if TYPE_CHECKING:
     from streamproof.verdict.stateful.reference import Declaration
 
-Model = TypeVar("Model", bound=BaseModel)
 MAX_SEED = 2**31 - 1
 MAX_FAULTS = 20
 MOST_QUIET_SHARE, MOST_QUIET_S = 0.5, 60.0
@@ -42,10 +40,6 @@ LEAST_BATCH = 10
 RANDOM_BATCHES = 8
 
 
-class BadInput(Exception):
-    """Something the user gave cannot be used. The message names the thing, what was expected, what came, and what to do."""
-
-
 class Source(StrEnum):
     """``flights``: real flights of 2013 as JSON events (at most 336,776); ``synthetic``: seeded events, for volume."""
 
@@ -53,7 +47,7 @@ class Source(StrEnum):
     SYNTHETIC = "synthetic"
 
 
-def _known(kind: str, names: tuple[str, ...]) -> Any:
+def one_of(kind: str, names: tuple[str, ...]) -> Any:
     def check(value: Any) -> Any:
         if value not in names:
             raise ValueError(f"there is no {kind} {shown(value)}; there are: {', '.join(names)}")
@@ -62,19 +56,19 @@ def _known(kind: str, names: tuple[str, ...]) -> Any:
     return BeforeValidator(check)
 
 
-StrategyName = Annotated[str, _known("strategy", tuple(STRATEGIES)), Field(json_schema_extra={"enum": list(STRATEGIES)})]
-FaultName = Annotated[str, _known("fault", tuple(FAULTS)), Field(json_schema_extra={"enum": list(FAULTS)})]
-PipelineName = Annotated[str, _known("pipeline", tuple(PIPELINES)), Field(json_schema_extra={"enum": list(PIPELINES)})]
+StrategyName = Annotated[str, one_of("strategy", tuple(STRATEGIES)), Field(json_schema_extra={"enum": list(STRATEGIES)})]
+FaultName = Annotated[str, one_of("fault", tuple(FAULTS)), Field(json_schema_extra={"enum": list(FAULTS)})]
+PipelineName = Annotated[str, one_of("pipeline", tuple(PIPELINES)), Field(json_schema_extra={"enum": list(PIPELINES)})]
 
 
-TestbedName = Annotated[str, _known("testbed", TESTBEDS), Field(json_schema_extra={"enum": list(TESTBEDS)})]
+TestbedName = Annotated[str, one_of("testbed", TESTBEDS), Field(json_schema_extra={"enum": list(TESTBEDS)})]
 
 
-class _Model(BaseModel):
+class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_enum_values=False)
 
 
-class Workload(_Model):
+class Workload(Strict):
     """What is sent: ``records`` in all, over ``partitions``, at most ``rate_per_s`` (0: as fast as the phases allow)."""
 
     source: Source = Source.FLIGHTS
@@ -97,7 +91,7 @@ class Phase(StrEnum):
     RECOVERY = "recovery"
 
 
-class FaultSpec(_Model):
+class FaultSpec(Strict):
     """One planned fault and the one thing that triggers it: ``at``, ``batch``, ``step``, ``overlaps``, or a share drawn from the seed."""
 
     fault: FaultName
@@ -147,7 +141,7 @@ def _quiet(value: Any) -> Any:
 Quiet = Annotated[float | str, BeforeValidator(_quiet)]
 
 
-class Random(_Model):
+class Random(Strict):
     """Faults that are drawn from the experiment's seed: which, in which order, when, and with which parameters."""
 
     faults: list[FaultName] | None = Field(None, min_length=1, description="Of these; of all that can strike the job when absent")
@@ -161,12 +155,12 @@ def _read(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return yaml.load(Path(value).read_text(), _Loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, *_CHOKES) as error:
+        return parsed_yaml(Path(value).read_text())
+    except (OSError, UnicodeDecodeError, *NOT_YAML) as error:
         raise ValueError(f"{value} cannot be read: {error}") from error
 
 
-class Expectation(_Model):
+class Expectation(Strict):
     """One expectation of a suite, as Great Expectations writes it down."""
 
     type: str = Field(pattern=r"^[a-z_]+$", description="Great Expectations' name of it")
@@ -179,7 +173,7 @@ class Expectation(_Model):
     rendered_content: Any = None
 
 
-class Suite(_Model):
+class Suite(Strict):
     """A user's own expectations on the columns of what is delivered: a suite in Great Expectations' own format."""
 
     name: str = Field("suite", min_length=1, max_length=60)
@@ -201,7 +195,7 @@ def _seconds(value: Any) -> Any:
     raise ValueError(f"expected a time of at most {MOST_RECOVERY_S:g}s as in '60s', came {shown(value)}")
 
 
-class Stateful(_Model):
+class Stateful(Strict):
     """What a stateful pipeline computes, and how late its events come; times in minutes of event time."""
 
     window_min: int = Field(60, ge=1, le=10_080, description="Length of a window")
@@ -231,7 +225,7 @@ class Stateful(_Model):
         return self.slide_min or self.window_min
 
 
-class Experiment(_Model):
+class Experiment(Strict):
     """A streaming job, a workload, and the faults it has to survive."""
 
     name: str = Field("experiment", pattern=r"^[a-z0-9][a-z0-9_-]{0,59}$", description="Lower-case letters, digits, - and _")
@@ -417,126 +411,6 @@ class Experiment(_Model):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
-PRESETS = {path.stem: path for path in sorted(settings.experiments().glob("*.yaml"))}
-PresetName = Annotated[str, _known("preset", tuple(PRESETS)), Field(json_schema_extra={"enum": list(PRESETS)})]
-
-
-class Form(_Model):
-    """One experiment as a form: what Airflow shows and the API takes. It is made of its fields, or is a preset."""
-
-    preset: PresetName | None = Field(
-        None, description="An experiment of experiments/ in place of the fields below: leave them as they are, but for the seed"
-    )
-    strategy: StrategyName = Field("two_phase_commit", description="How the job commits its output and its offsets")
-    fault: FaultName | Literal["none"] = Field(
-        "kill_executor", description="What is broken while it runs", json_schema_extra={"enum": [*FAULTS, "none"]}
-    )
-    workload: Source = Field(Source.FLIGHTS, description="flights: real flights of 2013; synthetic: seeded events, for volume")
-    records: int = Field(20_000, ge=1_000, le=10_000_000, description="How many records are sent")
-    seed: int | None = Field(
-        None, ge=0, le=MAX_SEED, description="Makes the schedule and the workload; drawn when empty, a preset has its own"
-    )
-
-    @model_validator(mode="after")
-    def _preset_or_fields(self) -> Self:
-        """A form sends all of its fields: what was left alone cannot be told from what was set to the same."""
-        changed = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
-        against = [name for name in changed if name not in ("preset", "seed")]
-        if self.preset is not None and against:
-            told = ", ".join(f"{name} {shown(str(getattr(self, name)))}" for name in against)
-            raise ValueError(
-                f"preset: {self.preset} says what is run, but {told} was given too: empty `preset`, or leave the rest as it was"
-            )
-        return self
-
-    def experiment(self) -> Experiment:
-        """Raises pydantic's ValidationError when the fields do not fit each other, BadInput when the preset cannot be read."""
-        if self.preset is not None:
-            return load(PRESETS[self.preset]).with_seed(self.seed)
-        faults = [] if self.fault == "none" else [FaultSpec(fault=self.fault)]
-        fields: dict[str, Any] = {
-            "name": f"{self.strategy}-{self.fault}".replace("_", "-"),
-            "strategy": self.strategy,
-            "workload": Workload(source=self.workload, records=self.records),
-            "faults": faults,
-            "brokers": max([1, *(FAULTS[spec.fault].least_brokers for spec in faults)]),
-        }
-        found = Experiment(**fields) if self.seed is None else Experiment(**fields, seed=self.seed)
-        expect = [anomaly for spec in faults for anomaly in FAULTS[spec.fault].provokes(self.strategy, spec.parameters)]
-        return Experiment.model_validate({**found.model_dump(), "expect": expect})
-
-
-class _TwiceGiven(yaml.YAMLError):
-    """A mapping gives one key twice."""
-
-
-class _Loader(yaml.SafeLoader):
-    """Plain YAML, in which no key may be given twice: PyYAML lets the last one win without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        first: dict[Hashable, int] = {}
-        for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                continue
-            key = key_node.tag, key_node.value
-            line = key_node.start_mark.line + 1
-            if key in first:
-                raise _TwiceGiven(f"line {line}: {named(key_node.value)} is given twice, first in line {first[key]}: remove one of them")
-            first[key] = line
-        return super().construct_mapping(node, deep)
-
-
-# What PyYAML raises besides YAMLError: for dates and numbers that are none, for a tag that does not fit its value, for deep nesting.
-_CHOKES = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, RecursionError)
-
-
 def load(path: Path) -> Experiment:
     """Read an experiment from a YAML file. Raises BadInput naming the file, the field, what was expected and what came."""
     return load_as(path, Experiment, "at least `strategy`", "the experiment")
-
-
-def load_as(path: Path, model: type[Model], needed: str, whole: str) -> Model:
-    """Read a YAML file as ``model``: ``needed`` is what its mapping has to hold, ``whole`` what it is. Raises BadInput as :func:`load`."""
-    try:
-        text = path.read_text()
-    except FileNotFoundError as error:
-        raise BadInput(f"{path}: no such file. The repository's experiments are in experiments/") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read: {error}") from error
-    try:
-        data = yaml.load(text, _Loader)
-    except _TwiceGiven as error:
-        raise BadInput(f"{path}: {error}") from None
-    except yaml.YAMLError as error:
-        raise BadInput(f"{path} is not YAML: {_problem(error)}") from error
-    except _CHOKES as error:
-        raise BadInput(f"{path} is not YAML that can be read: {type(error).__name__}: {named(str(error))}") from error
-    if not isinstance(data, dict):
-        raise BadInput(f"{path}: expected a mapping with {needed}, came {type(data).__name__}")
-    return parse(data, str(path), model, whole)
-
-
-def _problem(error: yaml.YAMLError) -> str:
-    """What PyYAML says, on one line."""
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 1}: {error.problem or error.context}"
-    return " ".join(str(error).split())
-
-
-def parse(data: dict[str, Any], where: str, model: type[Model], whole: str = "the experiment") -> Model:
-    """Validate ``data``. Raises BadInput with one line per problem."""
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise BadInput(explain(error, where, whole)) from None
-
-
-def explain(error: ValidationError, where: str, whole: str = "the experiment") -> str:
-    """Pydantic's findings as lines that a user can act on."""
-    lines = []
-    for problem in error.errors():
-        field = ".".join(named(part) for part in problem["loc"]) or whole
-        message = problem["msg"].removeprefix("Value error, ")
-        came = "" if problem["type"] in ("missing", "value_error") else f", came {shown(problem['input'])}"
-        lines.append(f"{where}: {field}: {message}{came}")
-    return "\n".join(lines)

@@ -13,7 +13,8 @@ import random
 from typing import Any
 
 from streamproof.experiment import overlap
-from streamproof.experiment.model import BadInput, Experiment, FaultSpec, Random
+from streamproof.experiment.model import Experiment, FaultSpec, Random
+from streamproof.experiment.reading import BadInput
 from streamproof.experiment.room import LATEST_IMPACT_SHARE, Room
 from streamproof.faults import FAULTS
 

@@ -17,8 +17,9 @@ from typing import Any
 
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment import overlap
-from streamproof.experiment.model import BadInput, Experiment, FaultSpec, Phase
+from streamproof.experiment.model import Experiment, FaultSpec, Phase
 from streamproof.experiment.random_plan import draw
+from streamproof.experiment.reading import BadInput
 from streamproof.experiment.room import LATEST_IMPACT_SHARE, Room
 from streamproof.faults import FAULTS
 

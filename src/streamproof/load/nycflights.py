@@ -6,7 +6,7 @@ import importlib.util
 import zipfile
 from pathlib import Path
 
-from streamproof.experiment.model import BadInput
+from streamproof.experiment.reading import BadInput
 
 
 def read(name: str, otherwise: str = "") -> bytes:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from streamproof import settings
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.experiment.model import BadInput, Experiment
+from streamproof.experiment.model import Experiment
+from streamproof.experiment.reading import BadInput
 from streamproof.run import stages
 from streamproof.verdict.decide import RunOutcome
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from streamproof import settings
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.experiment.model import BadInput
+from streamproof.experiment.reading import BadInput
 from streamproof.history import record as history
 from streamproof.history.record import HistoryError, Run
 from streamproof.history.store import Store

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.experiment.model import BadInput
+from streamproof.experiment.reading import BadInput
 from streamproof.testbed import embedded, install, spark
 from streamproof.testbed.process import TestbedError, tail
 from streamproof.verdict.decide import Judgement, Terms, judge

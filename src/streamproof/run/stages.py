@@ -26,7 +26,8 @@ from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.evidence.progress import Progress
 from streamproof.experiment import model
-from streamproof.experiment.model import BadInput, Experiment
+from streamproof.experiment.model import Experiment
+from streamproof.experiment.reading import BadInput
 from streamproof.experiment.schedule import Schedule, plan
 from streamproof.faults import FAULTS
 from streamproof.faults.fault import RunEnded, Scene

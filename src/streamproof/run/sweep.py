@@ -18,7 +18,8 @@ from streamproof import settings
 from streamproof.engines.spark.failpoints import Action, Failpoint, Site
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
-from streamproof.experiment.model import BadInput, Experiment, FaultSpec, Source, Workload
+from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.experiment.reading import BadInput
 from streamproof.faults.process.crash_at_step import find
 from streamproof.run import runner
 from streamproof.run.observer import Observer
