@@ -37,13 +37,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import psycopg
 
 from streamproof import settings
-from streamproof import sinks as outputs
 from streamproof.engines.spark import driver, kafka_to_kafka, spark_kafka, strategies
 from streamproof.engines.spark.job import Job
 from streamproof.engines.spark.strategies import Strategy
 from streamproof.evidence import identity
 from streamproof.evidence.folder import RunFolder
 from streamproof.run import stages
+from streamproof.sinks import outputs
 from streamproof.sinks.postgres import tables
 from streamproof.sinks.postgres.tables import Tables
 from streamproof.sinks.sink import Sink

@@ -1,6 +1,6 @@
 """DAG ``chaos_nightly``: every night the cells of a matrix, one after the other, and what they changed since the nights before.
 
-The matrix is ``experiments/matrices/nightly.yaml``, or the file that ``STREAMPROOF_NIGHTLY`` names. It is read here for the schedule and
+The matrix is ``chaos/matrices/nightly.yaml``, or the file that ``STREAMPROOF_NIGHTLY`` names. It is read here for the schedule and
 the quota, and again when a night begins: one that cannot be read does not break the DAG, it makes that night red and says why.
 """
 
@@ -23,7 +23,7 @@ LONGEST = timedelta(hours=1)
 NAME = "{{ task.cell['name'] }}"
 TOLD = """
 Switched on, it runs the cells of a matrix every night, one after the other; *Trigger* runs it now. The matrix is
-`experiments/matrices/nightly.yaml`, or the file that `STREAMPROOF_NIGHTLY` names.
+`chaos/matrices/nightly.yaml`, or the file that `STREAMPROOF_NIGHTLY` names.
 
 The task `summary` says what changed since the nights before. It is red when a cell was not as expected; that cell's task says why, and has
 links to the run's report, its Data Docs and its folder, below *Details*.

@@ -286,7 +286,7 @@ def test_an_identity_that_was_sent_twice_is_one_line(home: Path) -> None:
 
 
 def test_a_plan_says_what_would_be_broken_and_touches_nothing(home: Path) -> None:
-    done = _streamproof(home, "plan", "experiments/everything-at-once.yaml")
+    done = _streamproof(home, "plan", "chaos/everything-at-once.yaml")
     assert done.returncode == 0
     for fault in ("kill_executor-1", "network_latency-1", "add_partitions-1"):
         assert fault in done.stdout
@@ -294,7 +294,7 @@ def test_a_plan_says_what_would_be_broken_and_touches_nothing(home: Path) -> Non
 
 
 def test_the_same_seed_gives_the_same_plan(home: Path) -> None:
-    said = [_streamproof(home, "plan", "experiments/kill-executor.yaml", "--json", "--seed", seed).stdout for seed in ("1", "1", "2")]
+    said = [_streamproof(home, "plan", "chaos/kill-executor.yaml", "--json", "--seed", seed).stdout for seed in ("1", "1", "2")]
     assert said[0] == said[1] != said[2]
     assert json.loads(said[2])["seed"] == 2
 
@@ -329,9 +329,7 @@ def test_a_command_that_is_not_understood_exits_with_2(home: Path, words: list[s
     assert _streamproof(home, *words).returncode == 2
 
 
-@pytest.mark.parametrize(
-    ("words", "code"), [(["plan", "none.yaml"], 2), (["check", "none"], 2), (["plan", "experiments/kill-executor.yaml"], 0)]
-)
+@pytest.mark.parametrize(("words", "code"), [(["plan", "none.yaml"], 2), (["check", "none"], 2), (["plan", "chaos/kill-executor.yaml"], 0)])
 def test_as_a_command_it_has_the_same_exit_codes_and_no_traceback(home: Path, words: list[str], code: int) -> None:
     environment = {**os.environ, "STREAMPROOF_HOME": str(home)}
     command = [sys.executable, "-m", "streamproof.cli.main", *words]
@@ -365,7 +363,7 @@ quiet: 2s
 
 
 def test_a_random_plan_is_the_same_for_the_same_seed(home: Path) -> None:
-    said = [_streamproof(home, "plan", "experiments/random.yaml", "--json", "--seed", seed).stdout for seed in ("1", "1", "2")]
+    said = [_streamproof(home, "plan", "chaos/random.yaml", "--json", "--seed", seed).stdout for seed in ("1", "1", "2")]
     assert said[0] == said[1] != said[2]
     assert len(json.loads(said[0])["injections"]) == 6
     assert not home.exists()

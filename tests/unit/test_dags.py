@@ -76,7 +76,7 @@ def test_one_experiment_at_a_time(dag: Any) -> None:
 
 
 def test_a_night_is_scheduled_by_its_matrix_and_does_not_begin_by_itself(nightly: Any) -> None:
-    assert nightly.schedule == load(ROOT / "experiments" / "matrices" / "nightly.yaml").schedule
+    assert nightly.schedule == load(ROOT / "chaos" / "matrices" / "nightly.yaml").schedule
     assert not nightly.catchup
     assert nightly.is_paused_upon_creation
     assert nightly.max_active_runs == 1
@@ -219,7 +219,7 @@ def test_a_preset_is_the_experiment_of_that_file_and_a_seed_may_be_given_beside_
     from streamproof.airflow.form import validate
 
     sent = {name: field.default for name, field in Form.model_fields.items()}  # as the form does, all of its fields
-    preset = model.load(ROOT / "experiments" / "network-latency.yaml")
+    preset = model.load(ROOT / "chaos" / "network-latency.yaml")
     assert validate({**sent, "preset": "network-latency"}).experiment() == preset
     assert validate({**sent, "preset": "network-latency", "seed": 5}).experiment() == preset.with_seed(5)
 

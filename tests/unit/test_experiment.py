@@ -247,7 +247,7 @@ def test_a_file_that_is_not_there_or_a_folder_is_refused(tmp_path: Path) -> None
         load(tmp_path)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "chaos").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_experiment_of_the_repository_can_be_planned(path: Path) -> None:
     found = load(path)
     assert found.name == path.stem

@@ -23,7 +23,7 @@ def _refusal(tmp_path: Path, text: str) -> str:
 
 
 def test_the_repositorys_matrices_can_be_run() -> None:
-    found = {path.stem: load(path) for path in (ROOT / "experiments" / "matrices").glob("*.yaml")}
+    found = {path.stem: load(path) for path in (ROOT / "chaos" / "matrices").glob("*.yaml")}
     assert len(found["nightly"].cells) >= 12
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.evidence.payloads import PAYLOADS, write_payloads
-from streamproof.experiment import model
+from streamproof.experiment import reading
 from streamproof.experiment.model import Experiment
 from streamproof.experiment.reading import BadInput
 from streamproof.report.report import render
@@ -127,7 +127,7 @@ def test_a_step_that_expects_writes_what_the_suite_says_and_may_be_repeated(tmp_
 
 
 def _experiment(suite: Any) -> Experiment:
-    return model.parse({"strategy": "two_phase_commit", "suite": suite}, "experiment.yaml", Experiment)
+    return reading.parse({"strategy": "two_phase_commit", "suite": suite}, "experiment.yaml", Experiment)
 
 
 @pytest.mark.parametrize(
@@ -178,4 +178,4 @@ def test_a_suite_may_lie_in_a_file_and_goes_with_the_run(name: str, tmp_path: Pa
 @pytest.mark.parametrize("given", ["60", "0s", "one minute", 60, "90000s"])
 def test_a_time_to_recover_is_in_seconds(given: Any) -> None:
     with pytest.raises(BadInput, match="recover_within: expected a time of at most 86400s as in '60s'"):
-        model.parse({"strategy": "checkpoint", "recover_within": given}, "experiment.yaml", Experiment)
+        reading.parse({"strategy": "checkpoint", "recover_within": given}, "experiment.yaml", Experiment)

@@ -194,12 +194,12 @@ def test_a_history_that_cannot_be_read_is_told(viewer: Any, monkeypatch: pytest.
 
 def _plugin() -> Any:
     """The plugin, as Airflow loads it."""
-    spec = importlib.util.spec_from_file_location("reliability_plugin", ROOT / "dags" / "plugins" / "reliability.py")
+    spec = importlib.util.spec_from_file_location("reliability_plugin", ROOT / "src" / "streamproof" / "airflow" / "plugin.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.ReliabilityPlugin
+    return module.StreamproofPlugin
 
 
 def test_loading_the_plugin_makes_no_app_yet() -> None:

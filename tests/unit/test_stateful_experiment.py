@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamproof.engines.spark.registry import PIPELINES
-from streamproof.experiment import model
+from streamproof.experiment import reading
 from streamproof.experiment.model import Experiment
 from streamproof.experiment.reading import BadInput
 from streamproof.load import timed
@@ -22,7 +22,7 @@ MINUTE_MS = 60_000
 
 
 def _parsed(fields: dict[str, Any], **more: Any) -> Experiment:
-    return model.parse({**fields, **more}, "experiment.yaml", Experiment)
+    return reading.parse({**fields, **more}, "experiment.yaml", Experiment)
 
 
 @pytest.mark.parametrize(

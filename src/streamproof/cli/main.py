@@ -60,7 +60,7 @@ app.add_typer(history_app, name="history")
 app.command()(compare)
 app.command()(metrics)
 
-FileArgument = Annotated[Path, typer.Argument(help="An experiment as YAML; the repository's are in experiments/.")]
+FileArgument = Annotated[Path, typer.Argument(help="An experiment as YAML; the project's are in chaos/.")]
 SeedOption = Annotated[int | None, typer.Option(help="Instead of the file's seed.", min=0, max=model.MAX_SEED)]
 RunArgument = Annotated[str, typer.Argument(help="A run: its folder, or its name in the runs' folder.")]
 SparkOption = Annotated[

@@ -19,7 +19,7 @@ class Form(Strict):
     """One experiment as a form: what Airflow shows and the API takes. It is made of its fields, or is a preset."""
 
     preset: PresetName | None = Field(
-        None, description="An experiment of experiments/ in place of the fields below: leave them as they are, but for the seed"
+        None, description="An experiment of chaos/ in place of the fields below: leave them as they are, but for the seed"
     )
     strategy: StrategyName = Field("two_phase_commit", description="How the job commits its output and its offsets")
     fault: FaultName | Literal["none"] = Field(

@@ -55,7 +55,7 @@ def load_as(path: Path, model: type[Model], needed: str, whole: str) -> Model:
     try:
         text = path.read_text()
     except FileNotFoundError as error:
-        raise BadInput(f"{path}: no such file. The repository's experiments are in experiments/") from error
+        raise BadInput(f"{path}: no such file. The project's experiments are in chaos/") from error
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
     try:

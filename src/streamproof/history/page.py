@@ -88,7 +88,7 @@ def cell_html(runs: Sequence[Run], link: Callable[[Run], str | None], home: str,
 
 
 def _environment() -> jinja2.Environment:
-    environment = pages.environment()
+    environment = pages.environment(Path(__file__).parent / "templates")
     environment.filters.update(day=_day, moment=_moment, since=_since, seconds=_seconds, faults=_faults, summary=_summary)
     return environment
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamproof import settings, sinks
+from streamproof import settings
 from streamproof.engines.spark import failpoints, strategies
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import EvidenceError, RunFolder
@@ -26,6 +26,7 @@ from streamproof.faults.fault import Claim
 from streamproof.kafka.transactions import CoordinatorBusy, TransactionLost
 from streamproof.run import lock, steady_state
 from streamproof.run.supervisor import kill_drivers, kill_executors
+from streamproof.sinks import outputs
 from streamproof.testbed import chosen, embedded
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -137,7 +138,7 @@ def restore(folder: RunFolder, testbed: Testbed, toxics: Sequence[str] = ()) -> 
         job = replace(Job.read(folder), bootstrap=testbed.driver_kafka, postgres=testbed.pipeline_postgres)
         done["recovered"] = _recover(job)
         Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
-        sinks.of(job).delete(job, testbed)
+        outputs.of(job).delete(job, testbed)
     done["steady_state"] = [claim.to_dict() for claim in steady_state.require(testbed)]
     folder.journal.append("restored", **done)
     lock.release(folder.name)

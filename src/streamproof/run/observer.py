@@ -13,9 +13,9 @@ import time
 from types import TracebackType
 from typing import Self
 
-from streamproof import sinks
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
+from streamproof.sinks import outputs
 from streamproof.testbed.embedded import Testbed
 
 LOOK_S = 0.02
@@ -59,7 +59,7 @@ class Observer:
 
     def _follow(self, job: Job, testbed: Testbed) -> None:
         try:
-            with contextlib.closing(sinks.of(job).reader(job, testbed)) as reader:
+            with contextlib.closing(outputs.of(job).reader(job, testbed)) as reader:
                 while not self._done.is_set():
                     now = time.monotonic()
                     for batch, count in reader.visible().items():

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from streamproof import sinks
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment
 from streamproof.faults.fault import RunEnded
 from streamproof.run import stages, supervisor
+from streamproof.sinks import outputs
 from streamproof.suites.evaluate import Evaluation
 from streamproof.suites.worker import EvaluationWorker
 from streamproof.testbed import chosen
@@ -81,7 +81,7 @@ def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker | None) -> Non
     What comes after them is loaded with the recovery phase, ``evaluation`` in a process of its own: importing Great Expectations takes
     seconds, which the run does not wait for then.
     """
-    output = sinks.of(Job.read(folder))
+    output = outputs.of(Job.read(folder))
     with ThreadPoolExecutor(len(PARALLEL), thread_name_prefix="step") as pool:
         jobs = [pool.submit(stages.perform, step, folder) for step in PARALLEL]
         try:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from streamproof import settings, sinks
+from streamproof import settings
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.evidence.progress import Progress
@@ -36,7 +36,7 @@ from streamproof.load import timed, workload
 from streamproof.load.gate import Gate
 from streamproof.report.report import render
 from streamproof.run import healing, injector, lock, spark_check, supervisor, watchdog
-from streamproof.sinks import payloads
+from streamproof.sinks import outputs, payloads
 from streamproof.suites import own
 from streamproof.suites.evaluate import Evaluation, agree, with_own, without_own
 from streamproof.suites.evaluate import evaluate as evaluate_here
@@ -162,7 +162,7 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
     job.write()
     count = found.workload.partitions
     Cluster(testbed.direct_kafka).create_topics({job.input_topic: count})
-    sinks.of(job).create(job, testbed, count)
+    outputs.of(job).create(job, testbed, count)
     write_atomically(folder.path / "deadline.json", json.dumps({"at": time.time() + found.timeout_s}))
 
 
@@ -259,7 +259,7 @@ def inject_faults(folder: RunFolder) -> None:
 def drain(folder: RunFolder) -> None:
     """Read everything that was delivered."""
     job, testbed = Job.read(folder), chosen.current(folder)
-    drained = sinks.of(job).drain(folder, job, testbed, DRAIN_S)
+    drained = outputs.of(job).drain(folder, job, testbed, DRAIN_S)
     ends = Cluster(testbed.direct_kafka).end_offsets(job.input_topic)
     write_atomically(folder.source, json.dumps({"end_offsets": {str(partition): end for partition, end in sorted(ends.items())}}))
     if load(folder).keeps_values:

@@ -22,12 +22,13 @@ from pathlib import Path
 
 import psutil
 
-from streamproof import settings, sinks
+from streamproof import settings
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment.model import Experiment, Source, Workload
 from streamproof.load import workload
 from streamproof.run import stages
+from streamproof.sinks import outputs
 from streamproof.testbed import embedded, install, java, spark
 from streamproof.testbed.process import TestbedError, running, standing_still, tail, wait_until
 
@@ -143,7 +144,7 @@ def _run(folder: RunFolder, job: Job, kafka: str, say: Callable[[str], None]) ->
             raise TestbedError(
                 f"{error} It committed {progress.committed()} of {RECORDS} records; its log ends with:\n{tail(output)}"
             ) from error
-        delivered = sinks.of(job).drain(folder, job, embedded.current(), DRAIN_S)["records"]
+        delivered = outputs.of(job).drain(folder, job, embedded.current(), DRAIN_S)["records"]
         if delivered != RECORDS:
             raise TestbedError(f"the small job delivered {delivered} records, expected {RECORDS}")
         say(f"a small job: {RECORDS} of {RECORDS} records delivered")

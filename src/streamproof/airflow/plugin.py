@@ -1,4 +1,5 @@
-"""The plugin: a page "Streaming reliability" in Airflow's navigation, and the web app that serves it and the files of runs.
+"""Airflow's plugin, found by its entry point: a page "Streaming reliability" in the navigation, the web app that serves it and the files of
+runs, and a task's links to what its run made.
 
 Every component of Airflow loads plugins, tasks too: the app, with all that it imports, is made when the API server is first asked for it.
 """
@@ -9,7 +10,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from streamproof.airflow.links import PREFIX, pages
+from streamproof.airflow.links import LINKS, PREFIX, pages
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -18,9 +19,10 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     await app(scope, receive, send)
 
 
-class ReliabilityPlugin(AirflowPlugin):
-    name = "streamproof_reliability"
-    fastapi_apps = [{"name": "Streaming reliability", "app": app, "url_prefix": PREFIX}]  # noqa: RUF012 - as Airflow declares it
+class StreamproofPlugin(AirflowPlugin):
+    name = "streamproof"
+    operator_extra_links = list(LINKS)  # noqa: RUF012 - as Airflow declares it
+    fastapi_apps = [{"name": "Streaming reliability", "app": app, "url_prefix": PREFIX}]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {
             "name": "Streaming reliability",
