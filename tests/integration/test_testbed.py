@@ -32,8 +32,8 @@ from testbed.kafka import Cluster
 from testbed.listeners import SPARK_RPC, listening_sockets
 from testbed.process import MARK, Handle, TestbedError, free_port, marked, remembered, wait_until
 from testbed.toxiproxy import Proxies, kafka_round_trip_ms
-from tests.listening import asked_without_a_secret
 from tests.integration.conftest import Prepare
+from tests.listening import asked_without_a_secret
 
 PROXY = "kafka-driver"
 ROLES = ("kafka", "postgres", "toxiproxy", "spark-master", "spark-worker-1", "spark-worker-2")
