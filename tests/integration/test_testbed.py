@@ -30,11 +30,12 @@ from streamproof.run import stages
 from streamproof.testbed import embedded, install, kafka, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
-from streamproof.testbed.listeners import listening_sockets
+from streamproof.testbed.listeners import SPARK_RPC, listening_sockets
 from streamproof.testbed.process import MARK, Handle, TestbedError, free_port, marked, remembered, wait_until
 from streamproof.testbed.toxiproxy import Proxies, kafka_round_trip_ms
 from tests.integration.conftest import Prepare
 from tests.support.checkout import ROOT
+from tests.support.listening import asked_without_a_secret
 
 PROXY = "kafka-driver"
 ROLES = ("kafka", "postgres", "toxiproxy", "spark-master", "spark-worker-1", "spark-worker-2")
@@ -183,7 +184,7 @@ def test_a_topic_that_is_not_there_has_no_partition_and_deleting_it_does_nothing
 
 
 def test_an_open_transaction_holds_the_stable_end_back(cluster: Cluster, topic: str, prepare: Prepare) -> None:
-    from streamproof.kafka.transactions import Coordinator
+    from pipelines.transactions import Coordinator
 
     name = prepare(topic, records=4)
     try:
@@ -313,29 +314,36 @@ def test_a_master_that_does_not_answer_is_an_error_and_has_no_worker(testbed: Te
     assert not spark.registered(replace(testbed.spark, master_ui=port))
 
 
-def _submits(testbed: Testbed, *java_options: str) -> str:
-    """What Spark's own client for submitting drivers says, run as somebody on this machine would run it."""
-    command = [
-        str(install.java_executable()),
-        "-Xshare:auto",
-        "-XX:TieredStopAtLevel=1",
-        "-cp",
-        f"{spark.spark_home()}/jars/*",
-        *java_options,
-    ]
-    command += ["org.apache.spark.deploy.Client", "kill", testbed.spark_master, "driver-nope"]
+LOGGING = """\
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %m%n%ex
+"""
+
+
+def _orders(testbed: Testbed, folder: Path, *java_options: str) -> str:
+    """What Spark's own client for submitted drivers logs, run as somebody on this machine would run it."""
+    logging = folder / "log4j2.properties"
+    logging.write_text(LOGGING)
+    flags = ["-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{spark.spark_home()}/jars/*", *java_options]
+    client = ["org.apache.spark.deploy.Client", "--verbose", "kill", testbed.spark_master, "driver-nope"]
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment).stderr
+    command = [str(install.java_executable()), *flags, *client]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment).stdout
 
 
-def test_the_master_takes_orders_only_from_a_client_that_knows_the_secret(testbed: Testbed) -> None:
+def test_the_master_takes_orders_only_from_a_client_that_knows_the_secret(testbed: Testbed, tmp_path: Path) -> None:
     secret_file = spark.secret_file(Path(testbed.folder))
     secret = secret_file.read_text().split()[-1]
     answer = "driver-nope has already finished or does not exist"
-    assert answer in _submits(testbed, "-Dspark.authenticate=true", f"-Dspark.authenticate.secret={secret}")
-    refused = _submits(testbed)
-    assert answer not in refused
-    assert "Expected SaslMessage" in refused
+    assert answer in _orders(testbed, tmp_path, "-Dspark.authenticate=true", f"-Dspark.authenticate.secret={secret}")
+    assert answer not in _orders(testbed, tmp_path)
+    assert answer not in _orders(testbed, tmp_path, "-Dspark.authenticate=true", "-Dspark.authenticate.secret=guessed")
+    rpc = [("127.0.0.1", testbed.spark.master), *((spark.WORKERS[role], port) for role, port in testbed.spark.workers.items())]
+    assert {asked_without_a_secret(*address) for address in rpc} == {SPARK_RPC}
     assert stat.S_IMODE(secret_file.stat().st_mode) == 0o600
     assert 6066 not in {at.port for at in listening_sockets(marked())}, "Spark's REST server would take jobs without asking"
     assert [process.pid for process in marked() if secret in " ".join(process.cmdline())] == []

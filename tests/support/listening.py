@@ -12,7 +12,7 @@ import psutil
 
 from streamproof.testbed import listeners
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.listeners import Listener, Open
+from streamproof.testbed.listeners import Listener
 from streamproof.testbed.process import marked
 
 LOOK_S = 0.2
@@ -20,16 +20,16 @@ ANSWER_S = 3.0
 RPC_REQUEST, RPC_FAILURE = 3, 5  # org.apache.spark.network.protocol.Message.Type
 
 
-def asked_without_a_secret(at: Open) -> Listener | None:
+def asked_without_a_secret(host: str, port: int) -> Listener | None:
     """Which kind of listener of a driver or an executor this is, by how it answers a client that knows no secret; None when by none."""
-    if b"Expected SaslMessage" in _answer(at, _spark_request(b"hello\n")):
+    if b"Expected SaslMessage" in _answer(host, port, _spark_request(b"hello\n")):
         return listeners.SPARK_RPC
-    calls_an_object_that_is_not_there = _answer(at, b"c\nt\n")
+    calls_an_object_that_is_not_there = _answer(host, port, b"c\nt\n")
     if calls_an_object_that_is_not_there.startswith(b"!xsAuthentication error"):
         return listeners.PY4J_GATEWAY
     if calls_an_object_that_is_not_there.startswith(b"!xsObject ID unknown"):
         return listeners.PY4J_CALLBACKS
-    if _answer(at, b"GET / HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1"):
+    if _answer(host, port, b"GET / HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1"):
         return listeners.SPARK_UI
     return None
 
@@ -39,10 +39,10 @@ def _spark_request(body: bytes) -> bytes:
     return struct.pack(">qbqi", 8 + 1 + 8 + 4 + len(body), RPC_REQUEST, 1, len(body)) + body
 
 
-def _answer(at: Open, request: bytes) -> bytes:
+def _answer(host: str, port: int, request: bytes) -> bytes:
     """What comes back; empty when nothing comes."""
     try:
-        with socket.create_connection((at.host.removeprefix("::ffff:"), at.port), ANSWER_S) as connection:
+        with socket.create_connection((host.removeprefix("::ffff:"), port), ANSWER_S) as connection:
             connection.settimeout(ANSWER_S)
             connection.sendall(request)
             return connection.recv(400)
@@ -65,7 +65,7 @@ class Watched:
             self.hosts.add(at.host)
             if key in self.kinds:
                 continue
-            kind = self._of_testbed.get(at.port) or asked_without_a_secret(at)
+            kind = self._of_testbed.get(at.port) or asked_without_a_secret(at.host, at.port)
             if kind is not None:
                 self.kinds[key] = kind
                 self.unlisted.pop(key, None)

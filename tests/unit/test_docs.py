@@ -64,8 +64,7 @@ def test_every_step_is_described() -> None:
 
 
 def test_every_event_of_the_journal_is_described() -> None:
-    rooms = ("chaos", "pipelines", "dags")
-    sources = [path.read_text() for room in rooms for path in sorted((ROOT / room).rglob("*.py"))]
+    sources = [path.read_text() for path in sorted((ROOT / "src").rglob("*.py"))]
     written = {event for source in sources for event in re.findall(r'\bjournal\.append\(\s*"(\w+)"', source)}
     assert len(written) > 15
     assert [event for event in sorted(written) if f"`{event}`" not in _text("verdicts.md")] == []
@@ -107,5 +106,7 @@ def test_the_matrix_that_is_told_can_be_run_and_the_told_fields_of_an_event_are_
     [example] = re.findall(r"```yaml\n(schedule: .*?)```", told, re.DOTALL)
     assert Matrix.model_validate(yaml.safe_load(example)).cells
     [extra] = re.findall(r"`streamproof_verdict` \| each run that was judged \| (.*) \|", told)
-    [listed] = re.findall(r"^TOLD = \((.*?)\)", (ROOT / "dags" / "assets.py").read_text(), re.MULTILINE | re.DOTALL)
+    [listed] = re.findall(
+        r"^TOLD = \((.*?)\)", (ROOT / "src" / "streamproof" / "airflow" / "assets.py").read_text(), re.MULTILINE | re.DOTALL
+    )
     assert re.findall(r"`(\w+)`", extra) == re.findall(r'"(\w+)"', listed)

@@ -9,6 +9,7 @@ so a failure to write them is a warning.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import shutil
@@ -90,7 +91,8 @@ def train(say: Callable[[str], None]) -> None:
         job.write()
         say(f"a small job: sending {RECORDS} records through Kafka and Spark")
         _run(folder, job, testbed.direct_kafka, say)
-        say("class-data archives: written")
+        _check_use(folder)
+        say("class-data archives: written, and used")
     finally:
         embedded.down()
     _stamp().write_text(stamp())
@@ -164,6 +166,32 @@ def _await_archives(folder: RunFolder, child: subprocess.Popen[bytes]) -> None:
             wait_until("the archives", lambda: all(_settled(role) for role in ROLES), DUMP_S, poll_s=0.5)
     except (TestbedError, subprocess.TimeoutExpired) as error:
         raise ArchivesMissing(str(error)) from error
+
+
+STARTS_A_JVM = """
+import json, sys
+from pyspark import SparkConf
+from pyspark.java_gateway import launch_gateway
+launch_gateway(SparkConf(False).setAll(json.loads(sys.argv[1]).items())).proc.stdin.close()
+"""
+
+
+def _check_use(folder: RunFolder) -> None:
+    """Start a driver's JVM from its archive. Raises ArchivesMissing when the JVM does not use it: by itself it says nothing then.
+
+    Java 21, for one, writes an archive for the class path that Spark's launcher makes and refuses it afterwards, because a jar is in that
+    path twice.
+    """
+    complaints = folder.logs / "archive.log"
+    flags = [*java.QUICK_START, f"-XX:SharedArchiveFile={java.archive('spark-driver')}", f"-Xlog:cds*=warning:file={complaints}"]
+    options = {"spark.driver.extraClassPath": spark.connector_class_path(), "spark.driver.extraJavaOptions": " ".join(flags)}
+    command = [sys.executable, "-c", STARTS_A_JVM, json.dumps(options)]
+    env = spark.driver_environment(embedded.folder())
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=END_S, check=False)
+    if done.returncode != 0 or not complaints.exists():
+        raise ArchivesMissing(f"no JVM starts from the archive: {done.stderr[-500:]}")
+    if said := complaints.read_text().strip():
+        raise ArchivesMissing(f"this Java does not use the archive that it wrote: {said.splitlines()[0]}")
 
 
 def _workers_stand() -> AbstractContextManager[None]:
