@@ -246,7 +246,7 @@ def listening() -> str:
 
 
 def example() -> str:
-    return "```python\n" + (DOCS / "examples" / "foreach_batch.py").read_text() + "```\n"
+    return "```python\n" + (DOCS.parent / "pipelines" / "foreach_batch.py").read_text() + "```\n"
 
 
 PARTS: dict[str, Callable[[], str]] = {

@@ -16,7 +16,7 @@ from streamproof.experiment.model import Experiment, FaultSpec, Phase, Source, W
 from streamproof.run import runner
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.guarantee import Guarantee
-from tests import soak
+from benchmarks import soak
 from tests.support.checkout import ROOT
 
 RECORDS = 6000

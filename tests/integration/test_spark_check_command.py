@@ -28,7 +28,7 @@ from tests.support.histories import Story
 pytestmark = pytest.mark.slow
 
 TIMEOUT_S = 200
-IMPATIENT = "from chaos import cli, spark_check; spark_check.EXECUTOR_S = 3.0; cli.main()"
+IMPATIENT = "from streamproof.cli import main; from streamproof.run import spark_check; spark_check.EXECUTOR_S = 3.0; main.main()"
 
 
 @pytest.fixture
@@ -45,7 +45,9 @@ def run(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def streamproof(*words: str | Path, tmp: Path, code: str = "from chaos import cli; cli.main()") -> subprocess.CompletedProcess[str]:
+def streamproof(
+    *words: str | Path, tmp: Path, code: str = "from streamproof.cli import main; main.main()"
+) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own; what it leaves in the folder for temporary files would be found."""
     environment = {**os.environ, "TMPDIR": str(tmp)}
     command = [sys.executable, "-c", code, *map(str, words)]

@@ -184,7 +184,7 @@ def test_a_topic_that_is_not_there_has_no_partition_and_deleting_it_does_nothing
 
 
 def test_an_open_transaction_holds_the_stable_end_back(cluster: Cluster, topic: str, prepare: Prepare) -> None:
-    from pipelines.transactions import Coordinator
+    from streamproof.kafka.transactions import Coordinator
 
     name = prepare(topic, records=4)
     try:

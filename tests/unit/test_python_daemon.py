@@ -10,7 +10,7 @@ from tests.support.checkout import ROOT
 
 SCRIPT = """
 import gc, sys, zipimport
-from pipelines import python_daemon
+from streamproof.engines.spark import python_daemon
 python_daemon.make_ready()
 assert set(python_daemon.READY) <= set(sys.modules)
 archive = zipimport.zipimporter(sys.argv[1])

@@ -21,11 +21,11 @@ def _listed(extra: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_strategy_from_another_project_joins_by_the_environment() -> None:
-    listed = json.loads(_listed("docs.examples.foreach_batch:ForeachBatch").stdout)
+    listed = json.loads(_listed("pipelines.foreach_batch:ForeachBatch").stdout)
     assert [found["name"] for found in listed] == [*STRATEGIES, "foreach_batch"]
 
 
-@pytest.mark.parametrize("entry", ["nope", "no.such.module:Thing", "docs.examples.foreach_batch:Thing"])
+@pytest.mark.parametrize("entry", ["nope", "no.such.module:Thing", "pipelines.foreach_batch:Thing"])
 def test_what_is_no_strategy_is_named(entry: str) -> None:
     answer = _listed(entry)
     assert answer.returncode != 0

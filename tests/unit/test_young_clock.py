@@ -15,7 +15,7 @@ from tests.support.checkout import ROOT
 ASKS = """
 import json, threading, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from dags import airflow_service
+from streamproof.airflow import service as airflow_service
 assert time.monotonic() < 300, f"the clock is not young: {time.monotonic()}"
 
 class Airflow(BaseHTTPRequestHandler):

@@ -306,7 +306,7 @@ def pipelines() -> None:
     import importlib
 
     for name in PIPELINES:
-        say(Text.assemble((name, "bold"), f": {(importlib.import_module(f'pipelines.{name}').__doc__ or '').strip()}"))
+        say(Text.assemble((name, "bold"), f": {(importlib.import_module(f'streamproof.engines.spark.{name}').__doc__ or '').strip()}"))
 
 
 @app.command()
