@@ -15,9 +15,10 @@ from pathlib import Path
 
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import Experiment, Random, Source, Workload
+from streamproof.experiment.model import Experiment, Random
 from streamproof.experiment.schedule import Schedule
 from streamproof.kafka.transactions import Coordinator
+from streamproof.load.spec import Source, Workload
 from streamproof.run import lock, runner
 from streamproof.sinks.postgres import tables
 from streamproof.sinks.postgres.tables import Tables

@@ -15,8 +15,8 @@ from streamproof.airflow.nightly_operators import CellOperator, CompareOperator,
 from streamproof.airflow.notifier import ChangeNotifier
 from streamproof.airflow.operators import WAIT_S
 from streamproof.airflow.service import POOL
+from streamproof.errors import BadInput
 from streamproof.experiment.matrix import Matrix, Quota, load
-from streamproof.experiment.reading import BadInput
 
 SPARE_S = 300  # what a run may take beside its own time: waiting for its turn is apart
 LONGEST = timedelta(hours=1)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.faults import FAULTS
+from streamproof.load.spec import Source, Workload
 from streamproof.run import runner
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed

@@ -12,8 +12,9 @@ import pytest
 from streamproof import settings
 from streamproof.engines.spark.job import OnLostDecision
 from streamproof.evidence.folder import RunFolder, read_json_lines
-from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.faults import FAULTS
+from streamproof.load.spec import Source, Workload
 from streamproof.run import runner
 from streamproof.testbed import embedded, spark
 from streamproof.testbed.embedded import Testbed

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streamproof.experiment.model import Experiment, Source, Workload
+from streamproof.experiment.model import Experiment
+from streamproof.load.spec import Source, Workload
 from streamproof.run import lock, runner
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.experiment.model import Experiment, FaultSpec
+from streamproof.load.spec import Source, Workload
 from streamproof.run import runner
 from streamproof.testbed.embedded import Testbed
 from tests.faults.killed import assert_nothing_is_left, kill_runner_at, wait_until_given_back

@@ -9,8 +9,9 @@ import psutil
 import pytest
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.faults import FAULTS
+from streamproof.load.spec import Source, Workload
 from streamproof.run import runner
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed

@@ -9,7 +9,8 @@ import pytest
 from streamproof.engines.spark import strategies
 from streamproof.engines.spark.failpoints import Action
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.experiment.model import Experiment, FaultSpec
+from streamproof.load.spec import Source, Workload
 from streamproof.run import runner
 from streamproof.sinks.postgres import tables as output
 from streamproof.sinks.postgres.tables import Tables

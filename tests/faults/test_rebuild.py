@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import Experiment, Source, Workload
+from streamproof.experiment.model import Experiment
+from streamproof.load.spec import Source, Workload
 from streamproof.run import runner, stages
 from streamproof.suites.evaluate import Evaluation, evaluate
 from streamproof.testbed import embedded

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.faults.spark import executors
+from streamproof.load.spec import Source, Workload
 from streamproof.run import runner, stages
 from streamproof.testbed import embedded, listeners
 from streamproof.testbed.embedded import Testbed

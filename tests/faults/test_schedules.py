@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks import soak
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import Experiment, FaultSpec, Phase, Source, Workload, load
+from streamproof.experiment.model import Experiment, FaultSpec, Phase, load
+from streamproof.load.spec import Source, Workload
 from streamproof.run import runner
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.guarantee import Guarantee
-from benchmarks import soak
 from tests.support.checkout import ROOT
 
 RECORDS = 6000

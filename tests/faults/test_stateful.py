@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import Experiment, FaultSpec, Source, Stateful, Workload
+from streamproof.experiment.model import Experiment, FaultSpec, Stateful
+from streamproof.load.spec import Source, Workload
 from streamproof.run import runner
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly

@@ -14,7 +14,8 @@ from streamproof import settings
 from streamproof.engines.spark.failpoints import Action, Site
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
+from streamproof.experiment.model import Experiment, FaultSpec
+from streamproof.load.spec import Source, Workload
 from streamproof.run import runner, sweep
 from streamproof.testbed.embedded import Testbed
 from tests.support.checkout import ROOT

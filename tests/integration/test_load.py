@@ -17,9 +17,10 @@ import pytest
 from streamproof.engines.spark.job import Job
 from streamproof.evidence import histories
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import Experiment, Source, Workload
+from streamproof.experiment.model import Experiment
 from streamproof.load import workload
 from streamproof.load.gate import HOT_KEY, Gate, Orders
+from streamproof.load.spec import Source, Workload
 from streamproof.load.workload import intended
 from streamproof.run import stages
 from streamproof.sinks.kafka.drain import drain

@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import Experiment, FaultSpec, Workload
+from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.experiment.schedule import plan
+from streamproof.load.spec import Workload
 from streamproof.run import runner, stages
 from streamproof.testbed import spark as spark_component
 from streamproof.testbed.embedded import Testbed

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment.model import Experiment, FaultSpec
-from streamproof.experiment.reading import BadInput
 from streamproof.run import baseline, stages
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import judge

@@ -18,9 +18,10 @@ import pytest
 from streamproof.cli import main as cli
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import Experiment, FaultSpec, Workload
+from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.experiment.schedule import plan
 from streamproof.faults import FAULTS
+from streamproof.load.spec import Workload
 from streamproof.run import lock, stages
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome, judge, without_evidence

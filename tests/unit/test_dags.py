@@ -13,10 +13,10 @@ import pytest
 
 from streamproof.airflow import service
 from streamproof.airflow.service import DAG, DAGS, NIGHTLY, POOL
+from streamproof.errors import BadInput
 from streamproof.experiment import model
 from streamproof.experiment.form import Form
 from streamproof.experiment.matrix import load
-from streamproof.experiment.reading import BadInput
 from streamproof.run.stages import STEPS
 from streamproof.testbed.process import TestbedError
 from tests.support.checkout import ROOT

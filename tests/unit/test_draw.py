@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.errors import BadInput
 from streamproof.experiment import overlap
-from streamproof.experiment.model import MAX_SEED, Experiment, FaultSpec, Phase, Random, Workload
-from streamproof.experiment.reading import BadInput
+from streamproof.experiment.model import MAX_SEED, Experiment, FaultSpec, Phase, Random
 from streamproof.experiment.room import LATEST_IMPACT_SHARE, Room
 from streamproof.experiment.schedule import Schedule, plan
 from streamproof.faults import FAULTS
+from streamproof.load.spec import Workload
 from tests.support.checkout import ROOT
 
 SEEDS = st.integers(0, MAX_SEED)

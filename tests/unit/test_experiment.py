@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.errors import BadInput
 from streamproof.experiment.form import Form
-from streamproof.experiment.model import MAX_SEED, Experiment, FaultSpec, Source, Workload, load
-from streamproof.experiment.reading import BadInput
+from streamproof.experiment.model import MAX_SEED, Experiment, FaultSpec, load
 from streamproof.experiment.schedule import plan
 from streamproof.faults import FAULTS
+from streamproof.load.spec import Source, Workload
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
 from tests.support.checkout import ROOT

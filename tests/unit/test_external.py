@@ -9,9 +9,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment, load
-from streamproof.experiment.reading import BadInput
 from streamproof.faults import FAULTS
 from streamproof.faults.network import kafka_link
 from streamproof.testbed import chosen, embedded

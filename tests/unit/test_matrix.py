@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from streamproof.errors import BadInput
 from streamproof.experiment.matrix import Matrix, load
-from streamproof.experiment.reading import BadInput
 from streamproof.verdict.anomaly import Anomaly
 from tests.support.checkout import ROOT
 

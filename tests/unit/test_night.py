@@ -11,9 +11,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.experiment.matrix import MatrixCell
-from streamproof.experiment.reading import BadInput
 from streamproof.history.changes import Kind
 from streamproof.run import recording, stages
 from streamproof.run.nightly import Night, Summary

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.evidence.payloads import PAYLOADS, write_payloads
 from streamproof.experiment import reading
 from streamproof.experiment.model import Experiment
-from streamproof.experiment.reading import BadInput
 from streamproof.report.report import render
 from streamproof.run import stages
 from streamproof.suites import own

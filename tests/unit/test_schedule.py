@@ -10,11 +10,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streamproof.engines.spark.strategies import STRATEGIES
-from streamproof.experiment.model import MAX_SEED, Experiment, FaultSpec, Phase, Workload
-from streamproof.experiment.reading import BadInput
+from streamproof.errors import BadInput
+from streamproof.experiment.model import MAX_SEED, Experiment, FaultSpec, Phase
 from streamproof.experiment.room import LATEST_IMPACT_SHARE
 from streamproof.experiment.schedule import EARLIEST_AT, MIN_BATCHES, Schedule, plan
 from streamproof.faults import FAULTS
+from streamproof.load.spec import Workload
 
 SEEDS = st.integers(0, MAX_SEED)
 STRATEGY = "postgres_two_phase_commit"  # nearly every fault can strike its jobs

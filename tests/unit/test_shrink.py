@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.model import Experiment, FaultSpec, Phase, Random, Workload
-from streamproof.experiment.reading import BadInput
+from streamproof.experiment.model import Experiment, FaultSpec, Phase, Random
 from streamproof.experiment.schedule import plan
+from streamproof.load.spec import Workload
 from streamproof.run import runner, shrink
 from streamproof.run.shrink import reduced, smallest
 from streamproof.verdict.anomaly import Anomaly

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from streamproof.engines.spark.registry import PIPELINES
+from streamproof.errors import BadInput
 from streamproof.experiment import reading
 from streamproof.experiment.model import Experiment
-from streamproof.experiment.reading import BadInput
 from streamproof.load import timed
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.stateful.reference import Join, Windows

@@ -9,7 +9,7 @@ import pytest
 from streamproof import settings
 from streamproof.engines.spark.failpoints import Action, Site
 from streamproof.engines.spark.strategies import STRATEGIES
-from streamproof.experiment.reading import BadInput
+from streamproof.errors import BadInput
 from streamproof.experiment.schedule import plan
 from streamproof.run import sweep
 from streamproof.verdict.anomaly import Anomaly

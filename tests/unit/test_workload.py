@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.histories import SentRow
 from streamproof.evidence.outcome import Outcome
-from streamproof.experiment.model import Source, Workload
 from streamproof.load.gate import HOT_KEY, Gate, Orders, hot
+from streamproof.load.spec import Source, Workload
 from streamproof.load.workload import Sender, events, intended, pace, settled
 from streamproof.run import stages
 from tests.support.checkout import ROOT

@@ -30,7 +30,7 @@ class PlanOperator(BaseOperator):
     """Reads the matrix and begins the night. Returns its cells."""
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        from streamproof.experiment.reading import BadInput
+        from streamproof.errors import BadInput
         from streamproof.run.nightly import Night
 
         try:

@@ -87,7 +87,8 @@ class PrepareOperator(StepOperator):
         from pydantic import ValidationError
 
         from streamproof.airflow.form import validate
-        from streamproof.experiment.reading import BadInput, explain
+        from streamproof.errors import BadInput
+        from streamproof.experiment.reading import explain
         from streamproof.run import lock, stages
 
         dag_run = context["dag_run"]

@@ -16,9 +16,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, out, say
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import write_atomically
-from streamproof.experiment.reading import BadInput
-from streamproof.experiment.shown import shown
+from streamproof.shown import shown
 from streamproof.verdict.decide import RunOutcome
 
 if TYPE_CHECKING:

@@ -25,10 +25,11 @@ from streamproof.cli.history_commands import compare, history_app, metrics
 from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, out, say
 from streamproof.engines.spark.registry import PIPELINES
 from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment import catalogue, model
 from streamproof.experiment.model import Experiment
-from streamproof.experiment.reading import BadInput, explain
+from streamproof.experiment.reading import explain
 from streamproof.experiment.schedule import Injection, Schedule
 from streamproof.experiment.schedule import plan as make_plan
 from streamproof.faults import FAULTS

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from streamproof import settings
-from streamproof.experiment.model import MAX_SEED, Experiment, FaultName, FaultSpec, Source, StrategyName, Strict, Workload, load, one_of
-from streamproof.experiment.shown import shown
+from streamproof.experiment.model import MAX_SEED, Experiment, FaultName, FaultSpec, StrategyName, load, one_of
 from streamproof.faults import FAULTS
+from streamproof.load.spec import Source, Strict, Workload
+from streamproof.shown import shown
 
 PRESETS = {path.stem: path for path in sorted(settings.experiments().glob("*.yaml"))}
 PresetName = Annotated[str, one_of("preset", tuple(PRESETS)), Field(json_schema_extra={"enum": list(PRESETS)})]

@@ -15,11 +15,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from streamproof.experiment.model import MAX_SEED, Experiment, FaultName, FaultSpec, StrategyName, Workload
-from streamproof.experiment.reading import BadInput, load_as
+from streamproof.errors import BadInput
+from streamproof.experiment.model import MAX_SEED, Experiment, FaultName, FaultSpec, StrategyName
+from streamproof.experiment.reading import load_as
 from streamproof.experiment.schedule import plan
-from streamproof.experiment.shown import shown
 from streamproof.faults import FAULTS
+from streamproof.load.spec import Workload
+from streamproof.shown import shown
 
 CRON = re.compile(r"@(hourly|daily|midnight|weekly|monthly)|[0-9A-Za-z*/,#?-]+( [0-9A-Za-z*/,#?-]+){4}")
 MAX_CELLS = 500

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from streamproof.engines.spark.failpoints import Site
 from streamproof.engines.spark.job import OnLostDecision
@@ -20,8 +20,9 @@ from streamproof.engines.spark.registry import PIPELINES
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.experiment import overlap
 from streamproof.experiment.reading import NOT_YAML, load_as, parsed_yaml
-from streamproof.experiment.shown import shown
 from streamproof.faults import FAULTS
+from streamproof.load.spec import Source, Strict, Workload
+from streamproof.shown import shown
 from streamproof.testbed.external import External
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
@@ -40,13 +41,6 @@ LEAST_BATCH = 10
 RANDOM_BATCHES = 8
 
 
-class Source(StrEnum):
-    """``flights``: real flights of 2013 as JSON events (at most 336,776); ``synthetic``: seeded events, for volume."""
-
-    FLIGHTS = "flights"
-    SYNTHETIC = "synthetic"
-
-
 def one_of(kind: str, names: tuple[str, ...]) -> Any:
     def check(value: Any) -> Any:
         if value not in names:
@@ -62,25 +56,6 @@ PipelineName = Annotated[str, one_of("pipeline", tuple(PIPELINES)), Field(json_s
 
 
 TestbedName = Annotated[str, one_of("testbed", TESTBEDS), Field(json_schema_extra={"enum": list(TESTBEDS)})]
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_enum_values=False)
-
-
-class Workload(Strict):
-    """What is sent: ``records`` in all, over ``partitions``, at most ``rate_per_s`` (0: as fast as the phases allow)."""
-
-    source: Source = Source.FLIGHTS
-    records: int = Field(20_000, ge=100, le=50_000_000, description="How many records are sent")
-    partitions: int = Field(4, ge=1, le=64, description="Partitions of the input topic at the start, and of the output topic")
-    rate_per_s: int = Field(0, ge=0, le=10_000_000, description="The most records sent a second, 0 for no bound")
-
-    @model_validator(mode="after")
-    def _enough_flights(self) -> Self:
-        if self.source is Source.FLIGHTS and self.records > 336_776:
-            raise ValueError(f"the flights workload has 336776 records, {self.records} were asked for: use source 'synthetic'")
-        return self
 
 
 class Phase(StrEnum):

@@ -12,9 +12,9 @@ import math
 import random
 from typing import Any
 
+from streamproof.errors import BadInput
 from streamproof.experiment import overlap
 from streamproof.experiment.model import Experiment, FaultSpec, Random
-from streamproof.experiment.reading import BadInput
 from streamproof.experiment.room import LATEST_IMPACT_SHARE, Room
 from streamproof.faults import FAULTS
 

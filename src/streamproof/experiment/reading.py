@@ -9,13 +9,10 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from streamproof.experiment.shown import named, shown
+from streamproof.errors import BadInput
+from streamproof.shown import named, shown
 
 Model = TypeVar("Model", bound=BaseModel)
-
-
-class BadInput(Exception):
-    """Something the user gave cannot be used. The message names the thing, what was expected, what came, and what to do."""
 
 
 class _TwiceGiven(yaml.YAMLError):

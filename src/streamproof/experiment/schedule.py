@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment import overlap
 from streamproof.experiment.model import Experiment, FaultSpec, Phase
 from streamproof.experiment.random_plan import draw
-from streamproof.experiment.reading import BadInput
 from streamproof.experiment.room import LATEST_IMPACT_SHARE, Room
 from streamproof.faults import FAULTS
 

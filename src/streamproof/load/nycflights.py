@@ -6,7 +6,7 @@ import importlib.util
 import zipfile
 from pathlib import Path
 
-from streamproof.experiment.reading import BadInput
+from streamproof.errors import BadInput
 
 
 def read(name: str, otherwise: str = "") -> bytes:

@@ -27,10 +27,10 @@ import pyarrow as pa
 from streamproof.evidence import histories, identity
 from streamproof.evidence.folder import RunFolder, append_json_line, read_json_lines
 from streamproof.evidence.outcome import Outcome
-from streamproof.experiment.model import Source, Workload
 from streamproof.kafka.asking import UNKNOWN_TOPIC_OR_PARTITION, asked
 from streamproof.load import nycflights
 from streamproof.load.gate import Orders, chosen, hot
+from streamproof.load.spec import Source, Workload
 from streamproof.testbed.process import TestbedError
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Iterator
 
 from streamproof import settings
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment.model import Experiment
-from streamproof.experiment.reading import BadInput
 from streamproof.run import stages
 from streamproof.verdict.decide import RunOutcome
 

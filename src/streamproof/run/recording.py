@@ -12,8 +12,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from streamproof import settings
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.experiment.reading import BadInput
 from streamproof.history import record as history
 from streamproof.history.record import HistoryError, Run
 from streamproof.history.store import Store

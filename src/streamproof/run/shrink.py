@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from streamproof import settings
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.experiment import overlap
 from streamproof.experiment.model import Experiment, Phase
-from streamproof.experiment.reading import BadInput
 from streamproof.experiment.schedule import Injection, Schedule
 from streamproof.run import runner, stages
 from streamproof.verdict.anomaly import Anomaly

@@ -22,8 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.experiment.reading import BadInput
 from streamproof.testbed import embedded, install, spark
 from streamproof.testbed.process import TestbedError, tail
 from streamproof.verdict.decide import Judgement, Terms, judge

@@ -23,11 +23,11 @@ from typing import Any
 
 from streamproof import settings
 from streamproof.engines.spark.job import Job
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.evidence.progress import Progress
 from streamproof.experiment import model
 from streamproof.experiment.model import Experiment
-from streamproof.experiment.reading import BadInput
 from streamproof.experiment.schedule import Schedule, plan
 from streamproof.faults import FAULTS
 from streamproof.faults.fault import RunEnded, Scene

@@ -17,10 +17,11 @@ from typing import Any
 from streamproof import settings
 from streamproof.engines.spark.failpoints import Action, Failpoint, Site
 from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
-from streamproof.experiment.model import Experiment, FaultSpec, Source, Workload
-from streamproof.experiment.reading import BadInput
+from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.faults.process.crash_at_step import find
+from streamproof.load.spec import Source, Workload
 from streamproof.run import runner
 from streamproof.run.observer import Observer
 from streamproof.verdict.anomaly import Anomaly

@@ -26,8 +26,9 @@ import psutil
 from streamproof import settings
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.experiment.model import Experiment, Source, Workload
+from streamproof.experiment.model import Experiment
 from streamproof.load import workload
+from streamproof.load.spec import Source, Workload
 from streamproof.run import stages
 from streamproof.sinks import outputs
 from streamproof.testbed import embedded, install, java, spark

@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 
 from streamproof import settings
 from streamproof.airflow.pages import access, files
-from streamproof.experiment.reading import BadInput
+from streamproof.errors import BadInput
 from streamproof.history import page
 from streamproof.history.matrix import matrix
 from streamproof.history.record import Cell, HistoryError, Run

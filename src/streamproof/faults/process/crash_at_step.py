@@ -20,10 +20,10 @@ from pydantic import Field
 from streamproof.engines.spark import failpoints, strategies
 from streamproof.engines.spark.failpoints import Action, Failpoint, Site
 from streamproof.evidence.folder import RunFolder
-from streamproof.experiment.shown import shown
 from streamproof.faults.fault import DRIVER, EXECUTORS, FAILPOINTS, Claim, Ordinary, Parameters, Scene
 from streamproof.faults.process.standing import wake, window
 from streamproof.faults.spark import executors
+from streamproof.shown import shown
 from streamproof.testbed.embedded import Role, Testbed
 from streamproof.testbed.process import same_process
 from streamproof.verdict.anomaly import Anomaly
