@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import shutil
 from collections import Counter
@@ -22,7 +21,7 @@ from delivery.verdict import judge
 from testbed import embedded, listeners
 from testbed.embedded import Testbed
 from testbed.process import marked
-from tests.listening import Watched, watched
+from tests.listening import Watched, is_loopback, watched
 
 RECORDS = 6000
 EXPECTED_FILES = (
@@ -77,7 +76,7 @@ def test_what_listens_during_a_run_is_on_loopback_and_on_the_list_and_asks_for_w
 ) -> None:
     _, seen = watched_run
     assert seen.unlisted == {}
-    assert all(ipaddress.ip_address(host.removeprefix("::ffff:")).is_loopback for host in seen.hosts)
+    assert all(is_loopback(host) for host in seen.hosts)
     assert 6066 not in {port for _, port in seen.kinds}, "the master of Spark would take jobs there"
     of_jobs = Counter(kind.name for (_, port), kind in seen.kinds.items() if port not in listeners.of_testbed(embedded.current()))
     of_a_job = (listeners.SPARK_RPC, listeners.SPARK_UI, listeners.PY4J_GATEWAY, listeners.PY4J_CALLBACKS)
