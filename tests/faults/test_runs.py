@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import shutil
 from collections import Counter
@@ -23,7 +22,7 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import judge
-from tests.support.listening import Watched, watched
+from tests.support.listening import Watched, is_loopback, watched
 
 RECORDS = 6000
 EXPECTED_FILES = (
@@ -78,7 +77,7 @@ def test_what_listens_during_a_run_is_on_loopback_and_on_the_list_and_asks_for_w
 ) -> None:
     _, seen = watched_run
     assert seen.unlisted == {}
-    assert all(ipaddress.ip_address(host.removeprefix("::ffff:")).is_loopback for host in seen.hosts)
+    assert all(is_loopback(host) for host in seen.hosts)
     assert 6066 not in {port for _, port in seen.kinds}, "the master of Spark would take jobs there"
     of_jobs = Counter(kind.name for (_, port), kind in seen.kinds.items() if port not in listeners.of_testbed(embedded.current()))
     of_a_job = (listeners.SPARK_RPC, listeners.SPARK_UI, listeners.PY4J_GATEWAY, listeners.PY4J_CALLBACKS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
 import os
 import re
@@ -35,7 +34,7 @@ from streamproof.testbed.process import MARK, Handle, TestbedError, free_port, m
 from streamproof.testbed.toxiproxy import Proxies, kafka_round_trip_ms
 from tests.integration.conftest import Prepare
 from tests.support.checkout import ROOT
-from tests.support.listening import asked_without_a_secret
+from tests.support.listening import asked_without_a_secret, is_loopback
 
 PROXY = "kafka-driver"
 ROLES = ("kafka", "postgres", "toxiproxy", "spark-master", "spark-worker-1", "spark-worker-2")
@@ -70,20 +69,9 @@ def test_every_component_is_up_under_its_role(testbed: Testbed) -> None:
 
 
 def test_everything_listens_on_loopback_only(testbed: Testbed) -> None:
-    addresses = [
-        (process.name(), connection.laddr.ip)
-        for process in marked()
-        for connection in process.net_connections(kind="inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
+    addresses = [(at.process.name(), at.host) for at in listening_sockets(marked())]
     assert len(addresses) >= 14, "Kafka's four listeners, Toxiproxy's four, and two of each of Spark's daemons"
-    assert [found for found in addresses if not _is_loopback(found[1])] == []
-
-
-def _is_loopback(address: str) -> bool:
-    parsed = ipaddress.ip_address(address)
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return (mapped or parsed).is_loopback
+    assert [found for found in addresses if not is_loopback(found[1])] == []
 
 
 def test_up_again_starts_nothing_and_says_the_same(testbed: Testbed) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import struct
 import threading
@@ -18,6 +19,12 @@ from streamproof.testbed.process import marked
 LOOK_S = 0.2
 ANSWER_S = 3.0
 RPC_REQUEST, RPC_FAILURE = 3, 5  # org.apache.spark.network.protocol.Message.Type
+
+
+def is_loopback(address: str) -> bool:
+    parsed = ipaddress.ip_address(address)
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return (mapped or parsed).is_loopback
 
 
 def asked_without_a_secret(host: str, port: int) -> Listener | None:
@@ -51,7 +58,7 @@ def _answer(host: str, port: int, request: bytes) -> bytes:
 
 
 class Watched:
-    """The listeners seen so far: ``kinds`` by (command, port), and ``unlisted``, those that are on no list. ``hosts`` are all addresses."""
+    """The listeners seen so far: ``kinds`` by (pid, port), and ``unlisted``, those that are on no list. ``hosts`` are all addresses."""
 
     def __init__(self, testbed: Testbed) -> None:
         self._of_testbed = listeners.of_testbed(testbed)

@@ -83,8 +83,7 @@ def _secrets() -> Secrets:
     made = Secrets(**{**asdict(fresh), **kept})  # an older version knew fewer
     home().mkdir(parents=True, exist_ok=True)
     home().chmod(0o700)
-    write_atomically(path, json.dumps(asdict(made)))
-    path.chmod(0o600)
+    write_atomically(path, json.dumps(asdict(made)), mode=0o600)
     return made
 
 
@@ -105,8 +104,7 @@ def environment() -> dict[str, str]:
     """Everything that Airflow is configured by."""
     here, made = home(), _secrets()
     passwords = here / "passwords.json"
-    write_atomically(passwords, json.dumps({USER: made.password, VIEWER: made.viewer_password}))
-    passwords.chmod(0o600)
+    write_atomically(passwords, json.dumps({USER: made.password, VIEWER: made.viewer_password}), mode=0o600)
     options = {
         "CORE__DAGS_FOLDER": settings.project() / "dags",
         "CORE__LOAD_EXAMPLES": False,

@@ -168,6 +168,11 @@ class Jar:
     def coordinate(self) -> str:
         return f"{self.group}:{self.artifact}:{self.version}"
 
+    @property
+    def file(self) -> str:
+        """Its name in the folder of its set."""
+        return f"{self.artifact}-{self.version}.jar"
+
 
 def locked_jars(lock: Path = JARS_LOCK) -> list[Jar]:
     """The jars that ``lock`` names. Raises SetupError naming the line that is not ``set group:artifact:version sha256``."""
@@ -254,7 +259,7 @@ def _problem_with_set(name: str, jars: list[Jar]) -> str | None:
     except (ValueError, KeyError, TypeError) as error:
         return f"the manifest of the {name} jars cannot be read ({error})"
     differing = sorted(file for file in {*there, *manifest["files"]} if there.get(file) != manifest["files"].get(file))
-    locked = {f"{jar.artifact}-{jar.version}.jar": jar.sha256 for jar in jars}
+    locked = {jar.file: jar.sha256 for jar in jars}
     # A folder that was copied has other times. What is in its files decides then.
     damaged = [file for file in differing if file not in there or _sha256(folder / file) != locked.get(file)]
     return f"{len(damaged)} of the {name} jars changed after they were checked ({damaged[0]})" if damaged else None
@@ -265,7 +270,7 @@ def _put_set(name: str, jars: list[Jar], files: dict[Jar, Path]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _scratch(folder.parent, name) as fresh:
         for jar in jars:
-            _link_or_copy(files[jar], fresh / f"{jar.artifact}-{jar.version}.jar")
+            _link_or_copy(files[jar], fresh / jar.file)
         manifest = {"lock": _manifest_of(jars), "files": {path.name: _fingerprint(path) for path in sorted(fresh.glob("*.jar"))}}
         write_atomically(fresh / "manifest.json", json.dumps(manifest, indent=1))
         fresh.chmod(0o755)

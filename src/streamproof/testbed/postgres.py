@@ -27,6 +27,7 @@ from pathlib import Path
 
 import psutil
 
+from streamproof.evidence.folder import write_atomically
 from streamproof.testbed.process import Handle, TestbedError, environment, remembered, running, spawn, wait_until
 
 ROLE = "postgres"
@@ -134,9 +135,7 @@ def _make_data(folder: Path) -> None:
         nobody = pwd.getpwnam("nobody")
         os.chown(fresh, nobody.pw_uid, nobody.pw_gid)
     password = secrets.token_urlsafe(24)
-    passfile(folder).unlink(missing_ok=True)
-    with os.fdopen(os.open(passfile(folder), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(f"127.0.0.1:*:*:{USER}:{password}\n")
+    write_atomically(passfile(folder), f"127.0.0.1:*:*:{USER}:{password}\n", mode=0o600)
     options = [f"--pgdata={fresh}", f"--username={USER}", "--pwfile=/dev/stdin", "--no-sync", "--no-instructions"]
     command = [*_as_another(), str(programs() / "initdb"), *INITDB, *options]
     env = {**environment(), "LC_ALL": "C"}

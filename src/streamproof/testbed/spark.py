@@ -14,7 +14,6 @@ import functools
 import html.parser
 import importlib.util
 import json
-import os
 import secrets
 import shlex
 import sys
@@ -27,6 +26,7 @@ from typing import Any
 import psutil
 
 from streamproof import settings
+from streamproof.evidence.folder import write_atomically
 from streamproof.testbed import install, java
 from streamproof.testbed.process import Handle, TestbedError, environment, listening, marked, running, spawn, wait_until
 
@@ -94,12 +94,7 @@ def secret_file(folder: Path) -> Path:
     """
     path = folder / "spark-secret.conf"
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"spark.authenticate true\nspark.authenticate.secret {secrets.token_hex(32)}\n")
-        fresh.rename(path)
+        write_atomically(path, f"spark.authenticate true\nspark.authenticate.secret {secrets.token_hex(32)}\n", mode=0o600)
     return path
 
 
