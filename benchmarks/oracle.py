@@ -37,11 +37,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamproof import settings
+from streamproof.evidence.journal import DriverReady
 from streamproof.evidence import histories
 from streamproof.evidence.folder import RunFolder, append_json_line
 from streamproof.testbed import embedded, install, java
 from streamproof.testbed.kafka import Cluster
-from streamproof.verdict.decide import Second, Terms, judge
+from streamproof.verdict.judge import Second, Terms, judge
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.second_opinion import disagreement
 from tests.support.checkout import ROOT
@@ -244,7 +245,7 @@ def _fill(folder: RunFolder, bootstrap: str, topic: str, size: int) -> None:
             producer.commit(60)
             _progress(folder, batch, sequence, since, reached)
     writer.close()
-    folder.journal.append("driver_ready", start=1)
+    folder.journal.append(DriverReady(start=1))
 
 
 def _values(sequence: np.ndarray) -> tuple[pa.Array, np.ndarray]:
@@ -296,7 +297,7 @@ def _unasked(*_: Any) -> None:
 def _check(folder: RunFolder, *_: str, promises: frozenset[Promise] = frozenset(), second: Second = _unasked) -> dict[str, Any]:
     begun = time.monotonic()
     terms = Terms("bench", "bench", "kafka_to_kafka", "two_phase_commit", Guarantee.EXACTLY_ONCE, (), (), 1, promises=promises)
-    verdict = judge(folder, terms, second).verdict
+    verdict = judge(folder, terms, second).verdict.to_json()
     assert verdict["outcome"] == "FAILED", verdict["reason"]
     counts = verdict["anomalies"]
     names = {"lost": "LOST", "doubled": "DUPLICATED", "unknown": "PHANTOM", "damaged": "CORRUPTED"}

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from streamproof.evidence.journal import DriverReady, DriverStarted, StageFinished
 from streamproof.experiment.form import Form
 from streamproof.run import runner
 from streamproof.testbed import embedded
@@ -36,11 +37,11 @@ def main() -> int:
         if verdict["outcome"] != "PASSED":
             print(f"a run that does not pass is no measurement: {verdict['reason']}", file=sys.stderr)
             return 1
-        for event in folder.journal.events("step_finished"):
-            seconds.setdefault(event["step"], []).append(event["seconds"])
-        first = next(line for line in folder.journal.events("driver_ready"))
-        started = next(line for line in folder.journal.events("driver_started"))
-        seconds.setdefault("application up", []).append(_between(started["at"], first["at"]))
+        for event in folder.journal.all(StageFinished):
+            seconds.setdefault(event.step, []).append(event.seconds)
+        first = next(line for line in folder.journal.all(DriverReady))
+        started = next(line for line in folder.journal.all(DriverStarted))
+        seconds.setdefault("application up", []).append(_between(started.at, first.at))
         seconds.setdefault("in all", []).append(whole)
     figures = [{"name": name, "value": round(statistics.median(values), 2), "unit": "s"} for name, values in seconds.items()]
     for figure in figures:

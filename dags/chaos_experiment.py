@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import dag
+from airflow.sdk import chain, dag
 
 from streamproof.airflow.form import params
 from streamproof.airflow.notifier import ChangeNotifier
-from streamproof.airflow.operators import TOGETHER, PrepareOperator, ReportOperator, RestoreOperator, StepOperator
+from streamproof.airflow.operators import PrepareOperator, ReportOperator, RestoreOperator, StepOperator
 from streamproof.airflow.service import POOL
+from streamproof.evidence.stages import SEQUENCE
 
 LONGEST = timedelta(hours=24)
 TOLD = """
@@ -37,11 +38,10 @@ def chaos_experiment() -> None:
     # Not behind the cells of a night that wait in the pool: somebody sits before the form.
     prepare = PrepareOperator(pool=POOL, priority_weight=1000).as_setup()  # type: ignore[no-untyped-call]
     folder = "{{ ti.xcom_pull(task_ids='prepare') }}"
-    together = [StepOperator(step=step, folder=folder) for step in TOGETHER]
-    drain, verify, expect = (StepOperator(step=step, folder=folder) for step in ("drain", "verify", "expect"))
+    stages = [[StepOperator(step=stage, folder=folder) for stage in group] for group in SEQUENCE[1:]]
     report = ReportOperator(folder=folder)
     restore = RestoreOperator(folder=folder).as_teardown(setups=prepare, on_failure_fail_dagrun=True)
-    prepare >> together >> drain >> verify >> expect >> report >> restore
+    chain(prepare, *stages, report, restore)
 
 
 chaos_experiment()

@@ -12,7 +12,8 @@ import pytest
 from streamproof.history import page
 from streamproof.report.report import render
 from streamproof.suites.evaluate import evaluate
-from streamproof.verdict.decide import judge, write_reconciliation
+from streamproof.verdict.judge import judge
+from streamproof.verdict.reconciliation import write_reconciliation
 from tests.browser.conftest import Seat
 from tests.browser.looks import barriers, marks, overflow
 from tests.support.histories import TERMS, Story, at

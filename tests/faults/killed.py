@@ -14,6 +14,7 @@ import psutil
 import yaml
 
 from streamproof import settings
+from streamproof.evidence.journal import StageStarted
 from streamproof.evidence.folder import RunFolder
 from streamproof.kafka.transactions import Coordinator
 from streamproof.run import lock, watchdog
@@ -28,7 +29,7 @@ GIVEN_BACK_S = watchdog.GRACE_S + 60.0
 
 
 def begun(step: str) -> Callable[[RunFolder], bool]:
-    return lambda folder: any(event["step"] == step for event in folder.journal.events("step_started"))
+    return lambda folder: any(event.step == step for event in folder.journal.all(StageStarted))
 
 
 def journaled(event: str) -> Callable[[RunFolder], bool]:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamproof import settings
+from streamproof.evidence.journal import DecisionLost
 from streamproof.engines.spark.job import OnLostDecision
 from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.experiment.model import Experiment, FaultSpec
@@ -130,8 +131,8 @@ def test_what_was_decided_and_timed_out_is_lost_and_nothing_else(testbed: Testbe
     lenient = {"transaction_timeout_s": TIMEOUT_S, "on_lost_decision": OnLostDecision.GO_ON}
     verdict = _run("two_phase_commit", 8000, {"time_out_transaction": {"decided": True}}, **lenient)
     folder = RunFolder(settings.runs() / verdict["run"])
-    lost = folder.journal.events("decision_lost")
-    (batch,) = {event["batch"] for event in lost}
+    lost = folder.journal.all(DecisionLost)
+    (batch,) = {event.batch for event in lost}
     (rows,) = {line["rows"] for line in read_json_lines(folder.progress) if line["batch"] == batch}
     assert verdict["outcome"] == "FAILED", verdict["reason"]
     assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from streamproof.evidence.journal import Restored
 from streamproof.experiment.model import Experiment
 from streamproof.run import runner
 from streamproof.testbed.embedded import Testbed
@@ -63,7 +64,7 @@ def test_a_run_breaks_what_it_may_and_touches_nothing_else(testbed: Testbed, out
     verdict = folder.read_json(folder.verdict)
     assert verdict["outcome"] == "PASSED", verdict["reason"]
     assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
-    restored = folder.journal.last("restored")
+    restored = folder.journal.last(Restored)
     assert restored is not None
     assert Cluster(outside.direct_kafka).partitions(f"sp-{folder.name}.in") == 0, "the run's topics are gone"
     assert Cluster(testbed.direct_kafka).partitions(f"sp-{folder.name}.in") == 0

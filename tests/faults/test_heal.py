@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from streamproof.evidence.journal import Restored
 from streamproof.experiment.model import Experiment
 from streamproof.load.spec import Source, Workload
 from streamproof.run import lock, runner
@@ -50,7 +51,7 @@ def test_heal_leaves_no_toxic_no_process_and_no_open_transaction(testbed: Testbe
     assert abandoned.folder.read_json(abandoned.folder.verdict)["outcome"] == "ABORTED"
     wait_until_given_back(abandoned)
     assert_nothing_is_left(abandoned, testbed)
-    assert len(abandoned.folder.journal.events("restored")) == 1, "the dead man's timer finds it done"
+    assert len(abandoned.folder.journal.all(Restored)) == 1, "the dead man's timer finds it done"
     assert _streamproof("heal").returncode == 0
 
 
@@ -59,7 +60,7 @@ def test_the_next_run_heals_what_an_abandoned_one_left(testbed: Testbed, abandon
     found = Experiment(strategy="checkpoint", workload=Workload(source=Source.SYNTHETIC, records=4000), seed=7)
     folder = runner.run(found)
     assert folder.read_json(folder.verdict)["outcome"] == "PASSED"
-    assert abandoned.folder.journal.last("restored") is not None
+    assert abandoned.folder.journal.last(Restored) is not None
     assert all(testbed.proxies.toxics(name) == {} for name in testbed.links)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streamproof.evidence.journal import RunnerVanished, StageFinished
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.load.spec import Source, Workload
 from streamproof.run import runner
@@ -58,10 +59,10 @@ def test_a_runner_killed_at_any_step_leaves_nothing_and_the_next_run_passes(
     killed = kill_runner_at(moment, _experiment(moment, strategy, fault), tmp_path)
     journal = killed.folder.journal
     if moment in ("drain", "verify", "expect", "restore", "report"):
-        assert moment not in {event["step"] for event in journal.events("step_finished")}, "it was killed in the middle of it"
+        assert moment not in {event.step for event in journal.all(StageFinished)}, "it was killed in the middle of it"
     wait_until_given_back(killed)
     assert_nothing_is_left(killed, testbed)
-    assert bool(journal.events("runner_vanished")) == (moment != "report"), "before the report the testbed was given back"
+    assert bool(journal.all(RunnerVanished)) == (moment != "report"), "before the report the testbed was given back"
     verdict = killed.folder.read_json(killed.folder.verdict)
     assert verdict["outcome"] == ("PASSED" if moment in JUDGED else "ABORTED")
     assert len(verdict["notes"]) == (0 if moment == "report" else 1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from streamproof.evidence.journal import Recovered
 from streamproof.engines.spark import strategies
 from streamproof.engines.spark.failpoints import Action
 from streamproof.evidence.folder import RunFolder
@@ -56,6 +57,6 @@ def test_a_driver_that_is_killed_while_a_task_has_prepared_leaves_no_open_transa
     fault = FaultSpec(fault="crash_at_step", parameters={"step": "after_prepare", "action": Action.KILL_DRIVER})
     folder = _run("postgres_two_phase_commit", fault, records=6000)
     _assert_exactly_once(folder, testbed, 6000)
-    recovered = [event for event in folder.journal.events("recovered") if event["start"] == 2]
+    recovered = [event for event in folder.journal.all(Recovered) if event.start == 2]
     assert recovered, "the second start finds what was prepared"
     assert recovered[0]["rolled_back"] >= 1

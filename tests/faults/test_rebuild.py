@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamproof.evidence.journal import Restored, TestbedRebuilt
 from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment
 from streamproof.load.spec import Source, Workload
@@ -12,7 +13,7 @@ from streamproof.suites.evaluate import Evaluation, evaluate
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import remembered
-from streamproof.verdict.decide import judge
+from streamproof.verdict.judge import judge
 
 FOUND = Experiment(name="rebuilt", strategy="two_phase_commit", workload=Workload(source=Source.SYNTHETIC, records=2400), seed=3)
 
@@ -31,17 +32,17 @@ def _evaluate_and_ruin_kafka(folder: RunFolder) -> Evaluation:
 @pytest.mark.slow
 def test_a_testbed_that_cannot_be_brought_back_is_built_anew(testbed: Testbed) -> None:
     folder = runner.run(FOUND, evaluate=_evaluate_and_ruin_kafka)
-    verdict = stages.read_verdict(folder)
+    verdict = Verdict.read(folder).to_json()
     assert verdict["outcome"] == "PASSED", verdict["reason"]
     (note,) = verdict["notes"]
     assert note.startswith("the testbed could not be brought back and was built anew (")
-    (rebuilt,) = folder.journal.events("testbed_rebuilt")
-    assert "kafka" in rebuilt["reason"]
-    assert folder.journal.last("restored") is not None
+    (rebuilt,) = folder.journal.all(TestbedRebuilt)
+    assert "kafka" in rebuilt.reason
+    assert folder.journal.last(Restored) is not None
     assert set(embedded.status().values()) == {"up"}
     assert embedded.current() == testbed, "it has the addresses that it had"
-    assert judge(folder, stages.terms(folder)).verdict["notes"] == verdict["notes"]
+    assert judge(folder, stages.terms(folder)).verdict.to_json()["notes"] == verdict["notes"]
     assert note.split(" (")[0] in folder.report.read_text()
 
-    after = stages.read_verdict(runner.run(FOUND))
+    after = Verdict.read(runner.run(FOUND)).to_json()
     assert (after["outcome"], after["notes"]) == ("PASSED", [])

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streamproof.evidence.journal import FailpointFired, Recovered
 from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.faults.spark import executors
@@ -21,7 +22,7 @@ from streamproof.testbed import embedded, listeners
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
 from streamproof.verdict.anomaly import Anomaly
-from streamproof.verdict.decide import judge
+from streamproof.verdict.judge import judge
 from tests.support.listening import Watched, is_loopback, watched
 
 RECORDS = 6000
@@ -97,7 +98,7 @@ def test_a_run_leaves_every_file_of_its_folder(killed_executor: RunFolder) -> No
 
 
 def test_the_verdict_can_be_recomputed_from_the_folder_alone(killed_executor: RunFolder) -> None:
-    again = judge(killed_executor, stages.terms(killed_executor)).verdict
+    again = judge(killed_executor, stages.terms(killed_executor)).verdict.to_json()
     stored = _verdict(killed_executor)
     volatile = {"step_seconds"}
     assert {key: value for key, value in again.items() if key not in volatile} == {k: v for k, v in stored.items() if k not in volatile}
@@ -137,7 +138,7 @@ def test_offset_commit_duplicates_a_batch_when_the_driver_dies_before_the_offset
     fault = FaultSpec(fault="crash_at_step", parameters={"step": "after_output"})
     folder = _run("offset_commit", fault, expect=(Anomaly.DUPLICATED,))
     verdict = _assert_passed(folder)
-    fired = folder.journal.events("failpoint_fired")[0]
+    fired = folder.journal.all(FailpointFired)[0]
     assert verdict["driver_starts"] == 2
     assert verdict["anomalies"]["LOST"] == 0
     assert verdict["anomalies"]["DUPLICATED"] > 0
@@ -150,15 +151,15 @@ def test_offset_commit_duplicates_a_batch_when_the_driver_dies_before_the_offset
 def test_a_logged_decision_survives_the_driver(testbed: Testbed) -> None:
     folder = _run("two_phase_commit", FaultSpec(fault="crash_at_step", parameters={"step": "between_commits"}))
     _assert_passed(folder)
-    fired, recovered = folder.journal.events("failpoint_fired")[0], folder.journal.events("recovered")[0]
-    assert recovered["finished_batches"] == [fired["batch"]]
+    fired, recovered = folder.journal.all(FailpointFired)[0], folder.journal.all(Recovered)[0]
+    assert recovered["finished_batches"] == [fired.batch]
 
 
 @pytest.mark.slow
 def test_an_undecided_batch_leaves_no_trace_of_its_first_attempt(testbed: Testbed) -> None:
     folder = _run("two_phase_commit", FaultSpec(fault="crash_at_step", parameters={"step": "before_decision"}))
     _assert_passed(folder)
-    recovered = folder.journal.events("recovered")[0]
+    recovered = folder.journal.all(Recovered)[0]
     assert recovered["finished_batches"] == []
     assert recovered["aborted_transactions"]
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import soak
+from streamproof.evidence.journal import FailpointHeld
 from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment, FaultSpec, Phase, load
 from streamproof.load.spec import Source, Workload
@@ -56,7 +57,7 @@ def test_faults_strike_at_a_step_after_a_batch_and_under_each_other(testbed: Tes
     assert told["kill_executor"] == "it struck while the job stood still at after_prepare"
     assert told["cut_kafka"] == "it struck while the job stood still at after_decision"
     assert told["add_partitions"] == "it struck while network_latency-1 lasted"
-    held = [event["failpoint"] for event in folder.journal.events("failpoint_held")]
+    held = [event.failpoint for event in folder.journal.all(FailpointHeld)]
     assert held == ["after_prepare", "after_decision"]
     lasted = injections["network_latency"]
     assert lasted["injected_at"] <= injections["add_partitions"]["injected_at"] <= lasted["healed_at"]

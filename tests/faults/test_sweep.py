@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamproof import settings
+from streamproof.evidence.journal import FailpointFired
 from streamproof.engines.spark.failpoints import Action, Site
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import RunFolder
@@ -64,7 +65,7 @@ def test_a_job_that_crashes_at_each_step_in_turn_is_exactly_once(testbed: Testbe
     assert verdict["outcome"] == "PASSED", verdict["reason"]
     assert not any(verdict["anomalies"].values()), verdict["anomalies"]
     assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
-    assert [event["failpoint"] for event in folder.journal.events("failpoint_fired")] == [cell.step for cell in cells]
+    assert [event.failpoint for event in folder.journal.all(FailpointFired)] == [cell.step for cell in cells]
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from streamproof import settings
+from streamproof.evidence.journal import InjectionInjected
 from streamproof.airflow import service
 from streamproof.airflow.service import Api
 from streamproof.evidence.folder import RunFolder
@@ -66,7 +67,7 @@ def test_a_run_that_is_marked_failed_is_aborted_and_the_testbed_restored(airflow
     conf = {"strategy": "checkpoint", "fault": "network_latency", "workload": "synthetic", "records": 200_000, "seed": 3}
     airflow.trigger("abort-me", conf)
     folder = RunFolder(settings.runs() / "abort-me")
-    _until(lambda: folder.path.is_dir() and folder.journal.last("injection_injected"))
+    _until(lambda: folder.path.is_dir() and folder.journal.last(InjectionInjected))
     airflow.mark_failed("abort-me")
     _until(lambda: airflow.tasks("abort-me")["restore"] in ("success", "failed"))
     assert _until(lambda: _ended(airflow, "abort-me")) == "failed"

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from streamproof import settings
+from streamproof.evidence.journal import InjectionInjected, PhaseBegan, Restored, StageFinished, StageStarted, TestbedTaken
 from streamproof.airflow import service
 from streamproof.airflow.service import DAG, NIGHTLY, Api
 from streamproof.evidence.folder import RunFolder, read_json_lines, write_atomically
@@ -119,7 +120,7 @@ def _states(api: Api, run_id: str, dag: str = NIGHTLY) -> dict[int, str]:
 def _struck(run: str) -> RunFolder:
     """A run, once its first fault has struck."""
     folder = RunFolder(settings.runs() / run)
-    _until(lambda: folder.path.is_dir() and folder.journal.last("injection_injected"))
+    _until(lambda: folder.path.is_dir() and folder.journal.last(InjectionInjected))
     return folder
 
 
@@ -130,15 +131,15 @@ def _outcome(folder: RunFolder) -> str:
 def _times(folder: Path) -> tuple[str, str]:
     """When a run took the testbed, and when it gave it back."""
     journal = RunFolder(folder).journal
-    taken, restored = journal.last("testbed_taken"), journal.last("restored")
+    taken, restored = journal.last(TestbedTaken), journal.last(Restored)
     assert taken is not None
     assert restored is not None
-    return taken["at"], restored["at"]
+    return taken.at, restored.at
 
 
 def _kill(folder: RunFolder, step: str) -> psutil.Process:
     """SIGKILL the process that performs a step; returns its parent."""
-    [pid] = {event["pid"] for event in folder.journal.events("step_started") if event["step"] == step}
+    [pid] = {event.pid for event in folder.journal.all(StageStarted) if event.step == step}
     process = psutil.Process(pid)
     parent = process.parent()
     process.send_signal(signal.SIGKILL)
@@ -267,7 +268,7 @@ def test_a_night_and_an_experiment_wait_for_each_other(airflow: Api) -> None:
     _matrix(f"strategies: [offset_commit, two_phase_commit]\n{HEAD}")
     airflow.trigger("beside", {**FORM, "fault": "none", "records": 20_000})
     folder = RunFolder(settings.runs() / "beside")
-    _until(lambda: folder.journal.last("phase"))
+    _until(lambda: folder.journal.last(PhaseBegan))
     airflow.trigger("night-beside", {}, NIGHTLY)
     assert _ended(airflow, "beside", DAG) == "success"
     assert _ended(airflow, "night-beside") == "success"
@@ -298,7 +299,7 @@ def test_a_cell_whose_worker_is_killed_leaves_the_testbed_clean_and_the_night_re
     _matrix(LONG)
     airflow.trigger("worker", {}, NIGHTLY)
     folder = _struck("worker-01-checkpoint-network-latency-s1")
-    [pid] = {event["pid"] for event in folder.journal.events("step_started") if event["step"] == "prepare"}
+    [pid] = {event.pid for event in folder.journal.all(StageStarted) if event.step == "prepare"}
     worker = psutil.Process(pid).parent()
     assert worker is not None
     worker.send_signal(signal.SIGKILL)
@@ -349,7 +350,7 @@ def test_a_night_that_is_marked_failed_ends_with_the_cell_at_work_and_begins_no_
     folder = _struck("given-up-01-checkpoint-cut-kafka-s1")
     airflow.mark_failed("given-up", NIGHTLY)
     _until(folder.verdict.exists)
-    _until(lambda: folder.journal.last("restored"))
+    _until(lambda: folder.journal.last(Restored))
     assert _outcome(folder) == "ABORTED"
     assert _ended(airflow, "given-up") == "failed"
     assert not list(settings.runs().glob("given-up-02-*"))
@@ -383,7 +384,7 @@ def test_an_experiment_that_is_cleared_while_it_runs_is_aborted_and_another_run_
     folder = _struck("cleared-step")
     airflow.clear("cleared-step", ["prepare"])
     again = RunFolder(settings.runs() / "cleared-step-try2")
-    _until(lambda: again.verdict.exists() and again.journal.last("restored"))
+    _until(lambda: again.verdict.exists() and again.journal.last(Restored))
     assert _ended(airflow, "cleared-step", DAG) == "success"
     assert (_outcome(folder), _outcome(again)) == ("ABORTED", "PASSED")
     assert "micro-batches" in airflow.log("cleared-step", "run_pipeline", attempt=2)
@@ -391,7 +392,7 @@ def test_an_experiment_that_is_cleared_while_it_runs_is_aborted_and_another_run_
     assert airflow.request("GET", path).json()["extra_links"]["Report"] == f"{BELOW}/streamproof/runs/cleared-step-try2/report"
     before = again.read_json(again.verdict)
     airflow.clear("cleared-step", ["verify"])
-    _until(lambda: len([event for event in again.journal.events("step_finished") if event["step"] == "restore"]) == 2)
+    _until(lambda: len([event for event in again.journal.all(StageFinished) if event.step == "restore"]) == 2)
     assert _ended(airflow, "cleared-step", DAG) == "success"
     assert again.read_json(again.verdict)["anomalies"] == before["anomalies"]
     assert not (settings.runs() / "cleared-step-try3").exists()

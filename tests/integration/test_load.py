@@ -14,6 +14,7 @@ from threading import Thread
 import pyarrow.parquet as pq
 import pytest
 
+from streamproof.evidence.journal import LoadFinished
 from streamproof.engines.spark.job import Job
 from streamproof.evidence import histories
 from streamproof.evidence.folder import RunFolder
@@ -63,8 +64,8 @@ def test_a_load_that_was_killed_goes_on_where_it_was_cut_off(testbed: Testbed, t
     assert found["records"] == RECORDS, "each event is there once"
     judged = check(histories.read_sent(folder), histories.read_delivered(folder))
     assert (judged.acked, judged.indeterminate, judged.findings) == (RECORDS - FIRST_PART, FIRST_PART, ())
-    (finished,) = folder.journal.events("load_finished")
-    assert (finished["acked"], finished["indeterminate"], finished["rejected"]) == (RECORDS - FIRST_PART, FIRST_PART, 0)
+    (finished,) = folder.journal.all(LoadFinished)
+    assert (finished.acked, finished.indeterminate, finished.rejected) == (RECORDS - FIRST_PART, FIRST_PART, 0)
     delivered = histories.read_delivered(folder)
     assert sorted(delivered.sequence.tolist()) == list(range(RECORDS))
 
@@ -78,8 +79,8 @@ def test_what_is_sent_twice_has_an_identity_each_time_and_is_to_be_delivered_twi
     assert len(sent) == len(delivered) == 2 * RECORDS
     assert [sorted(sent.sequence[sent.producer == producer].tolist()) for producer in (0, 1)] == [list(range(RECORDS))] * 2
     assert check(sent, delivered).findings == ()
-    (finished,) = folder.journal.events("load_finished")
-    assert finished["acked"] == 2 * RECORDS
+    (finished,) = folder.journal.all(LoadFinished)
+    assert finished.acked == 2 * RECORDS
     assert workload.Sender(folder, testbed.direct_kafka, topic).number == 2, "the next sender has an identity of its own"
 
 

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamproof.evidence.journal import Restored
 from streamproof.engines.spark.failpoints import Action, FailpointError, arm
 from streamproof.engines.spark.job import Job
 from streamproof.engines.spark.strategies.postgres_ledger_sink import Commit
@@ -510,7 +511,7 @@ def test_a_run_of_a_testbed_that_was_replaced_is_healed_on_the_one_that_is_up(te
     gone = {"bootstrap": "127.0.0.1:1", "postgres": postgres.conninfo(Path("/nowhere"), 1)}
     Job(**{**vars(job), **gone, "strategy": strategy}).write()
     healing.restore(job.run, testbed)
-    assert job.run.journal.last("restored") is not None
+    assert job.run.journal.last(Restored) is not None
 
 
 def test_an_empty_part_has_no_range() -> None:

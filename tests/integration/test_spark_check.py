@@ -17,7 +17,7 @@ from streamproof.evidence.outcome import Outcome
 from streamproof.run import spark_check
 from streamproof.testbed.process import TestbedError
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
-from streamproof.verdict.decide import Look, Terms, judge
+from streamproof.verdict.judge import Look, Terms, judge
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.scan import spark_scan
 from tests.mutation import clean, legal

@@ -22,7 +22,8 @@ from streamproof.testbed import spark as spark_component
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import free_port, stop
 from streamproof.testbed.spark import SparkPorts
-from streamproof.verdict.decide import judge
+from streamproof.verdict.judge import judge
+from streamproof.verdict.verdict import Verdict
 from tests.support.checkout import ROOT
 from tests.support.histories import Story
 
@@ -96,9 +97,9 @@ def test_a_master_without_a_worker_is_one_line(home: Path, run: RunFolder, tmp_p
 def test_a_run_may_have_its_histories_compared_there(testbed: Testbed) -> None:
     found = Experiment(name="test", strategy="checkpoint", workload=Workload(records=2400), faults=[FaultSpec(fault="kill_driver")], seed=5)
     folder = runner.run(found, spark="testbed")
-    stored = stages.read_verdict(folder)
+    stored = Verdict.read(folder).to_json()
     assert stored["outcome"] == "PASSED", stored["reason"]
     assert stored["notes"] == [f"the histories were compared by a Spark job on {testbed.spark_master}; no second opinion was asked"]
-    again = judge(folder, stages.terms(folder)).verdict
+    again = judge(folder, stages.terms(folder)).verdict.to_json()
     volatile = ("step_seconds", "notes", "suite")
     assert {key: value for key, value in again.items() if key not in volatile} == {k: v for k, v in stored.items() if k not in volatile}

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.verdict.anomaly import Anomaly
-from streamproof.verdict.decide import Second, Terms, judge
+from streamproof.verdict.judge import Second, Terms, judge
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.scan import ranges, scan
 from streamproof.verdict.second_opinion import disagreement
@@ -145,11 +145,11 @@ def judged(evidence: History, path: Path, second: Second = disagreement, scale: 
         if row == "record":
             columns = ("start", "batch") if table["anomaly"][number] == Anomaly.TORN else ("producer", "sequence")
             named[table["anomaly"][number], *(table[column][number] for column in columns)] += 1  # type: ignore[index]
-    counted = {anomaly: count for anomaly, count in judgement.verdict["anomalies"].items() if count}
+    counted = {anomaly: count for anomaly, count in judgement.verdict.to_json()["anomalies"].items() if count}
     if counted != dict(Counter(anomaly for anomaly, *_ in named.elements())):
         return f"counts {counted} of {sorted(named.elements(), key=str)[:5]}", named
-    outcome = judgement.verdict["outcome"]
-    return f"ERROR: {judgement.verdict['reason']}" if outcome == "ERROR" else str(outcome), named
+    outcome = judgement.verdict.to_json()["outcome"]
+    return f"ERROR: {judgement.verdict.to_json()['reason']}" if outcome == "ERROR" else str(outcome), named
 
 
 def mutate(result: Result, kind: str, evidence: History, rng: np.random.Generator, path: Path) -> bool:

@@ -19,7 +19,7 @@ from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.checks.records import Reconciliation, check
-from streamproof.verdict.decide import Terms
+from streamproof.verdict.judge import Terms
 from streamproof.verdict.guarantee import Guarantee
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,8 +14,9 @@ from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.run import baseline, stages
 from streamproof.verdict.anomaly import Anomaly
-from streamproof.verdict.decide import judge
+from streamproof.verdict.judge import judge
 from streamproof.verdict.timing.baseline import attach, compared
+from streamproof.verdict.verdict import Verdict
 from tests.support.histories import TERMS, Story, at
 
 FAULTED = Experiment(name="kill", strategy="offset_commit", faults=[FaultSpec(fault="kill_executor")], expect=[Anomaly.DUPLICATED], seed=7)
@@ -28,7 +29,7 @@ def _passed(home: Path, name: str, found: Experiment, **changes: Any) -> RunFold
         Story().without("injection_started", "injection_injected", "injection_evidence", "injection_healed").write(home / "runs" / name)
     )
     folder.experiment.write_text(found.to_yaml())
-    verdict = {**judge(folder, replace(PLAIN, run=name, versions=stages.versions())).verdict, **changes}
+    verdict = {**judge(folder, replace(PLAIN, run=name, versions=stages.versions())).verdict.to_json(), **changes}
     folder.verdict.write_text(json.dumps(verdict))
     return folder
 
@@ -94,18 +95,18 @@ def test_a_verdict_stands_beside_its_baseline_and_can_be_made_again_without_it(h
     story = Story()
     story.progress[2]["committed_at"] = at(8.9)  # the batch that the fault met took longer
     folder = story.write(home / "runs" / "faulted")
-    attach(folder, plain, stages.read_verdict(plain))
-    found = judge(folder, TERMS).verdict["baseline"]
+    attach(folder, plain, Verdict.read(plain))
+    found = judge(folder, TERMS).verdict.to_json()["baseline"]
     assert (found["run"], found["folder"]) == ("plain", str(plain.path))
     assert (found["longest_gap_s"], found["ratios"]["longest_gap_s"]) == (3.5, 1.26)
     assert found["records_per_s"] == {"steady": None, "impact": 6.0, "recovery": 5.0}
     assert found["ratios"]["records_per_s"] == {"steady": None, "impact": 1.0, "recovery": 1.0}
     plain.verdict.unlink()
-    assert judge(folder, TERMS).verdict["baseline"] == found
+    assert judge(folder, TERMS).verdict.to_json()["baseline"] == found
 
 
 def test_a_run_without_a_baseline_says_so(tmp_path: Path) -> None:
-    assert judge(Story().write(tmp_path / "run"), TERMS).verdict["baseline"] is None
+    assert judge(Story().write(tmp_path / "run"), TERMS).verdict.to_json()["baseline"] is None
 
 
 def test_a_ratio_to_nothing_is_not_known(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from streamproof.evidence.journal import DriverReady
 from streamproof.engines.spark import checkpoints
 from streamproof.engines.spark.batch_log import BatchLog
 from streamproof.engines.spark.job import Job
@@ -39,7 +40,7 @@ class Report:
 
 def _job(path: Path, start: int) -> Job:
     folder = RunFolder.create(path)
-    folder.journal.append("driver_ready", start=start)
+    folder.journal.append(DriverReady(start=start))
     return replace(JOB, folder=str(path), start=start)
 
 

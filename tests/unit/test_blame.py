@@ -11,7 +11,7 @@ import pytest
 
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.blame import NEARBY, Timeline
-from streamproof.verdict.decide import judge
+from streamproof.verdict.judge import judge
 from streamproof.verdict.guarantee import Promise
 from tests.support.histories import BEGUN, TERMS, Copy, Story, at
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from streamproof.evidence.journal import Restored, StageFailed, StageFinished
 from streamproof.cli import main as cli
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import RunFolder
@@ -24,7 +25,9 @@ from streamproof.faults import FAULTS
 from streamproof.load.spec import Workload
 from streamproof.run import lock, stages
 from streamproof.verdict.anomaly import Anomaly
-from streamproof.verdict.decide import RunOutcome, judge, without_evidence
+from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.judge import judge
+from tests.support.histories import unjudged
 from streamproof.verdict.guarantee import Guarantee
 from tests.support.checkout import ROOT
 from tests.support.histories import INJECTION, TERMS, Story
@@ -76,7 +79,7 @@ def _run(home: Path, story: Story, outcome: str | None = None, name: str = "run"
     folder.experiment.write_text(found.to_yaml())
     folder.schedule.write_text(plan(found).to_json())
     if outcome is not None:
-        verdict = judge(folder, replace(TERMS, run=name)).verdict
+        verdict = judge(folder, replace(TERMS, run=name)).verdict.to_json()
         folder.verdict.write_text(json.dumps({**verdict, "outcome": outcome}))
     return folder
 
@@ -138,7 +141,7 @@ def test_a_run_that_is_inconclusive_exits_with_3(home: Path) -> None:
 
 def test_a_run_that_was_aborted_exits_with_130(home: Path) -> None:
     folder = _run(home, Story())
-    folder.verdict.write_text(json.dumps(without_evidence(TERMS, RunOutcome.ABORTED, "stopped by SIGINT")))
+    folder.verdict.write_text(json.dumps(unjudged(TERMS, RunOutcome.ABORTED, "stopped by SIGINT")))
     done = _streamproof(home, "check", "run")
     assert done.returncode == 130
     assert "ABORTED: stopped by SIGINT" in done.stdout
@@ -153,7 +156,7 @@ def test_a_stored_verdict_that_the_evidence_contradicts_is_told(home: Path) -> N
 
 def test_a_run_whose_step_failed_is_an_error_also_when_it_is_checked_again(home: Path) -> None:
     folder = _run(home, Story(), "ERROR")
-    folder.journal.append("step_failed", step="expect", error="RuntimeError: the two judges disagree")
+    folder.journal.append(StageFailed(step="expect", error="RuntimeError: the two judges disagree"))
     done = _streamproof(home, "check", "run")
     assert done.returncode == 3
     assert "its records alone say PASSED" in done.stdout
@@ -168,15 +171,15 @@ def test_a_stored_error_stays_one_whatever_the_records_say(home: Path) -> None:
 
 def test_a_step_that_failed_and_was_repeated_is_forgotten(home: Path) -> None:
     folder = _run(home, Story(), "PASSED")
-    folder.journal.append("step_failed", step="drain", error="TestbedError: no answer")
-    folder.journal.append("step_finished", step="drain", seconds=1.0)
+    folder.journal.append(StageFailed(step="drain", error="TestbedError: no answer"))
+    folder.journal.append(StageFinished(step="drain", seconds=1.0))
     assert _streamproof(home, "check", "run").returncode == 0
 
 
 def test_a_run_that_broke_before_it_was_drained_says_why(home: Path) -> None:
     folder = _run(home, Story())
     folder.drain.unlink()
-    folder.journal.append("step_failed", step="run_pipeline", error="PipelineFailed: 3 starts")
+    folder.journal.append(StageFailed(step="run_pipeline", error="PipelineFailed: 3 starts"))
     done = _streamproof(home, "check", "run")
     assert done.returncode == 3
     assert "ERROR: step run_pipeline failed: PipelineFailed: 3 starts" in done.stdout
@@ -184,7 +187,7 @@ def test_a_run_that_broke_before_it_was_drained_says_why(home: Path) -> None:
 
 def test_who_stops_a_run_that_is_over_does_not_change_what_it_was(home: Path) -> None:
     folder = _run(home, Story(), "PASSED")
-    folder.journal.append("restored")
+    folder.journal.append(Restored())
     with folder.journal.path.open("a") as file:
         file.write(json.dumps({"at": "2999-01-01T00:00:00.000+00:00", "event": "aborted", "reason": "stopped by SIGINT"}) + "\n")
     assert _streamproof(home, "check", "run").returncode == 0
@@ -462,11 +465,11 @@ def test_brackets_in_a_path_are_printed_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["a [red]b[/red]", "a [/b]", "a :smile:"])
 def test_what_a_verdict_says_is_printed_as_it_is(home: Path, text: str) -> None:
     folder = _run(home, Story())
-    folder.journal.append("step_failed", step="drain", error=text)
+    folder.journal.append(StageFailed(step="drain", error=text))
     done = _streamproof(home, "check", "run")
     assert done.returncode == 3
     assert f"ERROR: step drain failed: {text}" in done.stdout
-    folder.verdict.write_text(json.dumps(without_evidence(replace(TERMS, strategy=text), RunOutcome.ERROR, text)))
+    folder.verdict.write_text(json.dumps(unjudged(replace(TERMS, strategy=text), RunOutcome.ERROR, text)))
     assert _streamproof(home, "history", "import").returncode == 0
     assert text in _streamproof(home, "history").stdout
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from streamproof.evidence.journal import Aborted, FailpointReleased, InjectionEvidence, InjectionFailed, InjectionStarted, LoadFinished, PhaseBegan
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.progress import Progress
@@ -103,7 +104,7 @@ class Run:
                 with self.folder.progress.open("a") as file:
                     file.write(json.dumps({"batch": number, "start": 1, "rows": BATCH, "from": {}, "until": {"0": done}}) + "\n")
             if done == RECORDS:
-                self.folder.journal.append("load_finished", acked=RECORDS)
+                self.folder.journal.append(LoadFinished(acked=RECORDS))
                 return
 
     def stop(self) -> None:
@@ -116,7 +117,7 @@ class Run:
         injector.conduct(self.scene, Schedule(1, 0.1, impact_share, tuple(injections), quiet))
 
     def claims(self, name: str) -> dict[str, bool]:
-        (event,) = [each for each in self.folder.journal.events("injection_evidence") if each["injection"] == name]
+        (event,) = [each for each in self.folder.journal.all(InjectionEvidence) if each.injection == name]
         return {claim["claim"]: claim["holds"] for claim in event["claims"]}
 
 
@@ -139,7 +140,7 @@ def test_faults_strike_at_their_share_one_after_the_other_and_are_healed(run: Ru
     assert (one.healed, other.healed) == (1, 1)
     events = [event["event"] for event in run.folder.journal.events() if event["event"].startswith("injection")]
     assert events == ["injection_started", "injection_injected", "injection_evidence", "injection_healed"] * 2
-    assert [event["phase"] for event in run.folder.journal.events("phase")] == ["steady", "impact", "recovery", "done"]
+    assert [event.phase for event in run.folder.journal.all(PhaseBegan)] == ["steady", "impact", "recovery", "done"]
 
 
 def test_a_fault_strikes_once_as_many_batches_are_committed(run: Run) -> None:
@@ -188,9 +189,9 @@ def test_a_quiet_that_is_a_time_uses_up_no_more_than_was_sent_ahead(run: Run) ->
 def test_a_fault_of_the_recovery_phase_strikes_when_the_rest_of_the_workload_is_on_its_way(run: Run) -> None:
     note = Note("note")
     run.conduct([note], [at("note", 0.6, phase=Phase.RECOVERY)], impact_share=0.6)
-    (started,) = run.folder.journal.events("injection_started")
-    phases = [event["phase"] for event in run.folder.journal.events("phase") if event["at"] <= started["at"]]
-    assert (started["phase"], phases[-1]) == ("recovery", "recovery")
+    (started,) = run.folder.journal.all(InjectionStarted)
+    phases = [event.phase for event in run.folder.journal.all(PhaseBegan) if event.at <= started.at]
+    assert (started.phase, phases[-1]) == ("recovery", "recovery")
 
 
 def test_faults_that_overlap_last_side_by_side(run: Run) -> None:
@@ -199,7 +200,7 @@ def test_faults_that_overlap_last_side_by_side(run: Run) -> None:
     run.conduct([first, Note("second", lambda scene: second.set())], [at("first", 0.3), at("second", 0.3, overlaps=True)])
     assert run.claims("second-1") == {"it struck while first-1 lasted": True, "it was noted": True}
     injected, evidence = (run.folder.journal.events(f"injection_{what}") for what in ("injected", "evidence"))
-    assert [event["injection"] for event in injected] == ["first-1", "second-1"]
+    assert [event.injection for event in injected] == ["first-1", "second-1"]
     assert injected[1]["at"] <= evidence[0]["at"]
 
 
@@ -216,12 +217,12 @@ def test_one_that_strikes_beside_a_fault_that_did_not_has_not_overlapped(run: Ru
 
     run.conduct([Note("first", inject=refuse), Note("second")], [at("first", 0.3), at("second", 0.3, overlaps=True)])
     assert run.claims("second-1")["it struck while first-1 lasted"] is False
-    assert [event["injection"] for event in run.folder.journal.events("injection_failed")] == ["first-1"]
+    assert [event.injection for event in run.folder.journal.all(InjectionFailed)] == ["first-1"]
 
 
 def test_a_run_that_ends_heals_all_that_overlap(run: Run) -> None:
     def end(scene: Scene) -> None:
-        scene.folder.journal.append("aborted", reason="stopped")
+        scene.folder.journal.append(Aborted(reason="stopped"))
         scene.wait_for("the end", lambda: False, 20)
 
     first = Note("first", lambda scene: scene.wait_for("the end", lambda: False, 20))
@@ -239,8 +240,8 @@ def test_the_job_stands_still_at_the_step_while_the_fault_strikes(run: Run) -> N
         assert note.scenes[0].stands is not None
         assert note.scenes[0].stands["pid"] == process.pid
         assert run.claims("note-1") == {"it struck while the job stood still at after_decision": True, "it was noted": True}
-        (released,) = run.folder.journal.events("failpoint_released")
-        assert released["after_s"] >= 0.3
+        (released,) = run.folder.journal.all(FailpointReleased)
+        assert released.after_s >= 0.3
         assert list(run.folder.failpoints.iterdir()) == []
     finally:
         process.kill()
@@ -262,6 +263,6 @@ def test_a_step_that_is_never_reached_is_a_fault_that_did_not_bite(run: Run, mon
     monkeypatch.setattr("streamproof.faults.process.standing.REACH_S", 0.3)
     note = Note("note")
     run.conduct([note], [at("note", 0.3, step="after_decision")])
-    (failed,) = run.folder.journal.events("injection_failed")
-    assert "after_decision to be reached" in failed["error"]
+    (failed,) = run.folder.journal.all(InjectionFailed)
+    assert "after_decision to be reached" in failed.error
     assert (note.at, list(run.folder.failpoints.iterdir())) == ([], [])

@@ -16,6 +16,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
+from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarted, FailpointFired
 from streamproof.engines.spark import failpoints
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
@@ -48,7 +49,7 @@ def _ready(folder: RunFolder, start: int, pid: int) -> None:
     created = psutil.Process(pid).create_time()
     told = {"jvm_pid": pid, "python_pid": pid, "jvm_created": created, "python_created": created, "start": start}
     (folder.path / "driver.json").write_text(json.dumps(told))
-    folder.journal.append("driver_ready", start=start, application="app-1", ui="http://127.0.0.1:1")
+    folder.journal.append(DriverReady(start=start, application="app-1", ui="http://127.0.0.1:1"))
 
 
 def _fire(folder: RunFolder, batch: int) -> None:
@@ -74,7 +75,7 @@ def _strike(scene: Scene, driver: subprocess.Popen[bytes], batch: int) -> list[d
 
 
 def test_a_step_that_was_struck_before_must_be_reached_again(scene: Scene, driver: subprocess.Popen[bytes]) -> None:
-    scene.folder.journal.append("failpoint_fired", failpoint="after_output", batch=3)
+    scene.folder.journal.append(FailpointFired(failpoint="after_output", batch=3))
     claims = _strike(scene, driver, 9)
     assert [claim["holds"] for claim in claims] == [True, True, True]
     assert claims[0]["detail"] == "in batch 9: raise"
@@ -82,8 +83,8 @@ def test_a_step_that_was_struck_before_must_be_reached_again(scene: Scene, drive
 
 def test_a_driver_that_has_ended_is_not_aimed_at(scene: Scene, driver: subprocess.Popen[bytes]) -> None:
     assert scene.driver()["start"] == 1
-    scene.folder.journal.append("driver_exited", start=1)
-    scene.folder.journal.append("driver_started", start=2)
+    scene.folder.journal.append(DriverExited(start=1))
+    scene.folder.journal.append(DriverStarted(start=2))
     with pytest.raises(FaultError, match="a driver that is ready"):
         replace(scene, deadline=time.monotonic()).driver()
     _ready(scene.folder, 2, driver.pid)

@@ -15,11 +15,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from streamproof.evidence.journal import RunnerVanished, StageFinished, StageStarted
 from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment
 from streamproof.run import lock, stages, watchdog
 from streamproof.testbed.process import marked
-from streamproof.verdict.decide import RunOutcome, without_evidence
+from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.verdict import Verdict
+from tests.support.histories import unjudged
 
 RUN = "some-run"
 
@@ -105,26 +108,26 @@ def test_the_process_journals_that_the_runner_vanished_aborts_the_run_and_frees_
 ) -> None:
     monkeypatch.setattr(watchdog, "GRACE_S", 0.0)
     folder = stages.create(Experiment(name="left", strategy="checkpoint", seed=1), RUN, owner=runner.pid)
-    folder.journal.append("step_started", step="drain", pid=runner.pid)
+    folder.journal.append(StageStarted(step="drain", pid=runner.pid))
     lock.acquire(RUN, folder.path, runner.pid)
     runner.kill()
     runner.wait(5)
     monkeypatch.setattr(sys, "argv", ["dead_man", str(folder.path)])
     watchdog.main()
     assert lock.holder() is None
-    (vanished,) = folder.journal.events("runner_vanished")
-    assert vanished["reason"] == f"it was last seen at step drain, with pid {runner.pid}"
-    verdict = stages.read_verdict(folder)
+    (vanished,) = folder.journal.all(RunnerVanished)
+    assert vanished.reason == f"it was last seen at step drain, with pid {runner.pid}"
+    verdict = Verdict.read(folder).to_json()
     assert verdict["outcome"] == "ABORTED"
     assert verdict["notes"] == [f"its runner vanished: the dead man's timer gave the testbed back ({vanished['reason']})"]
 
 
 def test_a_run_that_was_judged_keeps_its_verdict(home: Path) -> None:
     folder = stages.create(Experiment(name="left", strategy="checkpoint", seed=1), RUN)
-    folder.verdict.write_text(json.dumps(without_evidence(stages.terms(folder), RunOutcome.PASSED, "all is well")))
-    folder.journal.append("step_finished", step="expect", seconds=0.1)
+    folder.verdict.write_text(json.dumps(unjudged(stages.terms(folder), RunOutcome.PASSED, "all is well")))
+    folder.journal.append(StageFinished(step="expect", seconds=0.1))
     watchdog.give_back(folder)
-    verdict = stages.read_verdict(folder)
+    verdict = Verdict.read(folder).to_json()
     assert (verdict["outcome"], verdict["reason"]) == ("PASSED", "all is well")
     assert len(verdict["notes"]) == 1
     assert stages.overruling(folder) is None

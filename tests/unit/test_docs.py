@@ -14,7 +14,9 @@ from streamproof.experiment.matrix import Matrix
 from streamproof.experiment.model import Experiment
 from streamproof.faults import FAULTS
 from streamproof.run import stages
-from streamproof.verdict.decide import RunOutcome, Terms, without_evidence
+from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.judge import Terms
+from tests.support.histories import unjudged
 from tests.support.checkout import ROOT
 
 PAGES = sorted(generate.DOCS.glob("*.md"))
@@ -73,7 +75,7 @@ def test_every_event_of_the_journal_is_described() -> None:
 def test_every_key_of_the_verdict_is_described() -> None:
     found = Experiment(strategy="checkpoint")
     terms = Terms("run", found.name, found.pipeline, found.strategy, found.promised, (), (), found.seed)
-    keys = without_evidence(terms, RunOutcome.ERROR, "")
+    keys = unjudged(terms, RunOutcome.ERROR, "")
     section = _text("verdicts.md").split("### `verdict.json`")[1].split("\n### ")[0]
     assert [key for key in keys if f"`{key}`" not in section] == []
 

@@ -22,6 +22,7 @@ import vl_convert
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamproof.evidence.journal import DriverExited, FailpointFired, InjectionEvidence, InjectionStarted, PhaseBegan, RunCreated, StageFailed, StageFinished, StageStarted
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
 from streamproof.evidence.histories import SentRow, write_delivered, write_sent
 from streamproof.evidence.outcome import Outcome
@@ -33,7 +34,10 @@ from streamproof.suites.data_docs import rewrite
 from streamproof.suites.evaluate import Evaluation, agree, evaluate, results_path
 from streamproof.suites.worker import EvaluationWorker, WorkerError
 from streamproof.verdict.anomaly import Anomaly
-from streamproof.verdict.decide import RunOutcome, Terms, judge, without_evidence, write_reconciliation
+from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.judge import Terms, judge
+from streamproof.verdict.reconciliation import write_reconciliation
+from tests.support.histories import unjudged
 from streamproof.verdict.guarantee import Guarantee
 from streamproof.verdict.scan.scan import read_flow
 from streamproof.verdict.timing.baseline import attach
@@ -260,7 +264,7 @@ def test_many_records_are_counted_in_full_and_sampled(tmp_path: Path) -> None:
 
 def test_an_aborted_run_without_its_files_does_not_hold(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run-1")
-    verdict = without_evidence(CLEAN.terms, RunOutcome.ABORTED, "stopped by hand")
+    verdict = unjudged(CLEAN.terms, RunOutcome.ABORTED, "stopped by hand")
     write_atomically(folder.verdict, json.dumps(verdict, default=str))
     evaluation = evaluate(folder)
     assert not evaluation.success
@@ -329,7 +333,7 @@ def test_a_verdict_that_the_evidence_does_not_bear_out_is_found(
 
 def test_a_claim_told_again_replaces_the_first(tmp_path: Path) -> None:
     folder = tell(tmp_path / "run-1", replace(CLEAN, claims=None))
-    folder.journal.append("injection_evidence", injection="kill_executor-1", claims=[GOOD_CLAIM])
+    folder.journal.append(InjectionEvidence(injection="kill_executor-1", claims=[GOOD_CLAIM]))
     verdict = folder.read_json(folder.verdict)
     connection = sqlite3.connect(tables.load(folder, verdict))
     rows = connection.execute("SELECT kind, claim, holds FROM claims").fetchall()
@@ -371,7 +375,7 @@ def test_what_a_record_says_does_not_become_markup_in_the_data_docs(tmp_path: Pa
     evil = '<script>alert(1)</script><img src="http://evil.example/x" onerror=alert(2)>'
     folder = tell(tmp_path / "run-1", replace(CLEAN, claims=[{"claim": evil, "holds": False, "detail": evil}], drained=False))
     folder.drain.write_text(json.dumps({"complete": False, "reason": evil, "records": 0}))
-    verdict = judge(folder, CLEAN.terms).verdict
+    verdict = judge(folder, CLEAN.terms).verdict.to_json()
     write_atomically(folder.verdict, json.dumps(verdict, default=str))
     evaluate(folder)
     for path in (folder.expectations / "data_docs").rglob("*.html"):
@@ -526,9 +530,9 @@ def test_the_samples_of_a_common_anomaly_leave_room_for_a_rare_one(tmp_path: Pat
 
 def test_the_report_tells_of_the_steps_before_it_and_when_a_process_was_created(tmp_path: Path) -> None:
     folder = tell(tmp_path / "run-1", CLEAN)
-    folder.journal.append("step_started", step="restore", pid=1)
-    folder.journal.append("step_finished", step="restore", seconds=0.5)
-    folder.journal.append("step_started", step="report", pid=1)
+    folder.journal.append(StageStarted(step="restore", pid=1))
+    folder.journal.append(StageFinished(step="restore", seconds=0.5))
+    folder.journal.append(StageStarted(step="report", pid=1))
     verdict = folder.read_json(folder.verdict)
     verdict["injections"][0]["target"] = {"executor": 0, "then": None, "jvm_pid": 4711, "jvm_created": T0.timestamp()}
     write_atomically(folder.verdict, json.dumps(verdict))
@@ -545,11 +549,11 @@ def test_the_report_has_the_whole_experiment(tmp_path: Path) -> None:
 @pytest.mark.parametrize("outcome", [RunOutcome.ABORTED, RunOutcome.ERROR])
 def test_the_report_of_a_run_that_ended_early_says_what_is_missing(tmp_path: Path, outcome: RunOutcome) -> None:
     folder = RunFolder.create(tmp_path / "run-1")
-    folder.journal.append("run_created", run="run-1", seed=7)
-    folder.journal.append("step_started", step="prepare", pid=1)
-    folder.journal.append("step_failed", step="prepare", error="no broker")
-    folder.journal.append("injection_started", injection="add_partitions-1", fault="add_partitions", target={}, parameters={})
-    write_atomically(folder.verdict, json.dumps(without_evidence(CLEAN.terms, outcome, "stopped by hand"), default=str))
+    folder.journal.append(RunCreated(run="run-1", seed=7))
+    folder.journal.append(StageStarted(step="prepare", pid=1))
+    folder.journal.append(StageFailed(step="prepare", error="no broker"))
+    folder.journal.append(InjectionStarted(injection="add_partitions-1", fault="add_partitions", target={}, parameters={}))
+    write_atomically(folder.verdict, json.dumps(unjudged(CLEAN.terms, outcome, "stopped by hand"), default=str))
     text = render(folder).read_text()
     for said in (outcome, "stopped by hand", "progress.jsonl is missing", "reconciliation.parquet is missing", "failed: no broker"):
         assert said in text
@@ -572,10 +576,10 @@ def test_the_report_stops_where_the_journal_is_damaged(tmp_path: Path) -> None:
 def test_what_the_evidence_says_does_not_become_markup_in_the_report(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
     folder = tell(tmp_path / "run-1", replace(CLEAN, claims=[{"claim": evil, "holds": False, "detail": evil}]))
-    folder.journal.append("injection_started", injection=evil, fault=evil, target={evil: evil}, parameters={evil: [evil]})
-    folder.journal.append("driver_exited", start=evil, pid=1, code=1, reason=evil)
-    folder.journal.append("phase", phase=evil)
-    folder.journal.append("failpoint_fired", failpoint=evil, batch=evil)
+    folder.journal.append(InjectionStarted(injection=evil, fault=evil, target={evil: evil}, parameters={evil: [evil]}))
+    folder.journal.append(DriverExited(start=evil, pid=1, code=1, reason=evil))
+    folder.journal.append(PhaseBegan(phase=evil))
+    folder.journal.append(FailpointFired(failpoint=evil, batch=evil))
     verdict = folder.read_json(folder.verdict)
     changed = {"run": evil, "reason": evil, "pipeline": evil, "versions": {evil: evil}, "seed": evil, "outcome": evil, "experiment": evil}
     write_atomically(folder.verdict, json.dumps({**verdict, **changed}))
@@ -589,7 +593,7 @@ def test_the_report_tells_what_a_fault_cost_and_beside_the_run_without_it(tmp_pa
     plain = tell(tmp_path / "plain", replace(CLEAN, planned=()))
     folder = tell(tmp_path / "run-1", CLEAN)
     attach(folder, plain, plain.read_json(plain.verdict))
-    verdict = {**judge(folder, CLEAN.terms).verdict, "notes": ["the testbed was built anew <on purpose>"]}
+    verdict = {**judge(folder, CLEAN.terms).verdict.to_json(), "notes": ["the testbed was built anew <on purpose>"]}
     write_atomically(folder.verdict, json.dumps(verdict, default=str))
     text = re.sub(r"\s+", " ", render(folder).read_text())
     # Struck at 11.1 s and healed at 13 s; the batches ended at 5, 15 and 25 s, and all was sent before the first.

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from streamproof.evidence.journal import FailpointFired, FailpointHeld, FailpointReleased
 from streamproof.engines.spark.failpoints import (
     Action,
     FailpointError,
@@ -73,8 +74,8 @@ def test_an_armed_failpoint_raises_once_and_says_so_first(folder: RunFolder) -> 
     with pytest.raises(FailpointError, match="failpoint after_output fired in batch 4"):
         reach(folder, "after_output", 4, attempt=2)
     reach(folder, "after_output", 5)
-    (event,) = folder.journal.events("failpoint_fired")
-    assert (event["failpoint"], event["batch"], event["action"], event["attempt"]) == ("after_output", 4, "raise", 2)
+    (event,) = folder.journal.all(FailpointFired)
+    assert (event.failpoint, event.batch, event.action, event.attempt) == ("after_output", 4, "raise", 2)
     assert armed(folder) == []
 
 
@@ -104,7 +105,7 @@ def test_a_failpoint_that_fired_can_be_armed_again(folder: RunFolder) -> None:
         arm(folder, "after_output", Action.RAISE)
         with pytest.raises(FailpointError):
             reach(folder, "after_output", 1)
-    assert len(folder.journal.events("failpoint_fired")) == 2
+    assert len(folder.journal.all(FailpointFired)) == 2
 
 
 def test_among_many_processes_one_fires(folder: RunFolder) -> None:
@@ -120,7 +121,7 @@ def test_among_many_processes_one_fires(folder: RunFolder) -> None:
         runner.communicate(timeout=60)
         codes.append(runner.returncode)
     assert sorted(codes) == [0, 0, 0, 7]
-    assert len(folder.journal.events("failpoint_fired")) == 1
+    assert len(folder.journal.all(FailpointFired)) == 1
 
 
 def _announce(folder: RunFolder, **pids: int) -> None:
@@ -171,7 +172,7 @@ def test_the_kill_ends_jvm_python_and_whoever_reached_it_after_it_was_journaled(
         reached = subprocess.run([sys.executable, "-c", REACHES_ONCE, str(folder.path)], cwd=ROOT, timeout=60, check=False)
         assert [process.wait(10) for process in driver] == [-signal.SIGKILL] * 2
         assert reached.returncode == -signal.SIGKILL
-        assert [event["failpoint"] for event in folder.journal.events("failpoint_fired")] == ["x"]
+        assert [event.failpoint for event in folder.journal.all(FailpointFired)] == ["x"]
     finally:
         for process in driver:
             process.kill()
@@ -210,7 +211,7 @@ def _reacher(folder: RunFolder) -> subprocess.Popen[bytes]:
 
 def _wait_until_held(folder: RunFolder) -> dict[str, object]:
     deadline = time.monotonic() + 60
-    while not (events := folder.journal.events("failpoint_held")):
+    while not (events := folder.journal.all(FailpointHeld)):
         assert time.monotonic() < deadline, "nobody was held"
         time.sleep(0.01)
     return events[0]
@@ -220,7 +221,7 @@ def test_whoever_reaches_a_hold_stands_there_until_it_is_released(folder: RunFol
     hold(folder, "x")
     held = _reacher(folder)
     event = _wait_until_held(folder)
-    assert (event["failpoint"], event["batch"], event["pid"]) == ("x", 1, held.pid)
+    assert (event.failpoint, event.batch, event.pid) == ("x", 1, held.pid)
     assert (held.poll(), holds(folder, "x"), armed(folder)) == (None, True, [])
     assert _reacher(folder).wait(60) == 0, "only one is held"
     disarm(folder, "x")
@@ -232,8 +233,8 @@ def test_whoever_reaches_a_hold_stands_there_until_it_is_released(folder: RunFol
 def test_a_hold_ends_by_itself_after_its_bound(folder: RunFolder) -> None:
     hold(folder, "x", bound_s=0.2)
     reach(folder, "x", 4)
-    (event,) = folder.journal.events("failpoint_released")
-    assert 0.2 <= event["after_s"] < 10
+    (event,) = folder.journal.all(FailpointReleased)
+    assert 0.2 <= event.after_s < 10
     assert not holds(folder, "x")
 
 
@@ -244,7 +245,7 @@ def test_who_dies_at_a_hold_has_not_gone_on(folder: RunFolder) -> None:
     held.kill()
     held.wait(10)
     assert holds(folder, "x")
-    assert folder.journal.events("failpoint_released") == []
+    assert folder.journal.all(FailpointReleased) == []
 
 
 def test_everything_is_disarmed_at_once(folder: RunFolder) -> None:
@@ -257,4 +258,4 @@ def test_everything_is_disarmed_at_once(folder: RunFolder) -> None:
     assert held.wait(60) == 0
     reach(folder, "one", 1)
     reach(folder, "two", 1)
-    assert len(folder.journal.events("failpoint_held")) == 1
+    assert len(folder.journal.all(FailpointHeld)) == 1

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from streamproof.evidence.journal import Aborted, PhaseBegan
 from streamproof.evidence.folder import EvidenceError, Journal, RunFolder, read_json_lines, utc_now, write_atomically
 from tests.support.checkout import ROOT
 
@@ -26,8 +27,8 @@ def test_the_journal_gives_events_in_order_by_name(tmp_path: Path) -> None:
     for number, event in enumerate(("phase", "aborted", "phase")):
         journal.append(event, number=number)
     assert [event["number"] for event in journal.events()] == [0, 1, 2]
-    assert [event["number"] for event in journal.events("phase")] == [0, 2]
-    last = journal.last("aborted", "phase")
+    assert [event["number"] for event in journal.all(PhaseBegan)] == [0, 2]
+    last = journal.last(Aborted, PhaseBegan)
     assert last is not None
     assert last["number"] == 2
     assert journal.last("never") is None

@@ -48,7 +48,7 @@ HEALED = ("injection_healed", {"injection": "pause_kafka-1"})
 
 def test_an_injection_is_open_from_its_start_to_its_heal_and_again_when_it_is_repeated(tmp_path: Path) -> None:
     assert healing._open_injections(_journal(tmp_path / "1")) == []
-    assert [event["fault"] for event in healing._open_injections(_journal(tmp_path / "2", STARTED))] == ["pause_kafka"]
+    assert [event.fault for event in healing._open_injections(_journal(tmp_path / "2", STARTED))] == ["pause_kafka"]
     assert healing._open_injections(_journal(tmp_path / "3", STARTED, HEALED)) == []
     assert len(healing._open_injections(_journal(tmp_path / "4", STARTED, HEALED, STARTED))) == 1
 

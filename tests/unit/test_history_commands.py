@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from streamproof.evidence.journal import Aborted, HistoryFailed, Restored, TestbedTaken
 from streamproof.cli import main as cli
 from streamproof.evidence.folder import RunFolder
 from streamproof.history.store import Store
@@ -80,7 +81,7 @@ def test_the_step_report_records_the_run_and_repeated_it_updates_the_row(runs: P
 def test_what_restore_makes_of_a_run_after_its_report_is_in_the_history(runs: Path) -> None:
     folder = write(runs, "one")
     stages.perform("report", folder)
-    folder.journal.append("aborted", reason="stopped")
+    folder.journal.append(Aborted(reason="stopped"))
     stages.perform("restore", folder)
     with recording.opened() as store:
         assert [(run.outcome, run.reason) for run in store.runs()] == [("ABORTED", "stopped")]
@@ -97,7 +98,7 @@ def test_a_run_whose_history_cannot_be_written_says_so_and_keeps_its_verdict(run
     assert "could not be written to the history" in note
     assert "/proc/nowhere" in note
     assert "could not be written to the history" in folder.report.read_text()
-    assert folder.journal.last("history_failed") is not None
+    assert folder.journal.last(HistoryFailed) is not None
 
 
 def test_a_run_without_a_verdict_has_a_report_and_no_row(runs: Path) -> None:
@@ -267,10 +268,10 @@ def test_a_run_that_holds_the_testbed_is_kept_whole(runs: Path, pid: int | None)
 
 def test_a_run_that_did_not_give_the_testbed_back_is_kept_for_heal(runs: Path) -> None:
     folder = write(runs, "left")
-    folder.journal.append("testbed_taken")
+    folder.journal.append(TestbedTaken())
     _streamproof("history", "import")
     assert "streamproof heal" in (_prune_all()["left"].kept or "")
-    folder.journal.append("restored")
+    folder.journal.append(Restored())
     assert _prune_all()["left"].folder
     assert not folder.path.exists()
 

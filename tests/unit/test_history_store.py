@@ -16,11 +16,13 @@ from alembic.runtime.migration import MigrationContext
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamproof.evidence.journal import Restored
 from streamproof.evidence.folder import EvidenceError
 from streamproof.history import migrations
 from streamproof.history.record import HistoryError, describe, read
 from streamproof.history.store import HEAD, METADATA, VERSION_TABLE, Store, Wanted
-from streamproof.verdict.decide import RunOutcome, without_evidence
+from streamproof.verdict.decide import RunOutcome
+from tests.support.histories import unjudged
 from tests.support.histories import TERMS, Story
 from tests.support.remembered import BEGUN, RUN, night, write
 
@@ -184,15 +186,15 @@ def test_a_row_holds_what_the_runs_folder_says(tmp_path: Path) -> None:
 
 def test_what_happens_to_a_run_after_it_gave_the_testbed_back_does_not_prolong_it(tmp_path: Path) -> None:
     folder = write(tmp_path, "one")
-    folder.journal.append("restored")
+    folder.journal.append(Restored())
     before = read(folder)
-    folder.journal.append("restored")
+    folder.journal.append(Restored())
     assert read(folder) == before
 
 
 def test_a_run_that_was_stopped_has_a_row_with_what_is_known(tmp_path: Path) -> None:
     folder = write(tmp_path, "one")
-    folder.verdict.write_text(json.dumps(without_evidence(TERMS, RunOutcome.ABORTED, "stopped")))
+    folder.verdict.write_text(json.dumps(unjudged(TERMS, RunOutcome.ABORTED, "stopped")))
     row = read(folder)
     assert (row.outcome, row.anomalies, row.acked, row.recovery_s, row.records_per_s) == ("ABORTED", {}, None, None, {})
 

@@ -11,13 +11,15 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from streamproof.evidence.journal import Restored
 from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.experiment.matrix import MatrixCell
 from streamproof.history.changes import Kind
 from streamproof.run import recording, stages
 from streamproof.run.nightly import Night, Summary
-from streamproof.verdict.decide import RunOutcome, without_evidence
+from streamproof.verdict.decide import RunOutcome
+from tests.support.histories import unjudged
 
 MATRIX = "strategies: [offset_commit, two_phase_commit]\nfaults: [kill_executor]\nquota: {night_s: 600}\n"
 Play = Callable[..., Summary]
@@ -34,9 +36,9 @@ def matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _run(name: str, cell: MatrixCell, outcome: RunOutcome, recovery_s: float = 1.0) -> RunFolder:
     """A run's folder as its steps leave it, in the history."""
     folder = stages.create(cell.experiment, name)
-    verdict = {**without_evidence(stages.terms(folder), outcome, f"it {outcome}"), "as_expected": outcome is RunOutcome.PASSED}
+    verdict = {**unjudged(stages.terms(folder), outcome, f"it {outcome}"), "as_expected": outcome is RunOutcome.PASSED}
     write_atomically(folder.verdict, json.dumps({**verdict, "recovery_s": recovery_s, "sent": {"acked": 10}, "delivered": 10}))
-    folder.journal.append("restored")
+    folder.journal.append(Restored())
     recording.record(folder)
     return folder
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamproof.evidence.folder import EvidenceError
 from streamproof.evidence.outcome import Outcome
-from streamproof.verdict.decide import judge
+from streamproof.verdict.judge import judge
 from streamproof.verdict.scan.scan import read_flow
 from streamproof.verdict.timing import recovery
 from streamproof.verdict.timing.recovery import Flow, Stamps
@@ -208,7 +208,7 @@ def test_a_folder_gives_the_flow_that_its_verdict_is_made_of(tmp_path: Path) -> 
     found = read_flow(folder)
     assert found.moments.tolist() == [recovery.milliseconds(at(second)) for second in (2, 4.5, 8, 10)]
     assert (found.records.sum(), found.waited.sum()) == (60, 59)
-    verdict = judge(folder, TERMS).verdict
+    verdict = judge(folder, TERMS).verdict.to_json()
     (injection,) = verdict["injections"]
     assert injection["injection"] == INJECTION
     assert {key: injection[key] for key in ("first_output_s", "caught_up_s", "backlog_records", "longest_gap_s")} == {

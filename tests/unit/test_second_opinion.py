@@ -14,7 +14,7 @@ from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict import second_opinion
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
-from streamproof.verdict.decide import judge
+from streamproof.verdict.judge import judge
 from streamproof.verdict.guarantee import Promise
 from tests.mutation.run import FIXTURES
 from tests.support.histories import TERMS, Copy, Histories, Story, clean
@@ -58,13 +58,13 @@ def test_it_finds_each_anomaly_by_itself(tmp_path: Path) -> None:
 
 
 def test_it_agrees_with_the_checkers(tmp_path: Path) -> None:
-    verdict = judge(_story().write(tmp_path / "run"), ALL).verdict
+    verdict = judge(_story().write(tmp_path / "run"), ALL).verdict.to_json()
     assert verdict["outcome"] == "FAILED", verdict["reason"]
 
 
 def test_it_tells_on_a_checker_that_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamproof.verdict.decide.torn", lambda *_: [])
-    verdict = judge(_story().write(tmp_path / "run"), ALL).verdict
+    verdict = judge(_story().write(tmp_path / "run"), ALL).verdict.to_json()
     assert verdict["outcome"] == "ERROR"
     assert "only the second opinion names TORN 1/1" in verdict["reason"]
 
@@ -106,7 +106,7 @@ def test_a_run_on_which_the_two_do_not_agree_is_an_error(
     story = Story()
     story.histories.drop([(0, 4)])
     monkeypatch.setattr(second_opinion, "find", lambda *_: second)
-    verdict = judge(story.write(tmp_path / "run"), TERMS).verdict
+    verdict = judge(story.write(tmp_path / "run"), TERMS).verdict.to_json()
     assert (verdict["outcome"], verdict["as_expected"]) == ("ERROR", False)
     assert verdict["reason"].startswith("the checker and the second opinion do not agree: ")
     assert said in verdict["reason"]

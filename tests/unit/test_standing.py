@@ -14,6 +14,7 @@ from typing import cast
 import psutil
 import pytest
 
+from streamproof.evidence.journal import Aborted, FailpointHeld
 from streamproof.engines.spark.job import Job
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import RunFolder
@@ -68,9 +69,9 @@ def test_the_driver_stands_still_while_the_window_is_open(scene: Scene, driver: 
     with standing.standing(scene, "after_output") as stands:
         assert _stopped(driver)
         assert stands.still()
-        assert (stands.event["batch"], stands.event["pid"]) == (7, driver.pid)
+        assert (stands.event.batch, stands.event.pid) == (7, driver.pid)
     assert driver.status() != psutil.STATUS_STOPPED
-    assert [event["failpoint"] for event in scene.folder.journal.events("failpoint_held")] == ["after_output"]
+    assert [event.failpoint for event in scene.folder.journal.all(FailpointHeld)] == ["after_output"]
 
 
 def test_a_window_that_closed_before_the_driver_stood_is_not_the_one(
@@ -106,6 +107,6 @@ def test_a_window_that_never_opens_is_given_up(scene: Scene, driver: psutil.Proc
     _watches(monkeypatch, Window())
     with pytest.raises(FaultError, match="after_output was not seen"), standing.window(scene, "after_output"):
         pytest.fail("nobody stands there")
-    scene.folder.journal.append("aborted", reason="stopped")
+    scene.folder.journal.append(Aborted(reason="stopped"))
     with pytest.raises(RunEnded, match="stopped"), standing.window(scene, "after_output"):
         pytest.fail("the run has ended")

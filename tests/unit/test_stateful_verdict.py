@@ -19,8 +19,10 @@ from streamproof.report.report import render
 from streamproof.suites.evaluate import agree, evaluate
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.checks.matching import Finding
-from streamproof.verdict.decide import Terms, without_evidence, write_reconciliation
-from streamproof.verdict.decide import judge as verdict_of
+from streamproof.verdict.judge import Terms
+from streamproof.verdict.reconciliation import write_reconciliation
+from tests.support.histories import unjudged
+from streamproof.verdict.judge import judge as verdict_of
 from streamproof.verdict.guarantee import Guarantee
 from streamproof.verdict.stateful import second_opinion
 from streamproof.verdict.stateful.reference import Join, Windows, judge
@@ -56,7 +58,7 @@ def test_a_run_that_went_well_is_passed_and_says_how_much_was_judged(tmp_path: P
     assert verdict["anomalies"] == dict.fromkeys(map(str, RESULT_KINDS), 0)
     assert (verdict["results"]["late_rows"], verdict["results"]["dropped_rows"]) == ([1, 1], 1)
     assert verdict["delivered"] == 5
-    assert set(without_evidence(TERMS, verdict["outcome"], "")) == set(verdict)
+    assert set(unjudged(TERMS, verdict["outcome"], "")) == set(verdict)
     assert rows == []
 
 

@@ -13,7 +13,7 @@ import pytest
 from streamproof.evidence import histories as history
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.verdict.checks.commits import passed
-from streamproof.verdict.decide import Terms, judge
+from streamproof.verdict.judge import Terms, judge
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.scan import scan
 from streamproof.verdict.scan.ranges import Due
@@ -114,7 +114,7 @@ def test_identities_with_large_holes_between_them_are_taken_whole(tmp_path: Path
     histories.drop([(0, 3 * far)])
     folder = Story(histories).write(tmp_path)
     assert len(_survey(folder).evidence.sent) == 10
-    assert judge(folder, TERMS).verdict["anomalies"]["LOST"] == 1
+    assert judge(folder, TERMS).verdict.to_json()["anomalies"]["LOST"] == 1
 
 
 def test_an_identity_that_was_sent_twice_is_named_from_bands_too(tmp_path: Path) -> None:

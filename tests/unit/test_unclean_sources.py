@@ -21,7 +21,7 @@ from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import match
 from streamproof.verdict.checks.order import reordered
 from streamproof.verdict.checks.records import check
-from streamproof.verdict.decide import judge
+from streamproof.verdict.judge import judge
 from streamproof.verdict.guarantee import Promise
 from tests.support.histories import BEGUN, TERMS, Copy, Histories, Record, Story, at, clean
 
@@ -48,21 +48,21 @@ def _sent_twice() -> Story:
 
 
 def test_an_event_that_was_sent_twice_is_due_twice(tmp_path: Path) -> None:
-    found = judge(_sent_twice().write(tmp_path / "run"), EXACT).verdict
+    found = judge(_sent_twice().write(tmp_path / "run"), EXACT).verdict.to_json()
     assert (found["outcome"], found["sent"]["acked"]) == ("PASSED", 63)
 
 
 def test_a_job_that_takes_the_second_send_for_a_repetition_loses_it(tmp_path: Path) -> None:
     story = _sent_twice()
     story.histories.drop([(1, 58)])
-    found = judge(story.write(tmp_path / "run"), TERMS).verdict
+    found = judge(story.write(tmp_path / "run"), TERMS).verdict.to_json()
     assert found["reason"] == "two_phase_commit broke exactly-once: 1 LOST"
 
 
 def test_a_job_that_delivers_one_of_the_two_again_doubles_it(tmp_path: Path) -> None:
     story = _sent_twice()
     story.histories.double([(1, 58)])
-    found = judge(story.write(tmp_path / "run"), TERMS).verdict
+    found = judge(story.write(tmp_path / "run"), TERMS).verdict.to_json()
     assert found["reason"] == "two_phase_commit broke exactly-once: 1 DUPLICATED"
 
 
@@ -134,7 +134,7 @@ def test_a_null_key_is_no_key_and_an_empty_one_is(folder: RunFolder) -> None:
 def test_records_that_expired_after_they_were_delivered_change_nothing(tmp_path: Path) -> None:
     story = Story()
     story.events.insert(6, _expired({"0": 5, "1": 5, "2": 5}, 5.6))
-    assert judge(story.write(tmp_path / "run"), EXACT).verdict["outcome"] == "PASSED"
+    assert judge(story.write(tmp_path / "run"), EXACT).verdict.to_json()["outcome"] == "PASSED"
 
 
 def test_records_that_expired_before_they_were_read_are_lost(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_records_that_expired_before_they_were_read_are_lost(tmp_path: Path) -> 
     story.progress[3] |= {"from": all_of_them, "until": all_of_them}
     story.events.insert(6, _expired(all_of_them, 9.5))
     judgement = judge(story.write(tmp_path / "run"), TERMS)
-    assert judgement.verdict["reason"] == "two_phase_commit broke exactly-once: 15 LOST"
+    assert judgement.verdict.to_json()["reason"] == "two_phase_commit broke exactly-once: 15 LOST"
     blame = judgement.table.to_pylist()[0]["blame"]
     assert blame.endswith("went on behind it; the source had deleted it before it was delivered (expire_records-1)")
 
@@ -165,7 +165,7 @@ def test_a_send_of_which_nobody_knows_may_be_there_once_or_not(tmp_path: Path, c
         story.histories.drop([(0, 30)])
     if copies == 2:
         story.histories.double([(0, 30)])
-    assert judge(story.write(tmp_path / "run"), EXACT).verdict["outcome"] == outcome
+    assert judge(story.write(tmp_path / "run"), EXACT).verdict.to_json()["outcome"] == outcome
 
 
 @pytest.mark.parametrize("copies", [0, 1, 2])
@@ -178,6 +178,6 @@ def test_neither_may_one_whose_generator_was_killed_be_there_twice(tmp_path: Pat
         story.histories.double([(0, 30)])
     folder = story.write(tmp_path / "run")
     folder.intents.write_text(json.dumps({"producer": 0, "first": 0, "count": 60}) + "\n")
-    found = judge(folder, TERMS).verdict
+    found = judge(folder, TERMS).verdict.to_json()
     assert found["anomalies"]["DUPLICATED"] == (copies == 2)
     assert found["anomalies"]["PHANTOM"] == found["anomalies"]["LOST"] == 0

@@ -14,7 +14,10 @@ import pytest
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.anomaly import Anomaly
-from streamproof.verdict.decide import RECONCILIATION, RunOutcome, Terms, judge, without_evidence, write_reconciliation
+from streamproof.verdict.reconciliation import RECONCILIATION, write_reconciliation
+from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.judge import Terms, judge
+from tests.support.histories import unjudged
 from streamproof.verdict.guarantee import Guarantee
 from tests.support.histories import INJECTION, TERMS, Story, at
 
@@ -26,7 +29,7 @@ NOT_HELD = {"claim": "the master dropped it", "holds": False, "detail": "RUNNING
 @pytest.fixture
 def verdict(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     def judged(story: Story, terms: Terms = TERMS) -> dict[str, Any]:
-        return judge(story.write(tmp_path / "run"), terms).verdict
+        return judge(story.write(tmp_path / "run"), terms).verdict.to_json()
 
     return judged
 
@@ -251,7 +254,7 @@ def test_a_copy_of_the_folder_elsewhere_gives_the_same_verdict(tmp_path: Path) -
 
 
 def test_the_verdict_can_be_written_as_json(tmp_path: Path) -> None:
-    found = judge(_damaged_story().write(tmp_path / "run"), TERMS).verdict
+    found = judge(_damaged_story().write(tmp_path / "run"), TERMS).verdict.to_json()
     assert json.loads(json.dumps(found)) == json.loads(json.dumps(found, default=str))
 
 
@@ -284,7 +287,7 @@ def test_evidence_that_is_missing_is_an_error_that_names_it(tmp_path: Path, miss
 
 @pytest.mark.parametrize("outcome", [RunOutcome.ABORTED, RunOutcome.ERROR])
 def test_a_run_without_evidence_claims_nothing(tmp_path: Path, outcome: RunOutcome) -> None:
-    found, whole = without_evidence(TERMS, outcome, "stopped"), judge(Story().write(tmp_path / "run"), TERMS).verdict
+    found, whole = unjudged(TERMS, outcome, "stopped"), judge(Story().write(tmp_path / "run"), TERMS).verdict.to_json()
     assert (found["outcome"], found["as_expected"], found["reason"]) == (outcome, False, "stopped")
     assert set(found) == set(whole), "both kinds of verdict have the same fields"
     assert not found["anomalies"]

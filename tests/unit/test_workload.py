@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamproof.evidence.journal import LoadFinished
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.histories import SentRow
 from streamproof.evidence.outcome import Outcome
@@ -187,7 +188,7 @@ def test_a_sender_begins_where_those_before_it_meant_to_end(tmp_path: Path) -> N
 
 def test_a_workload_that_was_sent_to_its_end_is_not_sent_again(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    folder.journal.append("load_finished", acked=1000, rejected=0, indeterminate=0)
+    folder.journal.append(LoadFinished(acked=1000, rejected=0, indeterminate=0))
     stages.generate_load(folder)
     assert [path.name for path in folder.sent.iterdir()] == []
     assert len(folder.journal.events()) == 1

@@ -8,18 +8,22 @@ A run that was stopped, or broke before it was judged, says nothing of the job u
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
 
+if TYPE_CHECKING:
+    from streamproof.verdict.verdict import Verdict  # Arrow and numpy, which parsing a DAG need not wait for
+
 VERDICT = Asset(name="streamproof_verdict", uri="streamproof://verdict")
 NIGHT = Asset(name="streamproof_night", uri="streamproof://night")
-TOLD = (
+_EXTRA = (
     "run", "experiment", "outcome", "as_expected", "reason", "pipeline", "strategy", "guarantee", "expected_anomalies", "anomalies",
     "seed", "recovery_s", "caught_up_s",
 )  # fmt: skip
 
 
-def told(verdict: dict[str, Any]) -> dict[str, Any]:
+def extra(verdict: Verdict) -> dict[str, Any]:
     """A verdict as an event's ``extra``."""
-    return {name: verdict[name] for name in TOLD}
+    fields = verdict.to_json()
+    return {name: fields[name] for name in _EXTRA}

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,14 @@ from streamproof import settings
 from streamproof.airflow import service
 from streamproof.airflow.service import Api
 from streamproof.evidence.folder import RunFolder, utc_now
+from streamproof.evidence.journal import InjectionStarted, PhaseBegan, StageStarted
 from streamproof.evidence.progress import Progress
 from streamproof.experiment.model import MAX_SEED
 from streamproof.testbed import embedded
 from streamproof.testbed.install import SetupError
 from streamproof.testbed.process import TestbedError
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.verdict import Verdict
 
 RECORDS = 20_000
 ROW_S = 420.0
@@ -59,7 +62,7 @@ class Row:
     state: str = "waiting"
     doing: str = ""
     seconds: float = 0.0
-    verdict: dict[str, Any] = field(default_factory=dict)
+    verdict: Verdict | None = None
 
     @property
     def folder(self) -> RunFolder:
@@ -67,26 +70,26 @@ class Row:
 
     @property
     def as_expected(self) -> bool:
-        return self.state == "success" and bool(self.verdict.get("as_expected"))
+        return self.state == "success" and self.verdict is not None and self.verdict.as_expected
 
     def cells(self) -> list[str]:
         """The row of the table, as it stands."""
         verdict = self.verdict
-        if not verdict:
+        if verdict is None:
             return [self.strategy, self.fault, self.doing or self.state, *[""] * 6]
-        claims = [claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"]]
-        anomalies = verdict["anomalies"]
-        recovery = verdict["recovery_s"]
-        bitten = " (as expected)" if verdict["expected_anomalies"] and verdict["as_expected"] else ""
+        checks = [check.passed for injection in verdict.injections for check in injection.evidence]
+        anomalies = verdict.anomalies
+        recovery = verdict.recovery_s
+        bitten = " (as expected)" if verdict.expected_anomalies and verdict.as_expected else ""
         return [
             self.strategy,
             self.fault,
-            f"{sum(claims)} of {len(claims)} claims hold",
-            str(sum(verdict["sent"].values())),
-            str(anomalies.get("LOST", "-")),
-            f"{anomalies.get('DUPLICATED', '-')}{bitten}",
-            verdict["guarantee"],
-            verdict["outcome"] if self.state == "success" or not verdict["as_expected"] else f"{verdict['outcome']}, DAG {self.state}",
+            f"{sum(checks)} of {len(checks)} claims hold",
+            str(verdict.sent.acked + verdict.sent.rejected + verdict.sent.indeterminate if verdict.sent is not None else 0),
+            str(anomalies.get(Anomaly.LOST, "-")),
+            f"{anomalies.get(Anomaly.DUPLICATED, '-')}{bitten}",
+            verdict.guarantee,
+            verdict.outcome if self.state == "success" or not verdict.as_expected else f"{verdict.outcome}, DAG {self.state}",
             f"{recovery:.1f} s" if recovery is not None else "-",
         ]
 
@@ -140,7 +143,8 @@ class Demo:
             time.sleep(POLL_S)
         self._judge(row)
         refresh()
-        outcome, reason = row.verdict.get("outcome", "no verdict"), row.verdict.get("reason", "see the task logs in Airflow")
+        judged = (row.verdict.outcome, row.verdict.reason) if row.verdict is not None else None
+        outcome, reason = judged or ("no verdict", "see the task logs in Airflow")
         self.say(f"  {outcome} in {row.seconds:.0f} s: {reason}")
 
     def _finish(self, api: Api, row: Row) -> None:
@@ -152,7 +156,7 @@ class Demo:
 
     def _judge(self, row: Row) -> None:
         if row.folder.verdict.exists():
-            row.verdict = row.folder.read_json(row.folder.verdict)
+            row.verdict = Verdict.read(row.folder)
 
     @contextmanager
     def _shown(self) -> Iterator[Any]:
@@ -167,7 +171,7 @@ class Demo:
         table = Table(*HEAD)
         for row in self.rows:
             cells = [Text(cell) for cell in row.cells()]
-            cells[7].stylize(COLOURS.get(row.verdict.get("outcome", ""), ""))
+            cells[7].stylize(COLOURS.get(row.verdict.outcome, "") if row.verdict is not None else "")
             table.add_row(*cells)
         return table
 
@@ -176,11 +180,17 @@ def _doing(folder: RunFolder, progress: Progress) -> str:
     """What the run is at, from its folder."""
     if not folder.path.is_dir():
         return "waiting for Airflow"
-    event = folder.journal.last("phase", "step_started", "injection_started")
+    event = folder.journal.last(PhaseBegan, StageStarted, InjectionStarted)
     if event is None:
         return "created"
-    share = f", {progress.committed():,} committed" if event["event"] != "step_started" else ""
-    return f"{event.get('injection') or event.get('phase') or event.get('step')}{share}"
+    if isinstance(event, StageStarted):
+        return event.step
+    what = event.injection if isinstance(event, InjectionStarted) else event.phase if isinstance(event, PhaseBegan) else ""
+    return f"{what}, {progress.committed():,} committed"
+
+
+def _json(verdict: Verdict | None) -> dict[str, Any]:
+    return verdict.to_json() if verdict is not None else {}
 
 
 def markdown(rows: list[Row]) -> str:
@@ -252,7 +262,15 @@ def _conclude(console: Console, demo: Demo, as_markdown: bool) -> None:
         console.print(f"{row.strategy} x {row.fault}: {row.folder.report}", soft_wrap=True, highlight=False)
     if as_markdown:
         print(markdown(demo.rows))
-    found = [{"run": row.run_id, "state": row.state, "seconds": round(row.seconds, 1), "verdict": row.verdict} for row in demo.rows]
+    found = [
+        {
+            "run": row.run_id,
+            "state": row.state,
+            "seconds": round(row.seconds, 1),
+            "verdict": row.verdict.to_json() if row.verdict is not None else {},
+        }
+        for row in demo.rows
+    ]
     Path("build").mkdir(exist_ok=True)
     Path("build/demo.json").write_text(json.dumps(found, indent=1) + "\n")
     good = sum(row.as_expected for row in demo.rows)

@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from streamproof.airflow.assets import NIGHT, VERDICT, told
+from streamproof.airflow.assets import NIGHT, VERDICT, extra
 from streamproof.airflow.links import LINKS
 from streamproof.airflow.operators import WAIT_S, attended, plain
 from streamproof.evidence.folder import RunFolder
@@ -59,6 +59,7 @@ class CellOperator(BaseOperator):
         from streamproof import settings
         from streamproof.run import lock, runner
         from streamproof.run.nightly import Night
+        from streamproof.verdict.verdict import Verdict
 
         night = Night.named(plain(context["dag_run"].run_id))
         cell, attempt = night.cell(self.cell["number"]), context["ti"].try_number
@@ -75,10 +76,10 @@ class CellOperator(BaseOperator):
         self.folder = str(settings.runs() / name)
         with attended(RunFolder(self.folder)):
             folder = runner.run(cell.experiment, name)
-        verdict = folder.read_json(folder.verdict)
+        verdict = Verdict.read(folder)
         night.end(cell, name)
-        if not verdict["as_expected"]:
-            raise AirflowFailException(f"{verdict['outcome']}: {verdict['reason']}")
+        if not verdict.as_expected:
+            raise AirflowFailException(f"{verdict.outcome}: {verdict.reason}")
         return name
 
     def on_kill(self) -> None:
@@ -103,7 +104,7 @@ class TellOperator(BaseOperator):
         verdict = Night.named(plain(context["dag_run"].run_id)).verdict(self.cell["number"])
         if verdict is None:
             raise AirflowSkipException(f"{self.cell['name']} has no verdict on the job")
-        context["outlet_events"][VERDICT].extra.update(told(verdict))
+        context["outlet_events"][VERDICT].extra.update(extra(verdict))
 
 
 class CompareOperator(BaseOperator):

@@ -101,11 +101,11 @@ def _of_night(dag: str, name: str, failed: bool) -> Message | None:
 
 def _of_run(dag: str, folder: Path) -> Message:
     from streamproof.evidence.folder import EvidenceError, RunFolder
-    from streamproof.run import stages
+    from streamproof.verdict.verdict import Verdict
 
     try:
-        verdict = stages.read_verdict(RunFolder(folder))
-        outcome, reason = verdict["outcome"], verdict["reason"]
+        verdict = Verdict.read(RunFolder(folder))
+        outcome, reason = str(verdict.outcome), verdict.reason
     except EvidenceError:
         outcome, reason = "no verdict", "it ended before it was judged; see the DAG run in Airflow"
     subject = f"streamproof: {folder.name}: {outcome}"

@@ -14,16 +14,16 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from streamproof.airflow.assets import VERDICT, told
+from streamproof.airflow.assets import VERDICT, extra
 from streamproof.airflow.links import LINKS
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import Aborted, Restored, StageStarted
+from streamproof.evidence.stages import NEED_THE_TESTBED, REPORT, RESTORE, TOGETHER
 
 WAIT_S = 900.0
 LOOK_S = 1.0
 RESTART_S = 60.0
 TRY = "-try"
-TOGETHER = ("run_pipeline", "generate_load", "inject_faults")
-NEEDS_THE_TESTBED = (*TOGETHER, "drain")
 log = logging.getLogger("chaos.airflow")
 logging.getLogger("kafka").setLevel(logging.WARNING)  # what a run does is told in a task's log, not every connection of its client
 
@@ -47,7 +47,7 @@ class StepOperator(BaseOperator):
         from streamproof.run import stages
 
         folder = RunFolder.open(self.folder)
-        if self.step in NEEDS_THE_TESTBED and folder.journal.last("restored") is not None:
+        if self.step in NEED_THE_TESTBED and folder.journal.last(Restored) is not None:
             raise AirflowFailException(
                 f"run {folder.name} has given the testbed back: it cannot do {self.step} again. "
                 "Clear `prepare` and all that comes after it, which makes a new run."
@@ -126,28 +126,31 @@ class ReportOperator(StepOperator):
     """Writes the report, and tells who is scheduled on verdicts of this one."""
 
     def __init__(self, *, folder: str, **options: Any) -> None:
-        super().__init__(step="report", folder=folder, outlets=[VERDICT], **options)
+        super().__init__(step=REPORT, folder=folder, outlets=[VERDICT], **options)
 
     def execute(self, context: Context) -> None:
+        from streamproof.verdict.verdict import Verdict
+
         super().execute(context)
         folder = RunFolder.open(self.folder)
-        context["outlet_events"][VERDICT].extra.update(told(folder.read_json(folder.verdict)))
+        context["outlet_events"][VERDICT].extra.update(extra(Verdict.read(folder)))
 
 
 class RestoreOperator(StepOperator):
     """Restores the testbed, and fails when the run has no verdict or one that was not expected: the DAG run is then red."""
 
     def __init__(self, *, folder: str, **options: Any) -> None:
-        super().__init__(step="restore", folder=folder, **options)
+        super().__init__(step=RESTORE, folder=folder, **options)
 
     def execute(self, context: Context) -> None:
+        from streamproof.verdict.verdict import Verdict
+
         super().execute(context)
-        folder = RunFolder.open(self.folder)
-        verdict = folder.read_json(folder.verdict)
-        told = f"{verdict['outcome']}: {verdict['reason']}"
-        if not verdict["as_expected"]:
-            raise AirflowFailException(told)
-        log.info("%s", told)
+        verdict = Verdict.read(RunFolder.open(self.folder))
+        sentence = f"{verdict.outcome}: {verdict.reason}"
+        if not verdict.as_expected:
+            raise AirflowFailException(sentence)
+        log.info("%s", sentence)
 
 
 @contextlib.contextmanager
@@ -158,7 +161,7 @@ def attended(folder: RunFolder) -> Iterator[None]:
     def look() -> None:
         while not done.wait(LOOK_S):
             if os.getppid() != parent and folder.experiment.is_file():
-                folder.journal.append("aborted", reason="the process of Airflow that its task reported to is gone")
+                folder.journal.append(Aborted(reason="the process of Airflow that its task reported to is gone"))
                 return
 
     watcher = threading.Thread(target=look, name="attended", daemon=True)
@@ -177,8 +180,8 @@ def plain(run_id: str) -> str:
 
 def _begun(folder: RunFolder) -> bool:
     """Whether more than its preparation was begun."""
-    events = folder.journal.events("step_started", "restored", "aborted")
-    return any(event["event"] != "step_started" or event["step"] in TOGETHER for event in events)
+    events = folder.journal.all(StageStarted, Restored, Aborted)
+    return any(not isinstance(event, StageStarted) or event.step in TOGETHER for event in events)
 
 
 def newest(name: str) -> Path:

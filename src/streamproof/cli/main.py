@@ -27,6 +27,7 @@ from streamproof.engines.spark.registry import PIPELINES
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.journal import PhaseBegan, StageStarted
 from streamproof.experiment import catalogue, model
 from streamproof.experiment.model import Experiment
 from streamproof.experiment.reading import explain
@@ -38,6 +39,7 @@ from streamproof.testbed import embedded
 from streamproof.testbed.install import SetupError
 from streamproof.testbed.process import TestbedError
 from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.verdict import Verdict
 
 EXIT_CODES = {
     RunOutcome.PASSED: 0,
@@ -91,12 +93,12 @@ def run(
     beside = _baseline(found) if baseline else None
     with _progress(found):
         folder = runner.run(found, baseline=beside, spark=spark)
-    _say_verdict(folder, folder.read_json(folder.verdict))
+    _say_verdict(folder, Verdict.read(folder))
 
 
 def _baseline(found: Experiment) -> RunFolder:
     """The same run without faults: one that was run before, or run now. Leaves with its exit code when it does not pass."""
-    from streamproof.run import baseline, runner, stages
+    from streamproof.run import baseline, runner
 
     wanted = baseline.without_faults(found)
     folder = baseline.find(wanted)
@@ -106,8 +108,8 @@ def _baseline(found: Experiment) -> RunFolder:
     say("baseline: the same run without faults")
     with _progress(wanted):
         folder = runner.run(wanted)
-    verdict = stages.read_verdict(folder)
-    if verdict["outcome"] != RunOutcome.PASSED:
+    verdict = Verdict.read(folder)
+    if not verdict.as_expected:
         say("the run without faults did not pass, so there is nothing to compare with; no fault was injected", style="yellow")
         _say_verdict(folder, verdict)
     say(f"baseline: {folder.name} PASSED")
@@ -197,35 +199,37 @@ def shrink(run: RunArgument, dry: Annotated[bool, typer.Option("--dry", help="On
 def check(run: RunArgument, as_json: JsonOption = False, spark: SparkOption = None) -> None:
     """Judge a run again, from the evidence in its folder alone. Writes nothing."""
     from streamproof.run import spark_check, stages
-    from streamproof.verdict.decide import judge, without_evidence
+    from streamproof.verdict.ending import Ending
+    from streamproof.verdict.judge import judge
+    from streamproof.verdict.verdict import decided, ending
 
     folder = _folder(run)
-    stored = stages.read_verdict(folder) if folder.verdict.exists() else None
-    overruled = stages.overruling(folder)
+    stored = Verdict.read(folder) if folder.verdict.exists() else None
+    ended, terms = ending(folder, stored), stages.terms(folder)
     try:
-        judgement = judge(folder, stages.terms(folder)) if spark is None else spark_check.judged(folder, stages.terms(folder), spark)
+        judgement = judge(folder, terms) if spark is None else spark_check.judged(folder, terms, spark)
     except EvidenceError as error:
         # A run that was stopped or broke need not have all its evidence.
-        if overruled is None:
+        if ended == Ending():
             raise
-        _leave(folder, without_evidence(stages.terms(folder), *overruled), [], as_json, [f"its records say nothing: {error}"])
+        _leave(folder, decided(terms.account(), ended), [], as_json, [f"its records say nothing: {error}"])
     records = [row for row in judgement.table.to_pylist() if row["row"] == "record"]
-    if overruled is not None:
-        told = [f"its records alone say {judgement.verdict['outcome']} ({judgement.verdict['reason']}); but:"]
-        outcome, reason = overruled
-        _leave(folder, {**judgement.verdict, "outcome": outcome, "as_expected": False, "reason": reason}, records, as_json, told)
-    told = []
-    if stored is not None and stored["outcome"] != judgement.verdict["outcome"]:
-        told = [f"the stored verdict says {stored['outcome']} ({stored['reason']}); the evidence says otherwise:"]
-    _leave(folder, judgement.verdict, records, as_json, told)
+    by_records = judgement.verdict
+    verdict = decided(by_records.with_expectations(stored), ended)
+    lines = []
+    if (verdict.outcome, verdict.reason) != (by_records.outcome, by_records.reason):
+        lines = [f"its records alone say {by_records.outcome} ({by_records.reason}); but:"]
+    elif stored is not None and stored.outcome is not verdict.outcome:
+        lines = [f"the stored verdict says {stored.outcome} ({stored.reason}); the evidence says otherwise:"]
+    _leave(folder, verdict, records, as_json, lines)
 
 
-def _leave(folder: RunFolder, verdict: dict[str, Any], records: list[dict[str, Any]], as_json: bool, told: list[str]) -> NoReturn:
+def _leave(folder: RunFolder, verdict: Verdict, records: list[dict[str, Any]], as_json: bool, lines: list[str]) -> NoReturn:
     """Show a verdict with its anomalous records, and leave with its exit code."""
     if as_json:
-        print(json.dumps({**verdict, "records": records[:1000]}, indent=1, default=str))
-        raise typer.Exit(EXIT_CODES[verdict["outcome"]])
-    for line in told:
+        print(json.dumps({**verdict.to_json(), "records": records[:1000]}, indent=1, default=str))
+        raise typer.Exit(EXIT_CODES[verdict.outcome])
+    for line in lines:
         say(line, style="yellow")
     for row in records[:SHOWN_RECORDS]:
         say(f"{row['anomaly']}: {row['blame']}")
@@ -391,31 +395,30 @@ def _folder(name: str) -> RunFolder:
     return RunFolder.open(path if path.exists() else settings.runs() / name)
 
 
-def _say_verdict(folder: RunFolder, verdict: dict[str, Any]) -> NoReturn:
+def _say_verdict(folder: RunFolder, verdict: Verdict) -> NoReturn:
     """Print the verdict and leave with its exit code."""
-    colour = COLOURS[verdict["outcome"]]
-    for injection in verdict["injections"]:
-        held = sum(claim["holds"] for claim in injection["evidence"])
-        say(f"{injection['injection']}: {held} of {len(injection['evidence'])} claims of evidence hold")
+    colour = COLOURS[verdict.outcome]
+    for injection in verdict.injections:
+        passed = sum(check.passed for check in injection.evidence)
+        say(f"{injection.injection}: {passed} of {len(injection.evidence)} claims of evidence hold")
     for line in _cost(verdict):
         say(line)
-    say(Text.assemble((verdict["outcome"], f"bold {colour}"), f": {verdict['reason']}"))
+    say(Text.assemble((verdict.outcome, f"bold {colour}"), f": {verdict.reason}"))
     say(f"{folder.report if folder.report.exists() else folder.path}")
-    raise typer.Exit(EXIT_CODES[verdict["outcome"]])
+    raise typer.Exit(EXIT_CODES[verdict.outcome])
 
 
-def _cost(verdict: dict[str, Any]) -> Iterator[str]:
-    """What the faults cost, and beside the run without them; verdicts of older runs may not tell."""
-    for injection in verdict["injections"]:
-        first, caught_up = injection.get("first_output_s"), injection.get("caught_up_s")
+def _cost(verdict: Verdict) -> Iterator[str]:
+    """What the faults cost, and beside the run without them; verdicts of older runs may not say."""
+    for injection in verdict.injections:
+        first, caught_up = injection.first_output_s, injection.caught_up_s
         if first is not None and caught_up is not None:
-            yield f"{injection['injection']}: new output after {first:.1f} s, the backlog was gone after {caught_up:.1f} s"
-    beside = verdict.get("baseline")
-    if beside is not None:
-        rates = ", ".join(f"{phase} {_times(ratio)}" for phase, ratio in beside["ratios"]["records_per_s"].items())
-        gap = _times(beside["ratios"]["longest_gap_s"])
-        yield f"beside {beside['run']}, without faults: longest gap {gap}; records/s {rates}"
-    yield from verdict.get("notes", [])
+            yield f"{injection.injection}: new output after {first:.1f} s, the backlog was gone after {caught_up:.1f} s"
+    if verdict.baseline is not None:
+        ratios = verdict.baseline.ratios
+        rates = ", ".join(f"{phase} {_times(ratio)}" for phase, ratio in ratios.records_per_s.items())
+        yield f"beside {verdict.baseline.run}, without faults: longest gap {_times(ratios.longest_gap_s)}; records/s {rates}"
+    yield from verdict.notes
 
 
 def _times(ratio: float | None) -> str:
@@ -484,9 +487,10 @@ def _follow(bars: Any, bar: Any, done: threading.Event, since: float) -> None:
                 continue
             folder = RunFolder(max(paths, key=lambda path: path.stat().st_mtime).parent)
             progress = Progress(folder)
-        now = folder.journal.last("phase", "step_started") or {}
+        now = folder.journal.last(PhaseBegan, StageStarted)
+        description = now.phase if isinstance(now, PhaseBegan) else now.step if isinstance(now, StageStarted) else ""
         assert progress is not None
-        bars.update(bar, completed=progress.committed(), description=str(now.get("phase") or now.get("step") or ""))
+        bars.update(bar, completed=progress.committed(), description=description)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder, read_json_lines
+from streamproof.evidence.journal import DriverReady
 
 
 class Progress:
@@ -48,8 +49,8 @@ class Progress:
         path = self._folder.path / "journal.jsonl"
         size = path.stat().st_size if path.exists() else 0
         if size != self._journal_size:
-            for event in self._folder.journal.events("driver_ready"):
-                for partition, offset in event.get("resumes_at", {}).items():
+            for event in self._folder.journal.all(DriverReady):
+                for partition, offset in event.resumes_at.items():
                     self._resumed[partition] = max(self._resumed.get(partition, 0), offset)
             self._journal_size = size
         return self._resumed

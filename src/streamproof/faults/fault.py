@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from streamproof.engines.spark.failpoints import Site
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import Aborted, DriverExited, DriverReady, FailpointHeld, StageFailed
 from streamproof.evidence.progress import Progress
 from streamproof.testbed.embedded import Role, Testbed
 from streamproof.verdict.anomaly import Anomaly
@@ -74,7 +75,7 @@ class Scene:
     rng: random.Random
     deadline: float
     records: int
-    stands: dict[str, Any] | None = None
+    stands: FailpointHeld | None = None
     over: threading.Event = field(default_factory=threading.Event)
 
     def wait_for(self, what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
@@ -105,18 +106,20 @@ class Scene:
 
     def check_alive(self) -> None:
         """Raises RunEnded when the run was aborted or one of its steps failed."""
-        ended = self.folder.journal.last("aborted", "step_failed")
-        if ended is not None:
-            raise RunEnded(ended.get("reason") or f"step {ended.get('step')} failed: {ended.get('error')}")
+        ended = self.folder.journal.last(Aborted, StageFailed)
+        if isinstance(ended, Aborted):
+            raise RunEnded(ended.reason)
+        if isinstance(ended, StageFailed):
+            raise RunEnded(f"step {ended.step} failed: {ended.error}")
 
     def driver(self) -> dict[str, Any]:
         """The driver start that is ready now: its number, application, ui. One that has ended since is not."""
 
-        def ready() -> dict[str, Any] | None:
-            found, ended = self.folder.journal.last("driver_ready"), self.folder.journal.last("driver_exited")
-            return None if found is None or (ended is not None and ended["start"] >= found["start"]) else found
+        def ready() -> DriverReady | None:
+            found, ended = self.folder.journal.last(DriverReady), self.folder.journal.last(DriverExited)
+            return None if found is None or (ended is not None and ended.start >= found.start) else found
 
-        return dict(self.wait_for("a driver that is ready", ready, READY_S))
+        return asdict(self.wait_for("a driver that is ready", ready, READY_S))
 
 
 class Fault(Protocol):

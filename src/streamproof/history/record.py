@@ -16,7 +16,9 @@ from typing import Any
 import yaml
 
 from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.journal import Event, Restored, StageFinished
 from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.verdict import Verdict
 
 NO_FAULT = "none"
 RANDOM = "random"
@@ -81,38 +83,40 @@ class Run:
 
 def read(folder: RunFolder) -> Run:
     """The row of a run that has a verdict. Raises EvidenceError when one of the files that it rests on is missing or damaged."""
-    verdict, experiment, schedule = folder.read_json(folder.verdict), _experiment(folder), folder.read_json(folder.schedule)
+    verdict, experiment, schedule = Verdict.read(folder), _experiment(folder), folder.read_json(folder.schedule)
     events = folder.journal.events()
     begun, ended = _moments(folder, events)
     try:
         planned = schedule["injections"]
         drawn = experiment.get("random")
-        phases = verdict["phases"]
         return Run(
             run=folder.name,
             folder=str(folder.path),
-            experiment=verdict["experiment"],
+            experiment=verdict.experiment,
             began_at=begun,
             duration_s=round((ended - begun).total_seconds(), 3),
-            pipeline=verdict["pipeline"],
-            strategy=verdict["strategy"],
-            guarantee=verdict["guarantee"],
+            pipeline=verdict.pipeline,
+            strategy=verdict.strategy,
+            guarantee=str(verdict.guarantee),
             faults=describe(planned) if drawn is None else _drawn(drawn),
             fault_names=tuple(dict.fromkeys(injection["fault"] for injection in planned)),
-            seed=int(verdict["seed"]),
+            seed=verdict.seed,
             settings={name: value for name, value in experiment.items() if name not in _NO_SETTINGS},
-            versions=dict(verdict["versions"]),
-            outcome=RunOutcome(verdict["outcome"]),
-            reason=str(verdict["reason"]),
-            anomalies=dict(verdict["anomalies"]),
-            expected=tuple(verdict["expected_anomalies"]),
-            acked=verdict["sent"].get("acked"),
-            delivered=verdict["delivered"],
-            **{figure: verdict.get(figure) for figure in FIGURES},  # verdicts of older runs may lack some
-            records_per_s={phase: phases[phase].get("records_per_s") for phase in phases},
-            driver_starts=verdict["driver_starts"],
-            batches=verdict["batches"],
-            step_seconds={event["step"]: event["seconds"] for event in events if event["event"] == "step_finished"},
+            versions=dict(verdict.versions),
+            outcome=verdict.outcome,
+            reason=verdict.reason,
+            anomalies={str(anomaly): number for anomaly, number in verdict.anomalies.items()},
+            expected=tuple(map(str, verdict.expected_anomalies)),
+            acked=verdict.sent.acked if verdict.sent is not None else None,
+            delivered=verdict.delivered,
+            recovery_s=verdict.recovery_s,
+            caught_up_s=verdict.caught_up_s,
+            longest_gap_s=verdict.longest_gap_s,
+            output_s=verdict.output_s,
+            records_per_s={phase: figures.records_per_s for phase, figures in verdict.phases.items()},
+            driver_starts=verdict.driver_starts,
+            batches=verdict.batches,
+            step_seconds={event.step: event.seconds for event in events if isinstance(event, StageFinished)},
         )
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise EvidenceError(f"{folder.path} cannot be taken into the history: {type(error).__name__}: {error}") from error
@@ -169,12 +173,12 @@ def _experiment(folder: RunFolder) -> dict[str, Any]:
     return found
 
 
-def _moments(folder: RunFolder, events: Sequence[dict[str, Any]]) -> tuple[datetime, datetime]:
+def _moments(folder: RunFolder, events: Sequence[Event]) -> tuple[datetime, datetime]:
     """When the run began, and when it gave the testbed back, or was last heard of."""
     if not events:
         raise EvidenceError(f"{folder.journal.path} is missing or empty: when the run began is not known")
-    restored = next((event for event in events if event.get("event") == "restored"), events[-1])
+    restored = next((event for event in events if isinstance(event, Restored)), events[-1])
     try:
-        return datetime.fromisoformat(events[0]["at"]), datetime.fromisoformat(restored["at"])
+        return datetime.fromisoformat(events[0].at), datetime.fromisoformat(restored.at)
     except (LookupError, TypeError, ValueError) as error:
         raise EvidenceError(f"{folder.journal.path} is damaged: {type(error).__name__}: {error}") from error

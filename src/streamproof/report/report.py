@@ -8,6 +8,7 @@ all of them.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,26 +21,29 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
+from streamproof.evidence.journal import Event, InjectionStarted, RunCreated, StageFailed, StageFinished, StageStarted
+from streamproof.evidence.stages import ORDER, REPORT
 from streamproof.report import charts, pages, vega
 from streamproof.report.timeline import timeline
 from streamproof.suites import tables
 from streamproof.suites.evaluate import Evaluation, results_path
+from streamproof.verdict.decide import PHASES
 from streamproof.verdict.scan.scan import read_flow
 from streamproof.verdict.stateful import reference
 from streamproof.verdict.timing.recovery import Flow
+from streamproof.verdict.verdict import Injection, Verdict
 
 ANOMALIES = "anomalies.csv"
 SHOWN_RECORDS = 200  # of each anomaly
 SHOWN_BATCHES = 200
-STEPS = ("prepare", "run_pipeline", "generate_load", "inject_faults", "drain", "verify", "expect", "restore")
 
 
 @dataclass
 class _Found:
     """What the folder holds, and a sentence for each part that is not there."""
 
-    verdict: dict[str, Any] = field(default_factory=dict)
-    events: list[dict[str, Any]] = field(default_factory=list)
+    verdict: Verdict | None = None
+    events: list[Event] = field(default_factory=list)
     progress: list[dict[str, Any]] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
     record_count: int = 0
@@ -53,16 +57,16 @@ class _Found:
 def render(folder: RunFolder, kept: Path | None = None) -> Path:
     """Write the run's ``report.html`` and return its path. ``kept`` is a folder in which the charts' library is looked for, and left."""
     found = _read(folder)
-    environment = pages.environment()
+    verdict, environment = found.verdict, pages.environment()
     environment.filters.update(number=_number, seconds=_seconds, words=_words, rate=_rate, times=_times)
     shown = timeline(found.events, found.progress, found.flow)
     library = vega.library(kept)
     page = environment.get_template("report.html.j2").render(
-        run=found.verdict.get("run") or folder.name,
-        verdict=found.verdict,
-        outcome=found.verdict.get("outcome") or "UNKNOWN",
-        reason=found.verdict.get("reason") or "no verdict was written",
-        facts=_facts(found.verdict),
+        run=verdict.run if verdict is not None else folder.name,
+        verdict=verdict,
+        outcome=verdict.outcome if verdict is not None else "UNKNOWN",
+        reason=verdict.reason if verdict is not None else "no verdict was written",
+        facts=_facts(verdict) if verdict is not None else [],
         seed=_seed(found),
         missing=found.missing,
         timeline=shown,
@@ -72,18 +76,18 @@ def render(folder: RunFolder, kept: Path | None = None) -> Path:
         batches_left_out=max(len(found.progress) - SHOWN_BATCHES, 0),
         shown_batches=SHOWN_BATCHES,
         injections=_injections(folder, found),
-        phases=[(phase, (found.verdict.get("phases") or {}).get(phase)) for phase in tables.PHASES],
+        phases=[(phase, verdict.phases.get(phase) if verdict is not None else None) for phase in PHASES],
         records=found.records,
         record_count=found.record_count,
         beside=ANOMALIES,
         partitions=found.partitions,
-        baseline=found.verdict.get("baseline"),
-        notes=found.verdict.get("notes") or [],
-        forbidden=found.verdict.get("forbidden") or [],
-        expected=found.verdict.get("expected_anomalies") or [],
+        baseline=verdict.baseline if verdict is not None else None,
+        notes=verdict.notes if verdict is not None else (),
+        forbidden=verdict.forbidden if verdict is not None else (),
+        expected=verdict.expected_anomalies if verdict is not None else (),
         evaluation=found.evaluation,
         steps=_steps(found.events),
-        versions=found.verdict.get("versions") or {},
+        versions=verdict.versions if verdict is not None else {},
         settings=found.settings,
         rendered=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
@@ -95,8 +99,7 @@ def render(folder: RunFolder, kept: Path | None = None) -> Path:
 def _read(folder: RunFolder) -> _Found:
     found = _Found()
     try:
-        verdict = folder.read_json(folder.verdict)
-        found.verdict = verdict if isinstance(verdict, dict) else {}
+        found.verdict = Verdict.read(folder)
     except EvidenceError:
         found.missing.append("verdict.json is missing or damaged: nobody judged this run.")
     try:
@@ -137,68 +140,68 @@ def _read_reconciliation(folder: RunFolder, found: _Found) -> None:
     found.partitions = partitions.select(list(tables.PARTITION_COLUMNS)).to_pylist()
 
 
-def _seed(found: _Found) -> Any:
-    created = next((event for event in found.events if event["event"] == "run_created"), {})
-    return found.verdict.get("seed", created.get("seed"))
+def _seed(found: _Found) -> int | None:
+    if found.verdict is not None:
+        return found.verdict.seed
+    return next((event.seed for event in found.events if isinstance(event, RunCreated)), None)
 
 
-def _facts(verdict: dict[str, Any]) -> list[tuple[str, str]]:
-    sent, drain = verdict.get("sent") or {}, verdict.get("drain") or {}
-    results = verdict.get("results")
-    unsure = [f"{_number(sent[outcome])} {outcome}" for outcome in ("rejected", "indeterminate") if sent.get(outcome)]
-    reached = "reached the end" if drain.get("complete") else f"did not reach the end ({drain.get('reason') or 'no reason was recorded'})"
-    facts = [
-        ("Pipeline", verdict.get("pipeline")),
-        ("Commit strategy", verdict.get("strategy")),
-        ("Guarantee", verdict.get("guarantee")),
-        ("Sent", f"{_number(sent['acked'])} acknowledged{''.join(f', {one}' for one in unsure)}" if "acked" in sent else None),
-        ("Delivered", _number(verdict["delivered"]) if verdict.get("delivered") is not None else None),
-        ("Results", f"{_number(results['due'])} due, {_number(results['late_records'])} records too late to count" if results else None),
-        ("Drain", reached if drain else None),
-        ("Micro-batches", _number(verdict["batches"]) if verdict.get("batches") is not None else None),
-        ("Driver starts", _number(verdict["driver_starts"]) if verdict.get("driver_starts") is not None else None),
-    ]
-    return [(name, str(value)) for name, value in facts if value]
+def _facts(verdict: Verdict) -> list[tuple[str, str]]:
+    sent, drain, results = verdict.sent, verdict.drain, verdict.results
+    facts = [("Pipeline", verdict.pipeline), ("Commit strategy", verdict.strategy), ("Guarantee", str(verdict.guarantee))]
+    if sent is not None:
+        unsure = [(sent.rejected, "rejected"), (sent.indeterminate, "indeterminate")]
+        facts.append(("Sent", ", ".join([f"{_number(sent.acked)} acknowledged", *(f"{_number(n)} {what}" for n, what in unsure if n)])))
+    if verdict.delivered is not None:
+        facts.append(("Delivered", _number(verdict.delivered)))
+    if results is not None:
+        facts.append(("Results", f"{_number(results.due)} due, {_number(results.late_records)} records too late to count"))
+    if drain is not None:
+        reached = "reached the end" if drain.complete else f"did not reach the end ({drain.reason or 'no reason was recorded'})"
+        facts.append(("Drain", reached))
+    counts = (("Micro-batches", verdict.batches), ("Driver starts", verdict.driver_starts))
+    return facts + [(name, _number(count)) for name, count in counts if count is not None]
 
 
 def _injections(folder: RunFolder, found: _Found) -> list[dict[str, Any]]:
-    """The injections of the verdict, and those that only the journal knows, each with its claims."""
+    """The injections of the verdict, and those that only the journal knows, each with its evidence checks."""
     try:
-        rows = tables.claims(folder, found.verdict)
+        rows = tables.claims(folder, found.verdict.to_json() if found.verdict is not None else {})
     except EvidenceError:
         return []
-    told = {str(one["injection"]): one for one in found.verdict.get("injections") or []}
-    started = {str(event["injection"]): event for event in found.events if event["event"] == "injection_started"}
-    names = list(dict.fromkeys(row[0] for row in rows))
-    return [
-        {
-            "target": None,
-            "parameters": None,
-            **dict.fromkeys(("first_output_s", "caught_up_s", "backlog_records", "longest_gap_s", "injected_at")),
-            "error": None,
-            **{key: value for key, value in started.get(name, {}).items() if key in ("target", "parameters")},
-            **{key: value for key, value in told.get(name, {}).items() if value is not None},
-            "injection": name,
-            "fault": next(row[1] for row in rows if row[0] == name),
-            "claims": [{"kind": row[2], "claim": row[3], "holds": bool(row[4]), "detail": row[5]} for row in rows if row[0] == name],
-        }
-        for name in names
-    ]
+    judged = {each.injection: each for each in found.verdict.injections} if found.verdict is not None else {}
+    started = {event.injection: event for event in found.events if isinstance(event, InjectionStarted)}
+    injections = []
+    for name in dict.fromkeys(row[0] for row in rows):
+        mine = [row for row in rows if row[0] == name]
+        known = judged.get(name) or Injection(injection=name, fault=mine[0][1], took_effect=False, healed=False)
+        first = started.get(name)
+        injections.append(
+            {
+                **known.model_dump(exclude={"evidence", "heal"}),
+                "target": known.target or (first.target if first is not None else None),
+                "parameters": known.parameters or (first.parameters if first is not None else None),
+                "fault": mine[0][1],
+                "claims": [{"kind": row[2], "claim": row[3], "holds": bool(row[4]), "detail": row[5]} for row in mine],
+            }
+        )
+    return injections
 
 
-def _steps(events: list[dict[str, Any]]) -> list[tuple[str, str, Any]]:
-    """Each step that was started before this one: its name, how it ended, and its seconds. What was repeated counts as it ended last."""
-    ends: dict[str, tuple[str, Any]] = {}
+def _steps(events: Sequence[Event]) -> list[tuple[str, str, float | None]]:
+    """Each stage that was started before this one: its name, how it ended, and its seconds. One that was repeated counts as it ended
+    last."""
+    ends: dict[str, tuple[str, float | None]] = {}
     for event in events:
-        if event["event"] == "step_started":
-            ends[event["step"]] = ("not finished", None)
-        elif event["event"] == "step_finished":
-            ends[event["step"]] = ("finished", event.get("seconds"))
-        elif event["event"] == "step_failed":
-            ends[event["step"]] = (f"failed: {event.get('error')}", None)
-    ends.pop("report", None)
-    order = {step: number for number, step in enumerate(STEPS)}
-    return [(step, *ends[step]) for step in sorted(ends, key=lambda step: order.get(step, len(order)))]
+        if isinstance(event, StageStarted):
+            ends[event.step] = ("not finished", None)
+        elif isinstance(event, StageFinished):
+            ends[event.step] = ("finished", event.seconds)
+        elif isinstance(event, StageFailed):
+            ends[event.step] = (f"failed: {event.error}", None)
+    ends.pop(REPORT, None)
+    order = {stage: number for number, stage in enumerate(ORDER)}
+    return [(stage, *ends[stage]) for stage in sorted(ends, key=lambda stage: order.get(stage, len(order)))]
 
 
 def _number(value: Any) -> str:

@@ -13,9 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from streamproof.evidence.journal import (
+    DriverExited,
+    DriverStarted,
+    Event,
+    FailpointFired,
+    InjectionHealed,
+    InjectionInjected,
+    InjectionStarted,
+    PhaseBegan,
+)
 from streamproof.verdict.timing.recovery import Flow
 
 POINTS = 400
+_SHOWN = (PhaseBegan, DriverStarted, DriverExited, InjectionStarted, InjectionInjected, InjectionHealed, FailpointFired)
 BINS = 100
 
 
@@ -66,10 +77,9 @@ class Timeline:
     backlog: tuple[tuple[float, int], ...] = ()
 
 
-def timeline(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]], flow: Flow | None = None) -> Timeline | None:
+def timeline(events: Sequence[Event], progress: Sequence[dict[str, Any]], flow: Flow | None = None) -> Timeline | None:
     """The timeline of a run, from its journal, its progress and its records. None when the first two name no moment."""
-    shown = ("phase", "driver_started", "driver_exited", "injection_started", "injection_injected", "injection_healed", "failpoint_fired")
-    moments = [_moment(event["at"]) for event in events if event["event"] in shown]
+    moments = [_moment(event.at) for event in events if isinstance(event, _SHOWN)]
     commits = [_moment(line["committed_at"]) for line in progress]
     if not moments and not commits:
         return None
@@ -93,33 +103,33 @@ def _moment(stamp: str) -> datetime:
     return datetime.fromisoformat(stamp).astimezone(UTC)
 
 
-def _phases(events: Sequence[dict[str, Any]], began: datetime, end_s: float) -> Iterable[Span]:
-    starts = [(str(event["phase"]), (_moment(event["at"]) - began).total_seconds()) for event in events if event["event"] == "phase"]
+def _phases(events: Sequence[Event], began: datetime, end_s: float) -> Iterable[Span]:
+    starts = [(event.phase, (_moment(event.at) - began).total_seconds()) for event in events if isinstance(event, PhaseBegan)]
     for number, (phase, start_s) in enumerate(starts):
         if phase != "done":
             yield Span(phase, start_s, starts[number + 1][1] if number + 1 < len(starts) else end_s)
 
 
-def _faults(events: Sequence[dict[str, Any]], began: datetime, end_s: float) -> Iterable[Span]:
+def _faults(events: Sequence[Event], began: datetime, end_s: float) -> Iterable[Span]:
     struck: dict[str, float] = {}
     healed: dict[str, float] = {}
     for event in events:
-        if event["event"] in ("injection_started", "injection_injected", "injection_healed"):
-            into = healed if event["event"] == "injection_healed" else struck
-            into[str(event["injection"])] = (_moment(event["at"]) - began).total_seconds()
+        if isinstance(event, InjectionStarted | InjectionInjected | InjectionHealed):
+            into = healed if isinstance(event, InjectionHealed) else struck
+            into[event.injection] = (_moment(event.at) - began).total_seconds()
     for name, start_s in struck.items():
         yield Span(name, start_s, max(start_s, healed.get(name, end_s)))
 
 
-def _marks(events: Sequence[dict[str, Any]], began: datetime) -> Iterable[Mark]:
+def _marks(events: Sequence[Event], began: datetime) -> Iterable[Mark]:
     for event in events:
-        at_s = (_moment(event["at"]) - began).total_seconds()
-        if event["event"] == "driver_started":
-            yield Mark("start", at_s, f"driver start {event.get('start')}")
-        elif event["event"] == "driver_exited":
-            yield Mark("exit", at_s, f"driver {event.get('start')} exited ({event.get('reason') or event.get('code')})")
-        elif event["event"] == "failpoint_fired":
-            yield Mark("failpoint", at_s, f"{event.get('failpoint')} fired in batch {event.get('batch')}")
+        at_s = (_moment(event.at) - began).total_seconds()
+        if isinstance(event, DriverStarted):
+            yield Mark("start", at_s, f"driver start {event.start}")
+        elif isinstance(event, DriverExited):
+            yield Mark("exit", at_s, f"driver {event.start} exited ({event.reason})")
+        elif isinstance(event, FailpointFired):
+            yield Mark("failpoint", at_s, f"{event.failpoint} fired in batch {event.batch}")
 
 
 def _batches(progress: Sequence[dict[str, Any]], began: datetime) -> Iterable[Batch]:

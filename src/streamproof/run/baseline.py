@@ -10,7 +10,7 @@ from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment.model import Experiment
 from streamproof.run import stages
-from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.verdict import Verdict
 
 SUFFIX = "-baseline"
 LONGEST_NAME = 60
@@ -37,8 +37,8 @@ def _runs() -> Iterator[RunFolder]:
 
 def _fits(folder: RunFolder, wanted: Experiment) -> bool:
     try:
-        verdict = stages.read_verdict(folder)
-        if verdict["outcome"] != RunOutcome.PASSED or verdict.get("versions") != stages.versions() or "output_s" not in verdict:
+        verdict = Verdict.read(folder)
+        if not verdict.as_expected or verdict.versions != stages.versions() or verdict.output_s is None:
             return False
         return stages.load(folder).model_copy(update={"name": wanted.name}) == wanted
     except (EvidenceError, BadInput) as error:  # a damaged run is no baseline, and no reason not to look at the others

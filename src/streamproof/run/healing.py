@@ -21,6 +21,7 @@ from streamproof import settings
 from streamproof.engines.spark import failpoints, strategies
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.journal import EvidenceCheck, InjectionHealed, InjectionStarted, Restored, TestbedRebuilt, TestbedTaken
 from streamproof.faults import FAULTS
 from streamproof.faults.fault import Claim
 from streamproof.kafka.transactions import CoordinatorBusy, TransactionLost
@@ -73,9 +74,9 @@ def _unblock(folder: RunFolder) -> list[str]:
     toxics = _reset_proxies(testbed)
     for event in _open_injections(folder):
         try:
-            FAULTS[event["fault"]].heal(testbed, folder, event["target"])
+            FAULTS[event.fault].heal(testbed, folder, event.target)
         except TestbedError as error:
-            log.warning("%s cannot be healed yet: %s", event["injection"], error)
+            log.warning("%s cannot be healed yet: %s", event.injection, error)
     return toxics
 
 
@@ -92,8 +93,8 @@ def _rebuild(folder: RunFolder, reason: str) -> None:
     log.error("the testbed cannot be brought back, it is built anew: %s", reason)
     killed = kill_drivers(folder) + kill_executors(folder)
     embedded.rebuild(log.info)
-    folder.journal.append("testbed_rebuilt", reason=reason)
-    folder.journal.append("restored", killed=killed)
+    folder.journal.append(TestbedRebuilt(reason=reason))
+    folder.journal.append(Restored(killed=killed))
     lock.release(folder.name)
 
 
@@ -129,8 +130,8 @@ def restore(folder: RunFolder, testbed: Testbed, toxics: Sequence[str] = ()) -> 
     done: dict[str, Any] = {"killed": kill_drivers(folder) + kill_executors(folder)}
     todo = _open_injections(folder)
     for event in todo:
-        heal_injection(testbed, folder, event["injection"], event["fault"], event["target"])
-    done["healed"] = [event["injection"] for event in todo]
+        heal_injection(testbed, folder, event.injection, event.fault, event.target)
+    done["healed"] = [event.injection for event in todo]
     failpoints.disarm_all(folder)
     done["toxics"] = [*toxics, *(toxic for proxy in testbed.links for toxic in testbed.proxies.reset(proxy))]
     if (folder.path / "job.json").exists():
@@ -140,7 +141,7 @@ def restore(folder: RunFolder, testbed: Testbed, toxics: Sequence[str] = ()) -> 
         Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
         outputs.of(job).delete(job, testbed)
     done["steady_state"] = [claim.to_dict() for claim in steady_state.require(testbed)]
-    folder.journal.append("restored", **done)
+    folder.journal.append(Restored(**done))
     lock.release(folder.name)
     return done
 
@@ -158,27 +159,27 @@ def _recover(job: Job) -> dict[str, Any]:
 def heal_injection(testbed: Testbed, folder: RunFolder, injection: str, fault: str, target: dict[str, Any]) -> list[Claim]:
     """Heal one injection, see that the testbed is in its steady state again unless another is still in place, and journal both."""
     claims = FAULTS[fault].heal(testbed, folder, target)
-    if all(event["injection"] == injection for event in _open_injections(folder)):
+    if all(event.injection == injection for event in _open_injections(folder)):
         claims += steady_state.check(testbed, folder)
-    folder.journal.append("injection_healed", injection=injection, claims=[claim.to_dict() for claim in claims])
+    checks = tuple(EvidenceCheck(claim.claim, claim.holds, claim.detail) for claim in claims)
+    folder.journal.append(InjectionHealed(injection=injection, checks=checks))
     return claims
 
 
-def _open_injections(folder: RunFolder) -> list[dict[str, Any]]:
-    """The journal's word of each injection that was begun and not healed."""
-    begun: dict[str, dict[str, Any]] = {}
-    for event in folder.journal.events("injection_started", "injection_healed"):
-        if event["event"] == "injection_started":
-            begun[event["injection"]] = event
+def _open_injections(folder: RunFolder) -> list[InjectionStarted]:
+    """Each injection that was begun and not healed."""
+    begun: dict[str, InjectionStarted] = {}
+    for event in folder.journal.all(InjectionStarted, InjectionHealed):
+        if isinstance(event, InjectionStarted):
+            begun[event.injection] = event
         else:
-            begun.pop(event["injection"], None)
+            begun.pop(event.injection, None)
     return list(begun.values())
 
 
 def _left_behind(folder: RunFolder) -> bool:
     """Whether the run started to use the testbed and never gave it back."""
-    last = folder.journal.last("testbed_taken", "restored")
-    return last is not None and last["event"] == "testbed_taken"
+    return isinstance(folder.journal.last(TestbedTaken, Restored), TestbedTaken)
 
 
 def unrestored() -> list[RunFolder]:

@@ -16,6 +16,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from streamproof.evidence.journal import (
+    EvidenceCheck,
+    InjectionEvidence,
+    InjectionFailed,
+    InjectionInjected,
+    InjectionStarted,
+    LoadFinished,
+    PhaseBegan,
+)
 from streamproof.evidence.progress import Progress
 from streamproof.experiment.model import Phase
 from streamproof.experiment.room import LOOKAHEAD_BATCHES, Room
@@ -40,7 +49,7 @@ def conduct(scene: Scene, schedule: Schedule) -> None:
     ahead = LOOKAHEAD_BATCHES * scene.job.batch_records
 
     def phase(name: str) -> None:
-        journal.append("phase", phase=name)
+        journal.append(PhaseBegan(phase=name))
         log.info("phase: %s", name)
 
     phase("steady")
@@ -54,7 +63,7 @@ def conduct(scene: Scene, schedule: Schedule) -> None:
     phase("recovery")
     _strike_all(scene, gate, schedule, Phase.RECOVERY, 1.0)
     gate.open_to(scene.records)
-    scene.wait_for("the end of the workload", lambda: journal.last("load_finished"), PHASE_S)
+    scene.wait_for("the end of the workload", lambda: journal.last(LoadFinished), PHASE_S)
     scene.wait_for("the backlog to be gone", lambda: scene.progress.committed() >= _written(scene), PHASE_S)
     phase("done")
 
@@ -65,7 +74,8 @@ def _wait_for_share(scene: Scene, share: float) -> None:
 
 def _written(scene: Scene) -> int:
     """Records that are certainly in the input topic."""
-    return int((scene.folder.journal.last("load_finished") or {}).get("acked", scene.records))
+    finished = scene.folder.journal.last(LoadFinished)
+    return scene.records if finished is None else finished.acked
 
 
 def _strike_all(scene: Scene, gate: Gate, schedule: Schedule, phase: Phase, limit: float) -> None:
@@ -154,19 +164,22 @@ def strike(scene: Scene, injection: Injection, struck: threading.Event, before: 
             if stands is not None:
                 scene = replace(scene, stands=stands.event)
             target = fault.aim(scene, parameters)
-            started = {"fault": fault.name, "target": target, "parameters": injection.parameters, "phase": injection.phase}
-            journal.append("injection_started", injection=name, **started)
+            planned = InjectionStarted(
+                injection=name, fault=fault.name, target=target, parameters=injection.parameters, phase=injection.phase
+            )
+            journal.append(planned)
             log.info("%s: %s", name, fault.summary)
             fault.inject(scene, parameters, target)
-            journal.append("injection_injected", injection=name, target=target)
+            journal.append(InjectionInjected(injection=name, target=target))
             claims = [*_stood(stands), *_overlapped(before)]
         struck.set()
         claims += fault.evidence(scene, parameters, target)
-        journal.append("injection_evidence", injection=name, claims=[claim.to_dict() for claim in claims])
+        checks = tuple(EvidenceCheck(claim.claim, claim.holds, claim.detail) for claim in claims)
+        journal.append(InjectionEvidence(injection=name, checks=checks))
         for claim in claims:
             log.info("%s: %s: %s (%s)", name, claim.claim, "yes" if claim.holds else "NO", claim.detail)
     except (FaultError, TestbedError) as error:
-        journal.append("injection_failed", injection=name, error=str(error))
+        journal.append(InjectionFailed(injection=name, error=str(error)))
         log.warning("%s did not bite: %s", name, error)
     finally:
         scene.over.set()
@@ -178,8 +191,8 @@ def _stood(stands: Standing | None) -> list[Claim]:
     """That the job stood at the step until the fault had struck, for one that waited for a step."""
     if stands is None:
         return []
-    step, batch = stands.event["failpoint"], stands.event["batch"]
-    return [Claim(f"it struck while the job stood still at {step}", stands.still(), f"in batch {batch}, pid {stands.event['pid']}")]
+    step, batch = stands.event.failpoint, stands.event.batch
+    return [Claim(f"it struck while the job stood still at {step}", stands.still(), f"in batch {batch}, pid {stands.event.pid}")]
 
 
 def _overlapped(before: _Blow | None) -> list[Claim]:

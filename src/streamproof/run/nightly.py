@@ -25,6 +25,7 @@ from typing import Any, Self
 
 from streamproof import settings
 from streamproof.evidence.folder import EvidenceError, RunFolder, utc_now, write_atomically
+from streamproof.evidence.journal import Restored
 from streamproof.experiment import matrix
 from streamproof.experiment.matrix import Matrix, MatrixCell
 from streamproof.history import junit, page, record
@@ -34,6 +35,7 @@ from streamproof.history.store import Store, Wanted
 from streamproof.run import recording as remembered
 from streamproof.run import stages
 from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.verdict import Verdict
 
 NOT_RUN, STOPPED, UNFINISHED = "not run", "stopped", "unfinished"
 QUIET = (Kind.NEW, Kind.STABLE)
@@ -149,14 +151,14 @@ class Night:
         """The cell is not run."""
         self._tell(cell, reason=reason)
 
-    def verdict(self, number: int) -> dict[str, Any] | None:
+    def verdict(self, number: int) -> Verdict | None:
         """The verdict on a cell; None when there is none, or it was stopped, which says nothing of the job."""
         run = self._told(self.cell(number)).get("run")
         folder = RunFolder(settings.runs() / run) if run is not None else None
         if folder is None or not folder.verdict.exists():
             return None
-        found = stages.read_verdict(folder)
-        return None if found["outcome"] == RunOutcome.ABORTED else found
+        verdict = Verdict.read(folder)
+        return None if verdict.outcome is RunOutcome.ABORTED else verdict
 
     def _tell(self, cell: MatrixCell, **told: str) -> None:
         (self.path / "summary.json").unlink(missing_ok=True)  # it is not what the night ends with any more
@@ -215,7 +217,7 @@ def _end(name: str | None) -> None:
     """See that a run has ended: abort one that nobody carries any more. One that is restored already is left as it is."""
     if name is None or not (folder := RunFolder(settings.runs() / name)).experiment.is_file():
         return
-    if folder.journal.last("restored") is None or not folder.verdict.exists():
+    if folder.journal.last(Restored) is None or not folder.verdict.exists():
         stages.abort(folder, "its task ended before the run did")
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import Aborted, PhaseBegan, TestbedTaken
+from streamproof.evidence.stages import REPORT, RESTORE, SEQUENCE, TOGETHER
 from streamproof.experiment.model import Experiment
 from streamproof.faults.fault import RunEnded
 from streamproof.run import stages, supervisor
@@ -24,8 +26,8 @@ from streamproof.suites.worker import EvaluationWorker
 from streamproof.testbed import chosen
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.timing.baseline import attach
+from streamproof.verdict.verdict import Verdict
 
-PARALLEL = ("run_pipeline", "generate_load", "inject_faults")
 LOOK_S = 0.5
 log = logging.getLogger("streamproof.run.runner")
 
@@ -50,25 +52,27 @@ def run(
     """
     folder = stages.create(found, name, owner=os.getpid())
     if baseline is not None:
-        attach(folder, baseline, stages.read_verdict(baseline))
+        attach(folder, baseline, Verdict.read(baseline))
     with _signals(folder), contextlib.closing(EvaluationWorker()) as evaluation:
+        options: dict[str, dict[str, Any]] = {"verify": {"spark": spark}, "expect": {"evaluate": evaluate or evaluation.evaluate}}
         try:
-            stages.perform("prepare", folder)
-            if watch is not None:
-                watch(folder, chosen.current(folder))
-            _side_by_side(folder, evaluation if evaluate is None else None)
-            stages.perform("drain", folder)
-            stages.perform("verify", folder, spark=spark)
-            stages.perform("expect", folder, evaluate=evaluate or evaluation.evaluate)
+            for group in SEQUENCE:
+                if group == TOGETHER:
+                    _side_by_side(folder, evaluation if evaluate is None else None)
+                else:
+                    (stage,) = group
+                    stages.perform(stage, folder, **options.get(stage, {}))
+                if group == ("prepare",) and watch is not None:
+                    watch(folder, chosen.current(folder))
         except RunEnded as ended:
             log.error("the run ended: %s", ended)
         except Exception:
-            if not folder.journal.events("testbed_taken"):
+            if folder.journal.last(TestbedTaken) is None:
                 raise
             log.exception("the run failed")
         finally:
-            stages.perform("restore", folder)
-            stages.perform("report", folder)
+            stages.perform(RESTORE, folder)
+            stages.perform(REPORT, folder)
     return folder
 
 
@@ -82,19 +86,18 @@ def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker | None) -> Non
     seconds, which the run does not wait for then.
     """
     output = outputs.of(Job.read(folder))
-    with ThreadPoolExecutor(len(PARALLEL), thread_name_prefix="step") as pool:
-        jobs = [pool.submit(stages.perform, step, folder) for step in PARALLEL]
+    with ThreadPoolExecutor(len(TOGETHER), thread_name_prefix="step") as pool:
+        jobs = [pool.submit(stages.perform, step, folder) for step in TOGETHER]
         try:
             while wait(jobs, timeout=LOOK_S).not_done:
-                events = folder.journal.events("phase", "aborted")
-                if any(event["event"] == "aborted" for event in events):
+                if folder.journal.last(Aborted) is not None:
                     supervisor.kill_drivers(folder)
-                elif any(event["phase"] == "recovery" for event in events):
+                elif any(event.phase == "recovery" for event in folder.journal.all(PhaseBegan)):
                     output.load()
                     if evaluation is not None:
                         evaluation.start()
         except BaseException as stopped:
-            folder.journal.append("aborted", reason=f"it was stopped: {type(stopped).__name__}")
+            folder.journal.append(Aborted(reason=f"it was stopped: {type(stopped).__name__}"))
             supervisor.kill_drivers(folder)
             raise
     errors = [error for job in jobs if (error := job.exception()) is not None]
@@ -113,7 +116,7 @@ def _signals(folder: RunFolder) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         for each, earlier in before.items():
             signal.signal(each, earlier)
-        folder.journal.append("aborted", reason=f"stopped by {signal.Signals(number).name}")
+        folder.journal.append(Aborted(reason=f"stopped by {signal.Signals(number).name}"))
 
     for stopping in (signal.SIGINT, signal.SIGTERM):
         before[stopping] = signal.signal(stopping, handle)

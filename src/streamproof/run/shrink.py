@@ -27,6 +27,7 @@ from streamproof.experiment.schedule import Injection, Schedule
 from streamproof.run import runner, stages
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.verdict import Verdict
 
 RETRIES = 1
 Item = TypeVar("Item")
@@ -59,18 +60,18 @@ class Try:
 
 def subject(folder: RunFolder) -> Subject:
     """What is to be shrunk. Raises BadInput when the run did not fail, or had no faults."""
-    verdict, found = stages.read_verdict(folder), stages.load(folder)
-    if verdict["outcome"] != RunOutcome.FAILED:
-        raise BadInput(f"run {folder.name} is {verdict['outcome']}, not FAILED: there is no failure whose faults could be looked for")
+    verdict, found = Verdict.read(folder), stages.load(folder)
+    if verdict.outcome is not RunOutcome.FAILED:
+        raise BadInput(f"run {folder.name} is {verdict.outcome}, not FAILED: there is no failure whose faults could be looked for")
     injections = Schedule.read(folder).injections
     if not injections:
         raise BadInput(f"run {folder.name} failed without a fault: there is nothing to leave out")
     return Subject(found, injections, _forbidden(found, verdict))
 
 
-def _forbidden(found: Experiment, verdict: dict[str, Any]) -> frozenset[Anomaly]:
+def _forbidden(found: Experiment, verdict: Verdict) -> frozenset[Anomaly]:
     """The anomalies of a run that it was not to show."""
-    shown = {Anomaly(name) for name, count in verdict["anomalies"].items() if count}
+    shown = {anomaly for anomaly, count in verdict.anomalies.items() if count}
     return frozenset(shown & found.forbidden)
 
 
@@ -171,12 +172,12 @@ def attempt(found: Subject, kept: Sequence[Injection]) -> Try:
     folders: list[str] = []
     while True:
         folder = runner.run(reduced(found.experiment, found.injections, kept), evaluate=evaluate)
-        verdict = stages.read_verdict(folder)
+        verdict = Verdict.read(folder)
         folders.append(str(folder.path))
-        if verdict["outcome"] == RunOutcome.ABORTED:
-            raise Stopped(verdict["reason"])
-        if verdict["outcome"] in (RunOutcome.PASSED, RunOutcome.FAILED) or len(folders) > RETRIES:
+        if verdict.outcome is RunOutcome.ABORTED:
+            raise Stopped(verdict.reason)
+        if verdict.outcome in (RunOutcome.PASSED, RunOutcome.FAILED) or len(folders) > RETRIES:
             break
-        log.warning("%s; again", verdict["reason"])
-    fails = verdict["outcome"] == RunOutcome.FAILED and found.kinds <= _forbidden(found.experiment, verdict)
-    return Try(tuple(injection.injection for injection in kept), verdict["outcome"], verdict["reason"], fails, tuple(folders))
+        log.warning("%s; again", verdict.reason)
+    fails = verdict.outcome is RunOutcome.FAILED and found.kinds <= _forbidden(found.experiment, verdict)
+    return Try(tuple(injection.injection for injection in kept), verdict.outcome, verdict.reason, fails, tuple(folders))

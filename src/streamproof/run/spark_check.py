@@ -26,7 +26,7 @@ from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.testbed import embedded, install, spark
 from streamproof.testbed.process import TestbedError, tail
-from streamproof.verdict.decide import Judgement, Terms, judge
+from streamproof.verdict.judge import Judgement, Terms, judge
 from streamproof.verdict.scan import spark_scan
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _SETTINGS = {
 
 
 def judged(folder: RunFolder, terms: Terms, said: str) -> Judgement:
-    """What :func:`streamproof.verdict.decide.judge` says, where Spark compares the histories; nobody is asked for a second opinion then,
+    """What :func:`streamproof.verdict.judge.judge` says, where Spark compares the histories; nobody is asked for a second opinion then,
     and the verdict's notes say so.
 
     Raises BadInput for a master that is none and a run that Spark cannot judge, EvidenceError as the local check does, TestbedError when
@@ -61,7 +61,7 @@ def judged(folder: RunFolder, terms: Terms, said: str) -> Judgement:
     with session(where) as opened, _told(where, folder):
         found = judge(folder, terms, lambda *_: None, partial(spark_scan.survey, opened))
     note = f"the histories were compared by a Spark job on {where}; no second opinion was asked"
-    return replace(found, verdict={**found.verdict, "notes": [*found.verdict["notes"], note]})
+    return replace(found, verdict=found.verdict.model_copy(update={"notes": (*found.verdict.notes, note)}))
 
 
 def preflight(said: str, *, stateful: bool) -> None:

@@ -1,9 +1,9 @@
-"""The steps of a run. Each takes the run's folder, reads what earlier steps wrote, writes its own part, and may be repeated.
+"""The stages of a run. Each takes the run's folder, reads what earlier stages wrote, writes its own part, and may be repeated.
 
     prepare -> (run_pipeline | generate_load | inject_faults) -> drain -> verify -> expect -> report, and always restore
 
-The CLI and Airflow's tasks call the same function, :func:`perform`. A step that fails says so in the journal, which ends the others
-that wait beside it.
+Their order is in ``streamproof.evidence.stages``. The CLI and Airflow's tasks call the same function, :func:`perform`. A stage that fails
+says so in the journal, which ends the others that wait beside it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,21 @@ from streamproof import settings
 from streamproof.engines.spark.job import Job
 from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
+from streamproof.evidence.journal import (
+    Aborted,
+    HistoryFailed,
+    KafkaRebuilt,
+    LoadFinished,
+    LoadStarted,
+    Restored,
+    RunCreated,
+    StageEnded,
+    StageFailed,
+    StageFinished,
+    StageStarted,
+    TestbedTaken,
+)
+from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.progress import Progress
 from streamproof.experiment import model
 from streamproof.experiment.model import Experiment
@@ -38,13 +53,17 @@ from streamproof.report.report import render
 from streamproof.run import healing, injector, lock, spark_check, supervisor, watchdog
 from streamproof.sinks import outputs, payloads
 from streamproof.suites import own
-from streamproof.suites.evaluate import Evaluation, agree, with_own, without_own
+from streamproof.suites.evaluate import Evaluation, disagreement, own_suite
 from streamproof.suites.evaluate import evaluate as evaluate_here
 from streamproof.testbed import chosen, embedded, java, postgres, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
-from streamproof.verdict.decide import RunOutcome, Terms, judge, notes, without_evidence, write_reconciliation
+from streamproof.verdict.decide import decide
+from streamproof.verdict.ending import Ending, notes
+from streamproof.verdict.judge import Terms, judge
+from streamproof.verdict.reconciliation import write_reconciliation
+from streamproof.verdict.verdict import Verdict, decided
 
 DRAIN_S = 150.0
 log = logging.getLogger("streamproof.run.stages")
@@ -71,7 +90,7 @@ def create(found: Experiment, name: str | None = None, owner: int | None = None)
         write_atomically(folder.path / "owner.json", json.dumps({"pid": owner}))
         if found.suite is not None:
             write_atomically(own.path(folder), json.dumps(found.suite.document(), indent=1))
-        folder.journal.append("run_created", run=folder.name, seed=found.seed)
+        folder.journal.append(RunCreated(run=folder.name, seed=found.seed))
         write_atomically(folder.experiment, found.to_yaml())
     return folder
 
@@ -89,18 +108,18 @@ def check_suite(found: Experiment) -> None:
 def perform(name: str, folder: RunFolder, **options: Any) -> None:
     """Do one step and journal it; ``options`` go to the step. Raises what it raises, RunEnded when it ended because the run did."""
     begun = time.monotonic()
-    folder.journal.append("step_started", step=name, pid=os.getpid())
+    folder.journal.append(StageStarted(step=name, pid=os.getpid()))
     log.info("step %s", name)
     try:
         with lock.beating(folder.name):
             STEPS[name](folder, **options)
     except RunEnded as error:
-        folder.journal.append("step_ended", step=name, reason=str(error))
+        folder.journal.append(StageEnded(step=name, reason=str(error)))
         raise
     except BaseException as error:  # journaled and raised again: the steps beside this one must learn of it, whatever it is
-        folder.journal.append("step_failed", step=name, error=f"{type(error).__name__}: {error}")
+        folder.journal.append(StageFailed(step=name, error=f"{type(error).__name__}: {error}"))
         raise
-    folder.journal.append("step_finished", step=name, seconds=round(time.monotonic() - begun, 3))
+    folder.journal.append(StageFinished(step=name, seconds=round(time.monotonic() - begun, 3)))
 
 
 # --- the steps --------------------------------------------------------------------------------------------------------------------
@@ -127,7 +146,7 @@ def prepare(folder: RunFolder) -> None:
         testbed = embedded.up(log.info, None if embedded.status() else found.brokers)
         if len(testbed.kafka) != found.brokers:  # now that nobody else uses it
             testbed = embedded.up(log.info, found.brokers)
-            folder.journal.append("kafka_rebuilt", brokers=found.brokers)
+            folder.journal.append(KafkaRebuilt(brokers=found.brokers))
         testbed = chosen.of(folder, testbed)
         for proxy in testbed.links:
             if not testbed.proxies.enabled(proxy):
@@ -140,7 +159,7 @@ def prepare(folder: RunFolder) -> None:
 
 def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> None:
     """Under the lock: make the run's topics, describe its job."""
-    folder.journal.append("testbed_taken", folder=testbed.folder)
+    folder.journal.append(TestbedTaken(folder=testbed.folder))
     query = f"sp-{folder.name}"
     job = Job(
         pipeline=found.pipeline,
@@ -214,7 +233,7 @@ def generate_load(folder: RunFolder) -> None:
     Repeated after its end it sends nothing. Repeated after it was killed it goes on behind the last record that was to be sent before:
     nothing is sent twice, and what the killed one left unsettled is INDETERMINATE.
     """
-    if folder.journal.last("load_finished") is not None:
+    if folder.journal.last(LoadFinished) is not None:
         log.info("the workload was sent before")
         return
     here, found = scene(folder), load(folder)
@@ -224,7 +243,7 @@ def generate_load(folder: RunFolder) -> None:
     before = workload.settled(folder)
     events = itertools.islice(events, sent, None)
     size = min(workload.MAX_CHUNK, max(1, here.job.batch_records // 2))
-    folder.journal.append("load_started", records=found.workload.records)
+    folder.journal.append(LoadStarted(records=found.workload.records))
     try:
         while chunk := list(itertools.islice(events, size)):
             due = sent + len(chunk)
@@ -238,8 +257,8 @@ def generate_load(folder: RunFolder) -> None:
         sender.send_late(sender.partitions())
     finally:
         sender.save()
-    counts = {str(outcome).lower(): count + before[outcome] for outcome, count in sender.counts.items()}
-    folder.journal.append("load_finished", **counts)
+    counts = {str(outcome).lower(): sender.counts[outcome] + before[outcome] for outcome in Outcome}
+    folder.journal.append(LoadFinished(acked=counts["acked"], rejected=counts["rejected"], indeterminate=counts["indeterminate"]))
     log.info("sent %d records: %s", sent, counts)
 
 
@@ -268,25 +287,28 @@ def drain(folder: RunFolder) -> None:
 
 def verify(folder: RunFolder, spark: str | None = None) -> None:
     """Check the histories against each other, here or by a Spark job on the master ``spark``; write ``reconciliation.parquet`` and
-    ``verdict.json``."""
+    a preliminary ``verdict.json``: what the expectations say is not known yet."""
     judgement = judge(folder, terms(folder)) if spark is None else spark_check.judged(folder, terms(folder), spark)
     write_reconciliation(folder, judgement.table)
-    write_verdict(folder, judgement.verdict)
-    log.info("%s: %s", judgement.verdict["outcome"], judgement.verdict["reason"])
+    judgement.verdict.write(folder)
+    log.info("%s: %s", judgement.verdict.outcome, judgement.verdict.reason)
 
 
 def expect(folder: RunFolder, evaluate: Callable[[RunFolder], Evaluation] = evaluate_here) -> None:
-    """Evaluate the expectation suite. It and the verdict must agree, or the run is an ERROR. The user's own suite may make it FAILED."""
-    stored = folder.read_json(folder.verdict)
-    verdict = without_own(stored)
+    """Evaluate the expectation suites, and add what they say to the verdict: whether they agree with it, and what the user's own found."""
+    verdict = Verdict.read(folder)
     evaluation = evaluate(folder)
-    conflict = agree(verdict, evaluation)
-    if conflict is not None:
-        write_verdict(folder, {**verdict, "outcome": RunOutcome.ERROR, "as_expected": False, "reason": conflict})
-        log.error("%s", conflict)
-    elif (found := with_own(verdict, evaluation)) != stored:
-        write_verdict(folder, found)
-        log.info("%s: %s", found["outcome"], found["reason"])
+    by_records = decide(verdict.model_copy(update={"suite": None}).facts(Ending()))
+    conflict, not_evaluated = disagreement(by_records, evaluation)
+    known = {
+        "disagreement": verdict.disagreement or conflict,
+        "not_evaluated": verdict.not_evaluated or not_evaluated,
+        "suite": own_suite(evaluation),
+    }
+    judged = decided(verdict.model_copy(update=known), Ending(aborted=Ending.of(folder.journal).aborted))
+    if judged != verdict:
+        judged.write(folder)
+        log.info("%s: %s", judged.outcome, judged.reason)
 
 
 def report(folder: RunFolder) -> None:
@@ -297,80 +319,47 @@ def report(folder: RunFolder) -> None:
 
 def restore(folder: RunFolder) -> None:
     """Leave the testbed as it was found. A run that broke or was stopped gets the verdict that says so."""
-    aborted, failed = folder.journal.last("aborted"), _failed_step(folder)
-    if aborted is None and failed is None and not folder.verdict.exists():
-        # Its other steps may still be at work (Airflow starts a teardown at once): the journal tells them to end.
-        folder.journal.append("aborted", reason="the run was stopped before it had a verdict")
-        aborted = folder.journal.last("aborted")
-    if aborted is not None:
-        _overrule(folder, RunOutcome.ABORTED, aborted["reason"])
-    elif failed is not None:
-        _overrule(folder, RunOutcome.ERROR, f"step {failed['step']} failed: {failed['error']}")
-    if folder.journal.last("testbed_taken") is not None and embedded.known() is not None:
+    if Ending.of(folder.journal) == Ending() and not folder.verdict.exists():
+        # Its other stages may still be at work (Airflow starts a teardown at once): the journal tells them to end.
+        folder.journal.append(Aborted(reason="the run was stopped before it had a verdict"))
+    _conclude(folder)
+    if folder.journal.last(TestbedTaken) is not None and embedded.known() is not None:
         healing.give_back(folder)
     _note(folder)
     _remember(folder)  # `report` may have come before, or may never come: the history has what the run ends with
 
 
+def _conclude(folder: RunFolder) -> None:
+    """Add to the verdict how the run ended: whatever its records say, a run that was stopped or broke is not judged by them."""
+    ending = Ending.of(folder.journal)
+    if ending == Ending():
+        return
+    stored = Verdict.read(folder) if folder.verdict.exists() else None
+    verdict = decided(terms(folder).account() if stored is None else stored, ending)
+    if stored is None or stored.outcome is not verdict.outcome:
+        verdict.write(folder)
+
+
 def _remember(folder: RunFolder) -> None:
     """Record the run in the history. When that fails the run keeps its verdict, and says so among its notes."""
-    from streamproof.run import recording  # SQLAlchemy takes a moment to import, which most steps need not wait for
+    from streamproof.run import recording  # SQLAlchemy takes a moment to import, which most stages need not wait for
 
     if not folder.verdict.exists():
         return
     try:
         recording.record(folder)
     except (HistoryError, EvidenceError, BadInput) as error:
-        folder.journal.append("history_failed", error=str(error))
+        folder.journal.append(HistoryFailed(error=str(error)))
         log.error("the run is not in the history: %s", error)
         _note(folder)
 
 
 def _note(folder: RunFolder) -> None:
-    """Add to the verdict what the journal has told since it was written."""
-    told, unwritten = notes(folder.journal.events()), folder.journal.last("history_failed")
-    if unwritten is not None:
-        told.append(f"it could not be written to the history ({unwritten['error']}): `streamproof history import` takes it in later")
-    if told and folder.verdict.exists():
-        stored = folder.read_json(folder.verdict)
-        write_verdict(folder, {**stored, "notes": list(dict.fromkeys([*stored.get("notes", []), *told]))})
-
-
-def _failed_step(folder: RunFolder) -> dict[str, Any] | None:
-    """The first step that failed and was not repeated with success."""
-    failures: dict[str, dict[str, Any]] = {}
-    for event in folder.journal.events("step_failed", "step_finished"):
-        if event["event"] == "step_failed":
-            failures.setdefault(event["step"], event)
-        else:
-            failures.pop(event["step"], None)
-    return min(failures.values(), key=lambda event: str(event["at"]), default=None)
-
-
-def overruling(folder: RunFolder) -> tuple[RunOutcome, str] | None:
-    """The outcome that the run has whatever its records say, and why: it was stopped, a step failed, its two judges disagreed, or
-    the user's own suite does not hold."""
-    aborted, restored = folder.journal.last("aborted"), folder.journal.last("restored")
-    if aborted is not None and (restored is None or aborted["at"] <= restored["at"]):  # what comes later stops nothing any more
-        return RunOutcome.ABORTED, aborted["reason"]
-    if (failed := _failed_step(folder)) is not None:
-        return RunOutcome.ERROR, f"step {failed['step']} failed: {failed['error']}"
-    if folder.verdict.exists():
-        stored = read_verdict(folder)
-        broke_suite = bool((stored.get("suite") or {}).get("failed"))
-        if broke_suite or stored["outcome"] in (RunOutcome.ABORTED, RunOutcome.ERROR):
-            return RunOutcome(stored["outcome"]), stored["reason"]
-    return None
-
-
-def _overrule(folder: RunFolder, outcome: RunOutcome, reason: str) -> None:
-    """Whatever the records say, the run as a whole is ``outcome``."""
-    if folder.verdict.exists():
-        found = folder.read_json(folder.verdict)
-        if found["outcome"] != outcome:
-            write_verdict(folder, {**found, "outcome": outcome, "as_expected": False, "reason": reason})
-    else:
-        write_verdict(folder, without_evidence(terms(folder), outcome, reason))
+    """Add to the verdict what the journal says since it was written."""
+    lines = notes(folder.journal.events())
+    if lines and folder.verdict.exists():
+        stored = Verdict.read(folder)
+        stored.model_copy(update={"notes": tuple(dict.fromkeys([*stored.notes, *lines]))}).write(folder)
 
 
 STEPS: dict[str, Callable[..., None]] = {
@@ -383,11 +372,11 @@ def abort(folder: RunFolder, reason: str) -> None:
 
     A run that was judged and restored before is left as it is; one that was judged only keeps its verdict.
     """
-    if folder.verdict.exists() and folder.journal.last("restored") is not None:
+    if folder.verdict.exists() and folder.journal.last(Restored) is not None:
         supervisor.kill_drivers(folder)
         return
-    if not any(event["step"] == "expect" for event in folder.journal.events("step_finished")):
-        folder.journal.append("aborted", reason=reason)
+    if not any(event.step == "expect" for event in folder.journal.all(StageFinished)):
+        folder.journal.append(Aborted(reason=reason))
     restore(folder)
 
 
@@ -428,18 +417,6 @@ def terms(folder: RunFolder) -> Terms:
     )
 
 
-def write_verdict(folder: RunFolder, verdict: dict[str, Any]) -> None:
-    write_atomically(folder.verdict, json.dumps(verdict, indent=1))
-
-
-def read_verdict(folder: RunFolder) -> dict[str, Any]:
-    """The stored verdict. Raises EvidenceError when it is missing or is none."""
-    found = folder.read_json(folder.verdict)
-    if not isinstance(found, dict) or found.get("outcome") not in list(RunOutcome) or not isinstance(found.get("reason"), str):
-        raise EvidenceError(f"{folder.verdict} is not a verdict: `streamproof check` judges the run again from its evidence")
-    return found
-
-
 def versions() -> dict[str, str]:
     """What runs here, by name."""
     packages = ("pyspark", "confluent-kafka", "kafka-python", "psycopg", "great-expectations", "apache-airflow", "toxiproxy-python")
@@ -452,4 +429,4 @@ def versions() -> dict[str, str]:
     return found
 
 
-__all__ = ["STEPS", "abort", "create", "load", "overruling", "perform", "read_verdict", "scene", "terms", "versions"]
+__all__ = ["STEPS", "abort", "create", "load", "perform", "scene", "terms", "versions"]

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarted, LoadFinished, PhaseBegan
 from streamproof.faults.fault import RunEnded, Scene
 from streamproof.testbed import spark
 from streamproof.testbed.kafka import Cluster
@@ -54,7 +55,7 @@ class Supervisor:
     def __init__(self, scene: Scene) -> None:
         self._scene, self._folder = scene, scene.folder
         self._cluster = Cluster(scene.testbed.direct_kafka)
-        self._start = len(self._folder.journal.events("driver_started"))
+        self._start = len(self._folder.journal.all(DriverStarted))
         self._looked: float | None = None
         self._stopping: float | None = None
         self._said = 0
@@ -82,14 +83,14 @@ class Supervisor:
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True, cwd=self._folder.path
             )
-        self._folder.journal.append("driver_started", start=self._start, pid=child.pid)
+        self._folder.journal.append(DriverStarted(start=self._start, pid=child.pid))
         log.info("driver start %d (pid %d)", self._start, child.pid)
         return child
 
     def _back_off_or_give_up(self) -> None:
         """A fault may end many starts, and a server that is away ends each before the driver is ready: the longer that goes on, the longer
         the next start is waited with. When it never ends, it is the job's own failure."""
-        ready = max((event["start"] for event in self._folder.journal.events("driver_ready")), default=0)
+        ready = max((event.start for event in self._folder.journal.all(DriverReady)), default=0)
         fruitless = self._start - ready
         if self._start >= MAX_STARTS or fruitless >= MAX_FRUITLESS_STARTS:
             raise PipelineFailed(self._why_it_gives_up(ready))
@@ -112,7 +113,7 @@ class Supervisor:
 
     def _exited(self, child: subprocess.Popen[bytes], code: int) -> None:
         reason = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        self._folder.journal.append("driver_exited", start=self._start, pid=child.pid, code=code, reason=reason)
+        self._folder.journal.append(DriverExited(start=self._start, pid=child.pid, code=code, reason=reason))
         log.info("driver start %d ended: %s", self._start, reason)
         # Spark runs parts of the driver in processes of their own: a commit that goes on there would race with the next start's recovery.
         kill_drivers(self._folder)
@@ -136,9 +137,10 @@ class Supervisor:
 
     def _done(self) -> bool:
         """Sent all, through with the phases, read to the end of the input. The cheap questions come first."""
-        if self._scene.progress.committed() < self._scene.records and self._folder.journal.last("load_finished") is None:
+        if self._scene.progress.committed() < self._scene.records and self._folder.journal.last(LoadFinished) is None:
             return False
-        if self._folder.journal.last("load_finished") is None or (self._folder.journal.last("phase") or {}).get("phase") != "done":
+        phase = self._folder.journal.last(PhaseBegan)
+        if self._folder.journal.last(LoadFinished) is None or phase is None or phase.phase != "done":
             return False
         try:
             ends = self._cluster.end_offsets(self._scene.job.input_topic)

@@ -26,6 +26,7 @@ from streamproof.run import runner
 from streamproof.run.observer import Observer
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.verdict import Verdict
 
 RECORDS = 2400
 AT = 0.3
@@ -161,16 +162,16 @@ def attempt(cell: Cell, seed: int, records: int = RECORDS, tries: int = 1) -> Re
 
     with Observer(STRATEGIES[cell.strategy].atomic) as observer:
         folder = runner.run(cell.experiment(seed, records), evaluate=evaluate, watch=observer.watch)
-    verdict = RunFolder(folder.path).read_json(folder.verdict)
-    found = {name: count for name, count in verdict["anomalies"].items() if count}
+    verdict = Verdict.read(folder)
+    found = {str(anomaly): count for anomaly, count in verdict.anomalies.items() if count}
     predicted = cell.must <= {Anomaly(name) for name in found} <= cell.must | cell.may
     return Result(
         cell,
-        verdict["outcome"],
-        verdict["reason"],
+        verdict.outcome,
+        verdict.reason,
         found,
-        predicted and verdict["outcome"] == RunOutcome.PASSED,
-        verdict["recovery_s"],
+        predicted and verdict.as_expected,
+        verdict.recovery_s,
         observer.longest_torn_s(),
         tries,
         folder.name,

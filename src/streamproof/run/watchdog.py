@@ -22,6 +22,7 @@ from pathlib import Path
 
 from streamproof import settings
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import RunnerVanished, StageStarted
 from streamproof.run import lock
 from streamproof.testbed.process import remembered, spawn
 
@@ -58,9 +59,9 @@ def give_back(folder: RunFolder) -> None:
     """What the runner would have done at its end."""
     from streamproof.run import stages  # heavy, and hardly ever needed
 
-    last = folder.journal.last("step_started") or {}
-    reason = f"it was last seen at step {last.get('step')}, with pid {last.get('pid')}"
-    folder.journal.append("runner_vanished", reason=reason)
+    last = folder.journal.last(StageStarted)
+    reason = f"it was last seen at step {last and last.step}, with pid {last and last.pid}"
+    folder.journal.append(RunnerVanished(reason=reason))
     log.warning("the runner of %s vanished: %s", folder.name, reason)
     try:
         stages.abort(folder, f"its runner vanished: {reason}")

@@ -21,6 +21,8 @@ from typing import Any
 
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.suites import data_docs, own, tables
+from streamproof.verdict.decide import Decision, RunOutcome
+from streamproof.verdict.verdict import OwnSuite, Verdict
 
 SAMPLE = 20
 _SITE = "run"
@@ -69,49 +71,32 @@ def results_path(folder: RunFolder) -> Path:
     return Path(folder.expectations) / "results.json"
 
 
-def agree(verdict: dict[str, Any], evaluation: Evaluation) -> str | None:
-    """None when suite and verdict say the same, else a sentence: the run is then an ERROR, whatever either of them says.
-
-    A verdict of ERROR or ABORTED says nothing of the records, so there is nothing to contradict.
-    """
-    outcome = str(verdict.get("outcome"))
-    if outcome in ("ERROR", "ABORTED"):
-        return None
+def disagreement(by_records: Decision, evaluation: Evaluation) -> tuple[str | None, str | None]:
+    """Where the suite and the checkers' decision contradict each other, and which expectations could not be evaluated; each None or a
+    sentence. An ERROR says nothing of the records, so there is nothing to contradict."""
+    if by_records.outcome is RunOutcome.ERROR:
+        return None, None
     if evaluation.errors:
-        return f"{len(evaluation.errors)} expectations could not be evaluated: {'; '.join(evaluation.errors)}"
-    if evaluation.success == (outcome == "PASSED"):
-        return None
+        return None, f"{len(evaluation.errors)} expectations could not be evaluated: {'; '.join(evaluation.errors)}"
+    if evaluation.success == by_records.as_expected:
+        return None, None
     if evaluation.success:
-        return f"the verdict is {outcome} ({verdict.get('reason')}), but every expectation holds"
+        return f"the verdict is {by_records.outcome} ({by_records.reason}), but every expectation holds", None
     failed = ", ".join(f"{result.expectation} (observed: {result.observed})" for result in evaluation.results if not result.success)
-    return f"the verdict is {outcome}, but these expectations do not hold: {failed}"
+    return f"the verdict is {by_records.outcome}, but these expectations do not hold: {failed}", None
 
 
-def with_own(verdict: dict[str, Any], evaluation: Evaluation) -> dict[str, Any]:
-    """The verdict with what the user's own suite says: one of its expectations that does not hold makes the run FAILED.
-
-    Under ``suite`` is kept what the run was without it.
-    """
-    if evaluation.own_suite is None or verdict["outcome"] in ("ERROR", "ABORTED"):
-        return verdict
+def own_suite(evaluation: Evaluation) -> OwnSuite | None:
+    """What the user's own suite says, for the verdict; None when the run has none."""
+    if evaluation.own_suite is None:
+        return None
     failed = [result for result in evaluation.own if not result.success]
-    known = {"name": evaluation.own_suite, "expectations": len(evaluation.own), "failed": [result.description for result in failed]}
-    found = {**verdict, "suite": {**known, "outcome": verdict["outcome"], "reason": verdict["reason"]}}
-    if not failed:
-        return found
-    told = "; ".join(f"{result.description} does not hold ({result.observed})" for result in failed)
-    before = verdict["reason"] if verdict["outcome"] != "PASSED" else None
-    reason = "; ".join(filter(None, (before, f"{evaluation.own_suite}: {told}")))
-    return {**found, "outcome": "FAILED", "as_expected": False, "reason": reason}
-
-
-def without_own(verdict: dict[str, Any]) -> dict[str, Any]:
-    """The verdict as it was before the user's own suite was asked."""
-    suite = verdict.get("suite")
-    if suite is None:
-        return verdict
-    outcome = suite["outcome"]
-    return {**verdict, "suite": None, "outcome": outcome, "as_expected": outcome == "PASSED", "reason": suite["reason"]}
+    return OwnSuite(
+        name=evaluation.own_suite,
+        expectations=len(evaluation.own),
+        failed=tuple(result.description for result in failed),
+        failures=tuple(f"{result.description} does not hold ({result.observed})" for result in failed),
+    )
 
 
 def warm_up() -> None:
@@ -125,7 +110,7 @@ def evaluate(folder: RunFolder) -> Evaluation:
     """Run the suite over a run's evidence and write what it found. Raises EvidenceError when there is no verdict to compare with."""
     warm_up()
     started = time.monotonic()
-    verdict = folder.read_json(folder.verdict)
+    verdict = Verdict.read(folder).to_json()
     database = tables.load(folder, verdict)
     project, site = Path(folder.expectations) / "gx", Path(folder.expectations) / "data_docs"
     for directory in (project, site):

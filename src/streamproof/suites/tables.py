@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.journal import EvidenceCheck, InjectionEvidence, InjectionFailed, InjectionHealed, InjectionStarted
 from streamproof.verdict import guarantee
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.checks import source
@@ -175,32 +176,25 @@ def claims(folder: RunFolder, verdict: dict[str, Any]) -> list[tuple[str, str, s
     An injection of which nothing was checked has a row that does not hold. Healing without a claim is a heal that had nothing to undo.
     """
     names = {str(injection["injection"]): str(injection.get("fault")) for injection in verdict.get("injections") or []}
-    last: dict[tuple[str, str], dict[str, Any]] = {}  # a step that was repeated told its part again: the last word counts
-    for event in folder.journal.events("injection_started", "injection_evidence", "injection_healed", "injection_failed"):
-        name = str(event["injection"])
-        if event["event"] == "injection_started":
-            names[name] = str(event.get("fault", names.get(name)))
+    # A stage that was repeated journals again: the last event counts.
+    evidence = {event.injection: event.checks for event in folder.journal.all(InjectionEvidence)}
+    healed = {event.injection: event.checks for event in folder.journal.all(InjectionHealed)}
+    errors = {event.injection: event.error for event in folder.journal.all(InjectionFailed)}
+    names |= {event.injection: event.fault for event in folder.journal.all(InjectionStarted)}
+    for name in (*evidence, *healed, *errors):
         names.setdefault(name, name.rsplit("-", 1)[0])
-        last[name, str(event["event"])] = event
     rows = []
     for name, fault in names.items():
-        evidence = last.get((name, "injection_evidence"))
-        error = str(last.get((name, "injection_failed"), {}).get("error") or "")
-        for claim in (evidence or {}).get("claims") or [_unproven("no evidence was recorded", error)]:
-            rows.append((name, fault, "evidence", *_claim(claim)))
-        healed = last.get((name, "injection_healed"))
-        nothing = _unproven("no heal was recorded", "") if healed is None else {"claim": "nothing had to be undone", "holds": True}
-        for claim in (healed or {}).get("claims") or [nothing]:
-            rows.append((name, fault, "heal", *_claim(claim)))
+        for check in evidence.get(name) or [EvidenceCheck("no evidence was recorded", False, errors.get(name, ""))]:
+            rows.append((name, fault, "evidence", *_check(check)))
+        nothing = EvidenceCheck("nothing had to be undone", True) if name in healed else EvidenceCheck("no heal was recorded", False)
+        for check in healed.get(name) or [nothing]:
+            rows.append((name, fault, "heal", *_check(check)))
     return rows
 
 
-def _unproven(claim: str, detail: str) -> dict[str, Any]:
-    return {"claim": claim, "holds": False, "detail": detail}
-
-
-def _claim(claim: dict[str, Any]) -> tuple[str, int, str]:
-    return str(claim.get("claim")), int(bool(claim.get("holds"))), str(claim.get("detail") or "")
+def _check(check: EvidenceCheck) -> tuple[str, int, str]:
+    return check.check, int(check.passed), check.detail
 
 
 def _reconciliation(path: Path) -> pa.Table:

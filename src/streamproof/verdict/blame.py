@@ -13,11 +13,21 @@ from typing import Any
 import numpy as np
 
 from streamproof.evidence.histories import Delivered, Sent
+from streamproof.evidence.journal import (
+    DecisionLost,
+    DriverExited,
+    Event,
+    FailpointFired,
+    InjectionHealed,
+    InjectionInjected,
+    InjectionStarted,
+    TargetFound,
+)
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.checks.matching import Finding
 
 # What blame can name, the most telling first: a failpoint says more than the exit that it causes.
-_STRIKES = ("failpoint_fired", "target_found", "injection_injected", "driver_exited")
+_STRIKES: tuple[type[Event], ...] = (FailpointFired, TargetFound, InjectionInjected, DriverExited)
 NEARBY = timedelta(seconds=30)
 _LATEST = "9"  # behind every stamp
 
@@ -25,19 +35,19 @@ _LATEST = "9"  # behind every stamp
 class Timeline:
     """What happened when: micro-batches and journaled events, oldest first."""
 
-    def __init__(self, progress: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, progress: Sequence[dict[str, Any]], events: Sequence[Event]) -> None:
         self._progress = progress
         self._covered: dict[tuple[int, int], list[dict[str, Any]]] = {}  # what was asked before: records are lost and doubled in crowds
         self._struck: dict[datetime, str | None] = {}
-        self._strikes = [event for event in events if event["event"] in _STRIKES]
-        healed = {event["injection"]: event["at"] for event in events if event["event"] == "injection_healed"}
-        started = {event["injection"]: event["at"] for event in events if event["event"] == "injection_started"}
+        self._strikes = [event for event in events if isinstance(event, _STRIKES)]
+        healed = {event.injection: event.at for event in events if isinstance(event, InjectionHealed)}
+        started = {event.injection: event.at for event in events if isinstance(event, InjectionStarted)}
         self._injections = {name: (at, healed.get(name, _LATEST)) for name, at in started.items()}
-        self._lost_decisions = {event["batch"]: event["transaction"] for event in events if event["event"] == "decision_lost"}
+        self._lost_decisions = {event.batch: event.transaction for event in events if isinstance(event, DecisionLost)}
         self._deleted = [
-            (event["at"], str(event["injection"]), event["target"]["below"])
+            (event.at, event.injection, event.target["below"])
             for event in events
-            if event["event"] == "injection_injected" and isinstance((event.get("target") or {}).get("below"), dict)
+            if isinstance(event, InjectionInjected) and isinstance(event.target.get("below"), dict)
         ]
 
     def batches(self, partition: int, offset: int) -> list[str]:
@@ -68,11 +78,11 @@ class Timeline:
         return self._struck[stamp]
 
     def _strike_before(self, stamp: datetime) -> str | None:
-        near = [event for event in self._strikes if timedelta(0) <= stamp - datetime.fromisoformat(event["at"]) <= NEARBY]
-        telling = min(reversed(near), key=lambda event: _STRIKES.index(event["event"]), default=None)
-        if telling is None or telling["event"] == "injection_injected":
+        near = [event for event in self._strikes if timedelta(0) <= stamp - datetime.fromisoformat(event.at) <= NEARBY]
+        telling = min(reversed(near), key=lambda event: _STRIKES.index(type(event)), default=None)
+        if telling is None or isinstance(telling, InjectionInjected):
             return _strike(telling) if telling is not None else None
-        during = [name for name, (begun, ended) in self._injections.items() if begun <= telling["at"] <= ended]
+        during = [name for name, (begun, ended) in self._injections.items() if begun <= telling.at <= ended]
         return (f"during {' and '.join(during)}, " if during else "") + _strike(telling)
 
     def strike_on(self, partition: int, offset: int) -> str | None:
@@ -107,15 +117,17 @@ class Timeline:
 _CRASHES = {"kill_driver": "the driver was killed", "kill_worker": "a Python worker was killed", "raise": "an error was raised"}
 
 
-def _strike(event: dict[str, Any]) -> str:
-    if event["event"] == "failpoint_fired":
-        task = f" (task {event['partition']}, attempt {event['attempt']})" if event.get("partition") is not None else ""
-        return f"{_CRASHES[event.get('action', 'kill_driver')]} at {event['failpoint']} of batch {event['batch']}{task}"
-    if event["event"] == "target_found":
-        return f"executor {event.get('executor')} was killed while it held {event.get('running_tasks')} running tasks"
-    if event["event"] == "driver_exited":
-        return f"driver start {event['start']} ended ({event.get('reason', 'unknown')})"
-    return f"{event['injection']} was injected"
+def _strike(event: Event) -> str:
+    if isinstance(event, FailpointFired):
+        task = f" (task {event.partition}, attempt {event.attempt})" if event.partition is not None else ""
+        return f"{_CRASHES[event.action]} at {event.failpoint} of batch {event.batch}{task}"
+    if isinstance(event, TargetFound):
+        return f"executor {event.executor} was killed while it held {event.running_tasks} running tasks"
+    if isinstance(event, DriverExited):
+        return f"driver start {event.start} ended ({event.reason})"
+    if isinstance(event, InjectionInjected):
+        return f"{event.injection} was injected"
+    raise ValueError(f"{event.name} breaks nothing")
 
 
 def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np.ndarray, timeline: Timeline) -> str:

@@ -14,6 +14,7 @@ from streamproof.engines.spark import checkpoints
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.batches import read_batches
 from streamproof.evidence.folder import append_json_line
+from streamproof.evidence.journal import DriverReady
 
 
 class BatchLog:
@@ -29,7 +30,7 @@ class BatchLog:
         if committed is None:
             return
         known = {batch.number for batch in read_batches(self._path)}
-        earlier = [event["start"] for event in job.run.journal.events("driver_ready") if event["start"] < job.start]
+        earlier = [event.start for event in job.run.journal.all(DriverReady) if event.start < job.start]
         for number in range(max(known, default=-1) + 1, committed + 1):
             until, watermark_ms = checkpoints.until(checkpoint, number), checkpoints.watermark(checkpoint, number)
             at = datetime.fromtimestamp((checkpoint / "commits" / str(number)).stat().st_mtime, UTC)

@@ -22,6 +22,7 @@ from streamproof.engines.spark.batch_log import BatchLog
 from streamproof.engines.spark.job import Job
 from streamproof.engines.spark.registry import PIPELINES
 from streamproof.evidence.folder import RunFolder, write_atomically
+from streamproof.evidence.journal import DriverReady, Recovered
 
 if TYPE_CHECKING:
     from pyspark.errors import StreamingQueryException
@@ -116,7 +117,7 @@ def run(folder: RunFolder, start: int) -> int:
     announce(job)
     recovery = strategy.recover(job)
     if recovery:
-        folder.journal.append("recovered", start=start, **recovery)
+        folder.journal.append(Recovered(start=start, details=recovery))
     spark = session(job)
     starting = strategy.starting_offsets(job)
     resumes_at = checkpoints.committed(job.checkpoint()) or checkpoints.parse(starting)
@@ -126,7 +127,7 @@ def run(folder: RunFolder, start: int) -> int:
     query = strategy.start(pipeline.transform(kafka_to_kafka.read(spark, job, starting), job), job)
     context = spark.sparkContext
     folder.journal.append(
-        "driver_ready", start=start, application=context.applicationId, ui=context.uiWebUrl, query=job.query, resumes_at=resumes_at
+        DriverReady(start=start, application=context.applicationId, ui=context.uiWebUrl, query=job.query, resumes_at=resumes_at)
     )
 
     def report() -> None:

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import psutil
 
 from streamproof.evidence.folder import RunFolder, write_atomically
+from streamproof.evidence.journal import FailpointFired, FailpointHeld, FailpointReleased
 from streamproof.verdict.anomaly import Anomaly
 
 
@@ -165,7 +166,7 @@ def reach(folder: RunFolder, failpoint: str, batch: int, **context: Any) -> None
         return
     created = psutil.Process().create_time()
     folder.journal.append(
-        "failpoint_fired", failpoint=failpoint, batch=batch, action=order["action"], pid=os.getpid(), created=created, **context
+        FailpointFired(failpoint=failpoint, batch=batch, action=order["action"], pid=os.getpid(), created=created, details=context)
     )
     if order["action"] == Action.KILL_DRIVER:
         kill_driver(folder)
@@ -183,11 +184,11 @@ def _stand(folder: RunFolder, failpoint: str, batch: int, bound_s: float, contex
         return
     begun = time.monotonic()
     created = psutil.Process().create_time()
-    folder.journal.append("failpoint_held", failpoint=failpoint, batch=batch, pid=os.getpid(), created=created, **context)
+    folder.journal.append(FailpointHeld(failpoint=failpoint, batch=batch, pid=os.getpid(), created=created, details=context))
     while held.exists() and time.monotonic() - begun < bound_s:
         time.sleep(HOLD_POLL_S)
     held.unlink(missing_ok=True)
-    folder.journal.append("failpoint_released", failpoint=failpoint, batch=batch, after_s=round(time.monotonic() - begun, 3))
+    folder.journal.append(FailpointReleased(failpoint=failpoint, batch=batch, after_s=round(time.monotonic() - begun, 3)))
 
 
 def kill_driver(folder: RunFolder) -> None:

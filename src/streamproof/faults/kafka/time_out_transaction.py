@@ -28,6 +28,7 @@ from pydantic import Field
 from streamproof.engines.spark import failpoints
 from streamproof.engines.spark.failpoints import Site
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import DecisionLost
 from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
 from streamproof.faults.process.standing import standing
 from streamproof.faults.spark import executors
@@ -80,7 +81,7 @@ class TimeOutTransaction(Unconditional):
             "timeout_s": scene.job.transaction_timeout_ms / 1000,
             "start": known["start"],
             "failed_tasks": executors.failed_tasks(known),
-            "lost": len(scene.folder.journal.events("decision_lost")),
+            "lost": len(scene.folder.journal.all(DecisionLost)),
         }
 
     def inject(self, scene: Scene, parameters: TimeOutTransactionParameters, target: dict[str, Any]) -> None:
@@ -121,6 +122,6 @@ class TimeOutTransaction(Unconditional):
 
 def _lost(scene: Scene, before: int) -> Claim:
     """That the job journals more transactions that it decided to commit and could not than ``before``."""
-    noticed = scene.eventually(lambda: len(scene.folder.journal.events("decision_lost")) > before, EVIDENCE_S)
-    lost = len(scene.folder.journal.events("decision_lost")) - before
+    noticed = scene.eventually(lambda: len(scene.folder.journal.all(DecisionLost)) > before, EVIDENCE_S)
+    lost = len(scene.folder.journal.all(DecisionLost)) - before
     return Claim("the job ran into it", noticed, f"{lost} transactions that it had decided to commit were lost")

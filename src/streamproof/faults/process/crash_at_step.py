@@ -13,6 +13,7 @@ task, or the job was started again; and a batch was committed after it all.
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import Field
@@ -20,6 +21,7 @@ from pydantic import Field
 from streamproof.engines.spark import failpoints, strategies
 from streamproof.engines.spark.failpoints import Action, Failpoint, Site
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import FailpointFired
 from streamproof.faults.fault import DRIVER, EXECUTORS, FAILPOINTS, Claim, Ordinary, Parameters, Scene
 from streamproof.faults.process.standing import wake, window
 from streamproof.faults.spark import executors
@@ -95,7 +97,7 @@ class CrashAtStep(Ordinary):
             "then": parameters.then,
             "window": failpoint.window,
             "start": driver["start"],
-            "fired_before": len(scene.folder.journal.events("failpoint_fired")),
+            "fired_before": len(scene.folder.journal.all(FailpointFired)),
             "failed_tasks": executors.failed_tasks(driver),
             "driver": scene.folder.read_json(scene.folder.path / "driver.json"),
         }
@@ -114,19 +116,19 @@ class CrashAtStep(Ordinary):
     def _watch(self, scene: Scene, target: dict[str, Any]) -> None:
         """Kill the driver inside a window that is seen to be open while the driver stands still."""
         with window(scene, target["failpoint"]) as stands:
-            scene.folder.journal.append("failpoint_fired", action=Action.KILL_DRIVER, **stands.event)
+            held = stands.event
+            fired = FailpointFired(failpoint=held.failpoint, batch=held.batch, action=Action.KILL_DRIVER, pid=held.pid)
+            scene.folder.journal.append(fired)
             (scene.folder.failpoints / f"{target['failpoint']}.fired").touch()
             failpoints.kill_driver(scene.folder)
 
     def evidence(self, scene: Scene, parameters: CrashAtStepParameters, target: dict[str, Any]) -> list[Claim]:
         fired = _fired(scene, target)
-        claims = [
-            Claim(f"the protocol reached {event['failpoint']}", True, f"in batch {event['batch']}: {event['action']}") for event in fired
-        ]
-        restarts = sum(event["action"] == Action.KILL_DRIVER or event["failpoint"] in _of_driver(scene) for event in fired)
+        claims = [Claim(f"the protocol reached {event.failpoint}", True, f"in batch {event.batch}: {event.action}") for event in fired]
+        restarts = sum(event.action == Action.KILL_DRIVER or event.failpoint in _of_driver(scene) for event in fired)
         if target["action"] == Action.KILL_WORKER:
-            gone = scene.eventually(lambda: same_process(fired[0]) is None, RESTART_S)
-            claims.append(Claim("the Python worker is gone", gone, f"pid {fired[0]['pid']}"))
+            gone = scene.eventually(lambda: same_process(asdict(fired[0])) is None, RESTART_S)
+            claims.append(Claim("the Python worker is gone", gone, f"pid {fired[0].pid}"))
         if target["action"] == Action.KILL_DRIVER:
             driver = target["driver"]
             gone = scene.eventually(lambda: not failpoints.driver_processes(driver), RESTART_S)
@@ -164,6 +166,6 @@ def _of_driver(scene: Scene) -> set[str]:
     return {found.name for found in strategies.get(scene.job.strategy).failpoints if found.at == Site.DRIVER}
 
 
-def _fired(scene: Scene, target: dict[str, Any]) -> list[dict[str, Any]]:
+def _fired(scene: Scene, target: dict[str, Any]) -> list[FailpointFired]:
     """What fired since this injection was aimed."""
-    return scene.folder.journal.events("failpoint_fired")[target["fired_before"] :]
+    return scene.folder.journal.all(FailpointFired)[target["fired_before"] :]

@@ -18,6 +18,7 @@ from typing import Any
 
 from streamproof.engines.spark import failpoints, strategies
 from streamproof.engines.spark.failpoints import HOLD_S, Site
+from streamproof.evidence.journal import FailpointHeld
 from streamproof.faults.fault import FaultError, Scene
 from streamproof.testbed.process import standing_still
 
@@ -29,7 +30,7 @@ WATCH_S = 0.001
 class Standing:
     """Who stands where, as it was journaled, and whether it still does (or died there)."""
 
-    event: dict[str, Any]
+    event: FailpointHeld
     still: Callable[[], bool]
 
 
@@ -43,13 +44,13 @@ def standing(scene: Scene, step: str, bound_s: float | None = None) -> Iterator[
     journal = scene.folder.journal
     if site == Site.WATCHED:
         with window(scene, step) as stands:
-            journal.append("failpoint_held", **stands.event)
+            journal.append(stands.event)
             yield stands
         return
-    before = len(journal.events("failpoint_held"))
+    before = len(journal.all(FailpointHeld))
     failpoints.hold(scene.folder, step, HOLD_S if bound_s is None else bound_s)
     try:
-        event = scene.wait_for(f"{step} to be reached", lambda: journal.events("failpoint_held")[before:], REACH_S)[0]
+        event = scene.wait_for(f"{step} to be reached", lambda: journal.all(FailpointHeld)[before:], REACH_S)[0]
         yield Standing(event, lambda: failpoints.holds(scene.folder, step))
     finally:
         failpoints.disarm(scene.folder, step)
@@ -73,7 +74,7 @@ def window(scene: Scene, step: str) -> Iterator[Standing]:
         bound.start()
         try:
             if watch.still():
-                yield Standing({"failpoint": step, "batch": batch, "pid": jvm}, lambda: not over.is_set())
+                yield Standing(FailpointHeld(failpoint=step, batch=batch, pid=jvm), lambda: not over.is_set())
                 return
         finally:
             bound.cancel()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import psutil
 
 from streamproof.engines.spark import strategies
 from streamproof.engines.spark.failpoints import Site
+from streamproof.evidence.journal import DriverReady
 from streamproof.faults.fault import Claim, FaultError, Scene
 from streamproof.testbed import spark
 from streamproof.testbed.embedded import Testbed
@@ -54,7 +56,7 @@ def _busy(scene: Scene) -> tuple[dict[str, Any], psutil.Process] | None:
         return None
     processes = spark.executor_processes(driver["application"])
     if scene.stands is not None:  # the task that stands still at a step is the one that is meant, as long as there is one
-        busy = [found for found in busy if found["id"] in processes and _runs_in(scene.stands["pid"], processes[found["id"]])] or busy
+        busy = [found for found in busy if found["id"] in processes and _runs_in(scene.stands.pid, processes[found["id"]])] or busy
     chosen = scene.rng.choice(sorted(busy, key=lambda found: int(found["id"])))
     process = processes.get(chosen["id"])
     if process is None:
@@ -90,8 +92,8 @@ def master_says(testbed: Testbed, executor: dict[str, Any]) -> str:
 
 def answered(scene: Scene) -> bool:
     """Whether the driver that was started last answers questions about its executors; True as long as none was ready."""
-    driver = scene.folder.journal.last("driver_ready")
-    return driver is None or bool(known(driver))
+    driver = scene.folder.journal.last(DriverReady)
+    return driver is None or bool(known(asdict(driver)))
 
 
 def failed_tasks(driver: dict[str, Any]) -> int:

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from streamproof.engines.spark.failpoints import Site
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import TargetFound
 from streamproof.faults.fault import DRIVER, EXECUTORS, Claim, Parameters, Scene, Unconditional
 from streamproof.faults.spark import executors
 from streamproof.testbed.embedded import Role, Testbed
@@ -51,7 +52,7 @@ class KillExecutor(Unconditional):
     def inject(self, scene: Scene, parameters: KillExecutorParameters, target: dict[str, Any]) -> None:
         for _ in range(parameters.count):
             victim, process = executors.at_work(scene)
-            scene.folder.journal.append("target_found", fault=self.name, **victim)
+            scene.folder.journal.append(TargetFound(fault=self.name, details=victim))
             process.send_signal(signal.SIGKILL)
             target["killed"].append(victim)
 

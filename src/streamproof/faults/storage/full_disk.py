@@ -25,6 +25,7 @@ from typing import Any
 
 from streamproof.engines.spark.failpoints import Site
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import DriverExited
 from streamproof.faults.fault import DRIVER, STANDSTILL, Claim, FaultError, Scene
 from streamproof.faults.outage import EVIDENCE_S, Outage, OutageParameters
 from streamproof.faults.process.standing import driver_stands
@@ -112,7 +113,7 @@ class FullDisk(Outage):
 
 def _failed(folder: RunFolder, target: dict[str, Any]) -> list[int]:
     """The starts since the fault that ended, and whose log says why."""
-    ended = [int(event["start"]) for event in folder.journal.events("driver_exited") if event["start"] >= target["start"]]
+    ended = [event.start for event in folder.journal.all(DriverExited) if event.start >= target["start"]]
     logs = {start: folder.logs / f"driver-{start}.log" for start in ended}
     return [start for start, log in logs.items() if log.exists() and SAYS in log.read_text(errors="replace")]
 

@@ -27,6 +27,7 @@ from streamproof.evidence import histories
 from streamproof.evidence.columns import array, flags, integers
 from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.evidence.histories import DELIVERED, SENT, Evidence, read_evidence
+from streamproof.evidence.journal import DriverReady
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import Matching, match
 from streamproof.verdict.checks.records import PartitionCount, Reconciliation, reconcile
@@ -288,5 +289,5 @@ def _of(table: pa.Table, editions: Collection[Edition]) -> np.ndarray:
 def read_flow(folder: RunFolder) -> Flow:
     """The flow of a run. Raises EvidenceError naming the file when its evidence is missing or cannot be read."""
     progress = list(read_json_lines(folder.progress))
-    ends = recovery.ends(folder.journal.events("driver_ready"), progress)
+    ends = recovery.ends(folder.journal.all(DriverReady), progress)
     return survey(folder, (), progress, ends, recovery.stamps(folder.read_json(folder.drain))).flow

@@ -12,43 +12,48 @@ import json
 from typing import Any
 
 from streamproof.evidence.folder import SCHEMA_VERSION, EvidenceError, RunFolder, write_atomically
-
-TIMES = ("output_s", "longest_gap_s")
-
-
-def figures(verdict: dict[str, Any]) -> dict[str, Any]:
-    """What of a verdict is compared. Raises KeyError for a verdict that was written before these were measured."""
-    return {
-        **{name: verdict[name] for name in TIMES},
-        "records_per_s": {phase: found["records_per_s"] for phase, found in verdict["phases"].items()},
-    }
+from streamproof.verdict.verdict import Account, BaselineFigures, BaselineRatios, Verdict
 
 
-def attach(folder: RunFolder, other: RunFolder, verdict: dict[str, Any]) -> None:
+def attach(folder: RunFolder, other: RunFolder, verdict: Verdict) -> None:
     """Keep the figures of ``other``, whose verdict this is, in ``folder``."""
-    known = {name: verdict[name] for name in ("run", "experiment", "strategy", "seed", "versions")}
-    found = {"schema": SCHEMA_VERSION, **known, "folder": str(other.path), **figures(verdict)}
-    write_atomically(folder.baseline, json.dumps(found, indent=1))
+    figures = {
+        "schema": SCHEMA_VERSION,
+        "run": verdict.run,
+        "experiment": verdict.experiment,
+        "strategy": verdict.strategy,
+        "seed": verdict.seed,
+        "versions": verdict.versions,
+        "folder": str(other.path),
+        "output_s": verdict.output_s,
+        "longest_gap_s": verdict.longest_gap_s,
+        "records_per_s": _rates(verdict),
+    }
+    write_atomically(folder.baseline, json.dumps(figures, indent=1))
 
 
-def compared(folder: RunFolder, verdict: dict[str, Any]) -> dict[str, Any] | None:
-    """The baseline of ``folder``, with the ratios of ``verdict`` to it; None when the run has none.
+def compared(folder: RunFolder, account: Account) -> BaselineFigures | None:
+    """The baseline of ``folder``, with the ratios of ``account`` to it; None when the run has none.
 
     Raises EvidenceError when ``baseline.json`` is damaged.
     """
     if not folder.baseline.exists():
         return None
-    other = folder.read_json(folder.baseline)
-    own = figures(verdict)
+    other: dict[str, Any] = folder.read_json(folder.baseline)
     try:
         rates = other["records_per_s"]
-        ratios = {
-            **{name: _ratio(own[name], other[name]) for name in TIMES},
-            "records_per_s": {phase: _ratio(rate, rates.get(phase)) for phase, rate in own["records_per_s"].items()},
-        }
-        return {key: other[key] for key in ("run", "folder", *TIMES, "records_per_s")} | {"ratios": ratios}
-    except (KeyError, TypeError, AttributeError) as error:
+        ratios = BaselineRatios(
+            output_s=_ratio(account.output_s, other["output_s"]),
+            longest_gap_s=_ratio(account.longest_gap_s, other["longest_gap_s"]),
+            records_per_s={phase: _ratio(rate, rates.get(phase)) for phase, rate in _rates(account).items()},
+        )
+        return BaselineFigures.model_validate({**other, "ratios": ratios})
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise EvidenceError(f"{folder.baseline} is damaged: {type(error).__name__}: {error}") from error
+
+
+def _rates(account: Account) -> dict[str, float | None]:
+    return {phase: figures.records_per_s for phase, figures in account.phases.items()}
 
 
 def _ratio(own: float | None, other: float | None) -> float | None:

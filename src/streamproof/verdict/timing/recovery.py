@@ -37,6 +37,7 @@ import numpy as np
 
 from streamproof.evidence.folder import EvidenceError
 from streamproof.evidence.histories import Delivered, Sent
+from streamproof.evidence.journal import DriverReady, Event
 
 NEVER = np.iinfo(np.int64).max
 _SHIFT = 48
@@ -100,9 +101,9 @@ def stamps(drain: dict[str, Any]) -> Stamps:
         raise EvidenceError(f"drain.json: stamps is {drain['stamps']!r}, expected one of {', '.join(Stamps)}") from error
 
 
-def ends(events: Sequence[dict[str, Any]], progress: Sequence[dict[str, Any]]) -> np.ndarray:
+def ends(events: Sequence[Event], progress: Sequence[dict[str, Any]]) -> np.ndarray:
     """The moments at which all that was written before is decided: ends of micro-batches, and starts of the driver that are ready."""
-    at = [line["committed_at"] for line in progress] + [event["at"] for event in events if event["event"] == "driver_ready"]
+    at = [line["committed_at"] for line in progress] + [event.at for event in events if isinstance(event, DriverReady)]
     return np.unique(np.array([milliseconds(stamp) for stamp in at], np.int64))
 
 

@@ -42,6 +42,7 @@ from streamproof.engines.spark.decisions import DECIDING, DecisionLog
 from streamproof.engines.spark.failpoints import Failpoint, Site, reach
 from streamproof.engines.spark.job import Job, OnLostDecision
 from streamproof.engines.spark.strategies.strategy import Strategy
+from streamproof.evidence.journal import DecisionLost
 from streamproof.kafka.transactions import Coordinator, Prepared, TransactionLost
 from streamproof.sinks.sink import Sink
 from streamproof.verdict.guarantee import Guarantee
@@ -136,8 +137,8 @@ def commit(coordinator: Coordinator, job: Job, batch: int, decided: list[Prepare
         except TransactionLost as lost:
             if job.on_lost_decision == OnLostDecision.STOP:
                 raise
-            known = {"batch": batch, "transaction": transaction.transactional_id}
-            job.run.journal.append("decision_lost", start=job.start, **known, error=str(lost))
+            event = DecisionLost(start=job.start, batch=batch, transaction=transaction.transactional_id, error=str(lost))
+            job.run.journal.append(event)
 
 
 def prefix(job: Job) -> str:

@@ -1,0 +1,250 @@
+"""Judge a run by its folder alone: run the checkers over its histories, measure what the faults cost, and have the outcome decided.
+
+A job that delivers records is judged by comparing them with what was sent. A stateful job has results instead: they are judged by computing
+them again (``streamproof.verdict.stateful.reference``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from streamproof.evidence.batches import read_batches
+from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines
+from streamproof.evidence.histories import Evidence, read_evidence
+from streamproof.evidence.journal import (
+    DriverStarted,
+    Event,
+    InjectionEvent,
+    InjectionEvidence,
+    InjectionFailed,
+    InjectionHealed,
+    InjectionInjected,
+    InjectionStarted,
+    PhaseBegan,
+    StageFinished,
+)
+from streamproof.evidence.payloads import read_payloads
+from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
+from streamproof.verdict.blame import Timeline
+from streamproof.verdict.checks.atomicity import torn
+from streamproof.verdict.checks.commits import ahead
+from streamproof.verdict.checks.matching import Finding
+from streamproof.verdict.checks.order import reordered
+from streamproof.verdict.checks.records import KINDS, Reconciliation, count, sent_only
+from streamproof.verdict.checks.source import behind_the_end
+from streamproof.verdict.decide import PHASES
+from streamproof.verdict.ending import notes
+from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
+from streamproof.verdict.reconciliation import reconciliation_table
+from streamproof.verdict.scan.scan import Survey, survey
+from streamproof.verdict.second_opinion import disagreement
+from streamproof.verdict.stateful import reference, second_opinion
+from streamproof.verdict.stateful.reference import Declaration
+from streamproof.verdict.timing import baseline
+from streamproof.verdict.timing.recovery import Flow, Stamps, ends, longest_gap, milliseconds, recovery, stamps, throughput
+from streamproof.verdict.verdict import Account, Drain, Injection, PhaseFigures, ResultCounts, SentCounts, Verdict, decided
+
+Moment = TypeVar("Moment", bound=InjectionEvent)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run is judged by: ``planned`` are the injections that the schedule holds, ``stateful`` is what a stateful job declares."""
+
+    run: str
+    experiment: str
+    pipeline: str
+    strategy: str
+    guarantee: Guarantee
+    expected: tuple[Anomaly, ...]
+    planned: tuple[str, ...]
+    seed: int
+    versions: dict[str, str] = field(default_factory=dict)
+    promises: frozenset[Promise] = frozenset()
+    stateful: Declaration | None = None
+    recover_within_s: float | None = None
+
+    @property
+    def forbidden(self) -> frozenset[Anomaly]:
+        return forbidden(self.guarantee, self.promises, self.stateful is not None)
+
+    @property
+    def asked(self) -> tuple[Anomaly, ...]:
+        """The anomalies that are looked for: the kinds of every delivery, what was promised not to be, and what is to be seen."""
+        kinds = KINDS if self.stateful is None else RESULT_KINDS
+        return tuple(anomaly for anomaly in Anomaly if anomaly in {*kinds, *self.forbidden, *self.expected})
+
+    def account(self) -> Account:
+        """What is known of a run before its records are judged."""
+        return Account(
+            run=self.run,
+            experiment=self.experiment,
+            pipeline=self.pipeline,
+            strategy=self.strategy,
+            guarantee=self.guarantee,
+            promises=tuple(sorted(self.promises)),
+            forbidden=tuple(sorted(self.forbidden)),
+            expected_anomalies=tuple(sorted(self.expected)),
+            recover_within_s=self.recover_within_s,
+            seed=self.seed,
+            versions=self.versions,
+        )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """``table`` is what ``reconciliation.parquet`` holds; ``findings`` are all anomalous records."""
+
+    verdict: Verdict
+    table: pa.Table
+    reconciliation: Reconciliation
+    findings: tuple[Finding, ...]
+
+
+Look = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps], Survey]
+Second = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], Iterable[Finding]], str | None]
+
+
+def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: Look = survey) -> Judgement:
+    """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged.
+
+    ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR. ``look``
+    compares the histories of a job that delivers records.
+    """
+    drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
+    events = folder.journal.events()
+    needed = ("batch", "start", "rows", "committed_at", "from", "until")
+    progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
+    if terms.stateful is None:
+        surveyed = look(folder, terms.asked, progress, ends(events, progress), stamps(drain))
+        compared = _records(folder, terms, progress, surveyed, second)
+    else:
+        compared = _results(folder, terms.stateful)
+    reconciliation, flow = compared.reconciliation, compared.flow
+    injections = [_injection(name, events, flow) for name in terms.planned]
+    account = terms.account().model_copy(
+        update={
+            "anomalies": count(compared.findings, terms.asked),
+            "sent": SentCounts(acked=reconciliation.acked, rejected=reconciliation.rejected, indeterminate=reconciliation.indeterminate),
+            "delivered": reconciliation.delivered,
+            "results": compared.results,
+            "disagreement": compared.disagreement,
+            "injections": tuple(injections),
+            "phases": _phases(events, progress, flow),
+            "recovery_s": max((each.first_output_s for each in injections if each.first_output_s is not None), default=None),
+            "caught_up_s": max((each.caught_up_s for each in injections if each.caught_up_s is not None), default=None),
+            "longest_gap_s": longest_gap(flow.moments),
+            "output_s": round(float(flow.visible[-1] - flow.visible[0]) / 1000, 3) if len(flow.visible) else None,
+            "drain": Drain.model_validate(drain),
+            "behind_the_end": behind_the_end(folder),
+            "driver_starts": sum(isinstance(event, DriverStarted) for event in events),
+            "batches": len(progress),
+            "step_seconds": {event.step: event.seconds for event in events if isinstance(event, StageFinished)},
+            "notes": tuple(notes(events)),
+        }
+    )
+    account = account.model_copy(update={"baseline": baseline.compared(folder, account)})
+    table = reconciliation_table(reconciliation, compared.findings, compared.evidence, Timeline(progress, events))
+    return Judgement(decided(account), table, reconciliation, tuple(compared.findings))
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What the histories show; ``disagreement`` is what the second opinion says otherwise, ``results`` the figures of a stateful job."""
+
+    evidence: Evidence
+    reconciliation: Reconciliation
+    flow: Flow
+    findings: list[Finding]
+    disagreement: str | None
+    results: ResultCounts | None = None
+
+
+def _records(folder: RunFolder, terms: Terms, progress: Sequence[dict[str, Any]], surveyed: Survey, second: Second) -> _Compared:
+    """A job that delivers records: they were compared with what was sent."""
+    evidence, matched = surveyed.evidence, surveyed.matched
+    findings = list(surveyed.found.findings)
+    if Anomaly.REORDERED in terms.asked:
+        findings += reordered(matched, evidence.keys)
+    if Anomaly.TORN in terms.asked:
+        findings += torn(matched, progress)
+    if Anomaly.AHEAD in terms.asked:
+        findings += ahead(matched, evidence.delivered_at, progress)
+    return _Compared(evidence, surveyed.found, surveyed.flow, findings, second(folder, terms.asked, progress, findings))
+
+
+def _results(folder: RunFolder, declared: Declaration) -> _Compared:
+    """A stateful job: its results are compared with those that are computed again."""
+    evidence, payloads = read_evidence(folder), read_payloads(folder)
+    judged = reference.judge(folder, declared, evidence.sent, payloads)
+    reconciliation = sent_only(evidence.sent, len(payloads.values))
+    flow = reference.flow_of_batches(evidence.sent, evidence.sent_at, read_batches(folder.batches))
+    evidence = replace(evidence, delivered=payloads.delivered, delivered_at=payloads.delivered_at)
+    conflict = second_opinion.disagreement(folder, declared, judged.findings)
+    figures = ResultCounts.model_validate(judged.figures)
+    return _Compared(evidence, reconciliation, flow, list(judged.findings), conflict, figures)
+
+
+def _with(path: Path, fields: Any, *keys: str) -> dict[str, Any]:
+    """``fields`` itself, if it has the keys that a judgement needs. Raises EvidenceError naming those that it lacks."""
+    missing = [key for key in keys if not isinstance(fields, dict) or key not in fields]
+    if missing:
+        raise EvidenceError(f"{path} is damaged: {', '.join(missing)} missing in {str(fields)[:80]}")
+    return dict(fields)
+
+
+def _injection(name: str, events: Sequence[Event], flow: Flow) -> Injection:
+    """One planned injection, as the journal has it, and what it cost."""
+    started = _last(events, InjectionStarted, name)
+    injected = _last(events, InjectionInjected, name)
+    evidence = _last(events, InjectionEvidence, name)
+    healed = _last(events, InjectionHealed, name)
+    failed = _last(events, InjectionFailed, name)
+    checks = evidence.checks if evidence is not None else ()
+    cost = recovery(flow, milliseconds(injected.at) if injected else None, milliseconds(healed.at) if healed else None)
+    return Injection(
+        injection=name,
+        fault=started.fault if started is not None else name.rsplit("-", 1)[0],
+        target=injected.target if injected is not None else started.target if started is not None else None,
+        parameters=started.parameters if started is not None else None,
+        phase=started.phase if started is not None else "impact",
+        injected_at=injected.at if injected is not None else None,
+        healed_at=healed.at if healed is not None else None,
+        evidence=checks,
+        heal=healed.checks if healed is not None else (),
+        took_effect=bool(checks) and all(check.passed for check in checks),
+        healed=healed is not None and all(check.passed for check in healed.checks),
+        error=failed.error if failed is not None else None,
+        **asdict(cost),
+    )
+
+
+def _last(events: Sequence[Event], kind: type[Moment], injection: str) -> Moment | None:
+    """A stage that was repeated journals again: the last event counts."""
+    return next((event for event in reversed(events) if isinstance(event, kind) and event.injection == injection), None)
+
+
+def _phases(events: Sequence[Event], progress: Sequence[dict[str, Any]], flow: Flow) -> dict[str, PhaseFigures]:
+    starts = [event for event in events if isinstance(event, PhaseBegan)]
+    commits = [milliseconds(line["committed_at"]) for line in progress]
+    phases = {}
+    for number, start in enumerate(starts):
+        if start.phase not in PHASES:
+            continue
+        begun = milliseconds(start.at)
+        ended = milliseconds(starts[number + 1].at if number + 1 < len(starts) else events[-1].at)
+        records, records_per_s = throughput(flow, begun, ended)
+        phases[start.phase] = PhaseFigures(
+            started_at=start.at,
+            seconds=round((ended - begun) / 1000, 3),
+            batches=sum(begun <= commit < ended for commit in commits),
+            records=records,
+            records_per_s=records_per_s,
+        )
+    return phases
