@@ -37,13 +37,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamproof import settings
-from streamproof.evidence.journal import DriverReady
 from streamproof.evidence import histories
 from streamproof.evidence.folder import RunFolder, append_json_line
+from streamproof.evidence.journal import DriverReady
 from streamproof.testbed import embedded, install, java
 from streamproof.testbed.kafka import Cluster
-from streamproof.verdict.judge import Second, Terms, judge
 from streamproof.verdict.guarantee import Guarantee, Promise
+from streamproof.verdict.judge import Second, Terms, judge
 from streamproof.verdict.second_opinion import disagreement
 from tests.support.checkout import ROOT
 

@@ -14,8 +14,8 @@ import psutil
 import yaml
 
 from streamproof import settings
-from streamproof.evidence.journal import StageStarted
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import StageStarted
 from streamproof.kafka.transactions import Coordinator
 from streamproof.run import lock, watchdog
 from streamproof.sinks.postgres import tables as output

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streamproof.evidence.journal import KafkaRebuilt
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import KafkaRebuilt
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.faults import FAULTS
 from streamproof.load.spec import Source, Workload

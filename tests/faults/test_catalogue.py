@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamproof import settings
-from streamproof.evidence.journal import DecisionLost
 from streamproof.engines.spark.job import OnLostDecision
 from streamproof.evidence.folder import RunFolder, read_json_lines
+from streamproof.evidence.journal import DecisionLost
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.faults import FAULTS
 from streamproof.load.spec import Source, Workload

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from streamproof.evidence.journal import Recovered
 from streamproof.engines.spark import strategies
 from streamproof.engines.spark.failpoints import Action
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import Recovered
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.load.spec import Source, Workload
 from streamproof.run import runner

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streamproof.evidence.journal import Restored, TestbedRebuilt
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import Restored, TestbedRebuilt
 from streamproof.experiment.model import Experiment
 from streamproof.load.spec import Source, Workload
 from streamproof.run import runner, stages

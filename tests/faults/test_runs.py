@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamproof.evidence.journal import FailpointFired, Recovered
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import FailpointFired, Recovered
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.faults.spark import executors
 from streamproof.load.spec import Source, Workload
@@ -110,7 +110,7 @@ def _tampered(folder: RunFolder, tmp_path: Path, change: Any) -> dict[str, Any]:
     path = copy / "delivered" / "00000.parquet"
     pq.write_table(change(pq.read_table(path)), path)
     judgement = judge(RunFolder.open(copy), stages.terms(RunFolder.open(copy)))
-    return {**judgement.verdict, "records": [row for row in judgement.table.to_pylist() if row["row"] == "record"]}
+    return {**judgement.verdict.to_json(), "records": [row for row in judgement.table.to_pylist() if row["row"] == "record"]}
 
 
 def test_a_delivered_row_that_is_removed_is_one_lost_record_by_name(killed_executor: RunFolder, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from benchmarks import soak
-from streamproof.evidence.journal import FailpointHeld
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import FailpointHeld
 from streamproof.experiment.model import Experiment, FaultSpec, Phase, load
 from streamproof.load.spec import Source, Workload
 from streamproof.run import runner

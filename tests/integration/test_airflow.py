@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from streamproof import settings
-from streamproof.evidence.journal import InjectionInjected
 from streamproof.airflow import service
 from streamproof.airflow.service import Api
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import InjectionInjected
 from streamproof.run import lock
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked

@@ -19,10 +19,10 @@ import psutil
 import pytest
 
 from streamproof import settings
-from streamproof.evidence.journal import InjectionInjected, PhaseBegan, Restored, StageFinished, StageStarted, TestbedTaken
 from streamproof.airflow import service
 from streamproof.airflow.service import DAG, NIGHTLY, Api
 from streamproof.evidence.folder import RunFolder, read_json_lines, write_atomically
+from streamproof.evidence.journal import InjectionInjected, PhaseBegan, Restored, StageFinished, StageStarted, TestbedTaken
 from streamproof.run import healing, lock
 from streamproof.run.nightly import Night, Summary
 from streamproof.testbed.embedded import Testbed

@@ -14,10 +14,10 @@ from threading import Thread
 import pyarrow.parquet as pq
 import pytest
 
-from streamproof.evidence.journal import LoadFinished
 from streamproof.engines.spark.job import Job
 from streamproof.evidence import histories
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import LoadFinished
 from streamproof.experiment.model import Experiment
 from streamproof.load import workload
 from streamproof.load.gate import HOT_KEY, Gate, Orders

@@ -21,7 +21,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamproof.evidence.journal import Restored
 from streamproof.engines.spark.failpoints import Action, FailpointError, arm
 from streamproof.engines.spark.job import Job
 from streamproof.engines.spark.strategies.postgres_ledger_sink import Commit
@@ -30,6 +29,7 @@ from streamproof.engines.spark.strategies.postgres_two_phase_commit_sink import 
 from streamproof.engines.spark.task import Task
 from streamproof.evidence import histories, identity
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import Restored
 from streamproof.kafka.transactions import TransactionLost
 from streamproof.run import healing
 from streamproof.sinks.postgres import tables as output

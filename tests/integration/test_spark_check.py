@@ -17,8 +17,8 @@ from streamproof.evidence.outcome import Outcome
 from streamproof.run import spark_check
 from streamproof.testbed.process import TestbedError
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
-from streamproof.verdict.judge import Look, Terms, judge
 from streamproof.verdict.guarantee import Guarantee, Promise
+from streamproof.verdict.judge import Look, Terms, judge
 from streamproof.verdict.scan import spark_scan
 from tests.mutation import clean, legal
 from tests.mutation.damage import DAMAGES
@@ -54,7 +54,7 @@ def judged(folder: RunFolder, **look: Look) -> Any:
         judgement = judge(folder, TERMS, lambda *_: None, **look)
     except EvidenceError as error:
         return str(error)
-    return judgement.verdict, judgement.table.to_pylist()
+    return judgement.verdict.to_json(), judgement.table.to_pylist()
 
 
 def here_and_there(folder: RunFolder, spark: SparkSession) -> tuple[Any, Any]:

@@ -28,8 +28,8 @@ import pyarrow as pa
 
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.verdict.anomaly import Anomaly
-from streamproof.verdict.judge import Second, Terms, judge
 from streamproof.verdict.guarantee import Guarantee, Promise
+from streamproof.verdict.judge import Second, Terms, judge
 from streamproof.verdict.scan import ranges, scan
 from streamproof.verdict.second_opinion import disagreement
 from tests.mutation import clean, damage, legal, results

@@ -15,12 +15,15 @@ import numpy as np
 
 from streamproof.evidence import histories as history
 from streamproof.evidence.folder import RunFolder, write_atomically
+from streamproof.evidence.journal import EVENTS, Event
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.checks.records import Reconciliation, check
-from streamproof.verdict.judge import Terms
+from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.guarantee import Guarantee
+from streamproof.verdict.judge import Terms
+from streamproof.verdict.verdict import Account, Verdict
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 Id = tuple[int, int]
@@ -191,6 +194,18 @@ class Story:
         folder.progress.write_text("".join(json.dumps(line) + "\n" for line in self.progress))
         write_atomically(folder.drain, json.dumps(self.drain))
         return folder
+
+
+def unjudged(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str, Any]:
+    """The verdict on a run whose records were not judged, as its file holds it."""
+    account = terms.account()
+    known = {name: getattr(account, name) for name in Account.model_fields}
+    return Verdict.model_validate({**known, "outcome": outcome, "reason": reason}).to_json()
+
+
+def typed(lines: Iterable[dict[str, Any]]) -> list[Event]:
+    """The events of lines of a journal."""
+    return [EVENTS[line["event"]].from_json(line) for line in lines]
 
 
 _EVENTS: tuple[dict[str, Any], ...] = (

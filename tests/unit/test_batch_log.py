@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from streamproof.evidence.journal import DriverReady
 from streamproof.engines.spark import checkpoints
 from streamproof.engines.spark.batch_log import BatchLog
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.batches import Batch, read_batches
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import DriverReady
 
 JOB = Job("departures", "two_phase_commit", "q", "", "", "in", "out", 1, 1, "", {})
 AT = "2026-01-01T00:00:00.000Z"

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from streamproof.evidence.journal import Event
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.blame import NEARBY, Timeline
-from streamproof.verdict.judge import judge
 from streamproof.verdict.guarantee import Promise
-from tests.support.histories import BEGUN, TERMS, Copy, Story, at
+from streamproof.verdict.judge import judge
+from tests.support.histories import BEGUN, TERMS, Copy, Story, at, typed
 
 
 def blames(story: Story, path: Path) -> list[str]:
@@ -122,8 +123,9 @@ def test_a_partition_that_a_batch_does_not_know_is_in_none() -> None:
     assert Timeline([_line(0, {"0": 0}, {"0": 5})], []).batches(1, 0) == []
 
 
-def _event(event: str, seconds: float, **fields: Any) -> dict[str, Any]:
-    return {"at": at(seconds), "event": event, **fields}
+def _event(name: str, seconds: float, **fields: Any) -> Event:
+    (event,) = typed([{"at": at(seconds), "event": name, **fields}])
+    return event
 
 
 FIRED = _event("failpoint_fired", 1, failpoint="after_output", batch=4)
@@ -143,7 +145,7 @@ def _after(seconds: float) -> datetime:
         (_event("injection_injected", 1, injection="add_partitions-1"), "add_partitions-1 was injected"),
     ],
 )
-def test_what_was_broken_shortly_before_is_told(event: dict[str, Any], said: str) -> None:
+def test_what_was_broken_shortly_before_is_told(event: Event, said: str) -> None:
     assert Timeline([], [event]).strike_before(_after(5)) == said
 
 
@@ -159,7 +161,9 @@ def test_what_was_broken_later_or_long_before_is_not_blamed() -> None:
 
 
 def test_what_broke_nothing_is_not_blamed() -> None:
-    assert Timeline([], [_event("phase", 1, phase="impact"), _event("step_started", 1, step="drain")]).strike_before(_after(2)) is None
+    assert (
+        Timeline([], [_event("phase", 1, phase="impact"), _event("step_started", 1, step="drain", pid=1)]).strike_before(_after(2)) is None
+    )
 
 
 def test_the_last_of_several_strikes_is_blamed() -> None:
@@ -175,7 +179,7 @@ def test_a_stamp_of_another_zone_is_the_same_moment() -> None:
 # --- by whom -------------------------------------------------------------------------------------------------------------------------
 
 STARTED = _event("injection_started", 0.5, injection="crash_at_step-1", fault="crash_at_step")
-HEALED = _event("injection_healed", 3, injection="crash_at_step-1")
+HEALED = _event("injection_healed", 3, injection="crash_at_step-1", claims=[])
 
 
 def test_the_injection_during_which_it_happened_is_named() -> None:

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from streamproof.evidence.journal import Restored, StageFailed, StageFinished
 from streamproof.cli import main as cli
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import Restored, StageFailed, StageFinished
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.experiment.schedule import plan
 from streamproof.faults import FAULTS
@@ -26,11 +26,10 @@ from streamproof.load.spec import Workload
 from streamproof.run import lock, stages
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
-from streamproof.verdict.judge import judge
-from tests.support.histories import unjudged
 from streamproof.verdict.guarantee import Guarantee
+from streamproof.verdict.judge import judge
 from tests.support.checkout import ROOT
-from tests.support.histories import INJECTION, TERMS, Story
+from tests.support.histories import INJECTION, TERMS, Story, unjudged
 
 EXPERIMENT = Experiment(name="test", strategy="two_phase_commit", faults=[FaultSpec(fault="kill_executor", at=0.4)], seed=7)
 TIMEOUT_S = 60

@@ -14,9 +14,17 @@ from typing import Any, cast
 
 import pytest
 
-from streamproof.evidence.journal import Aborted, FailpointReleased, InjectionEvidence, InjectionFailed, InjectionStarted, LoadFinished, PhaseBegan
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import (
+    Aborted,
+    FailpointReleased,
+    InjectionEvidence,
+    InjectionFailed,
+    InjectionStarted,
+    LoadFinished,
+    PhaseBegan,
+)
 from streamproof.evidence.progress import Progress
 from streamproof.experiment.model import Phase
 from streamproof.experiment.schedule import Injection, Schedule

@@ -16,10 +16,10 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarted, FailpointFired
 from streamproof.engines.spark import failpoints
 from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarted, FailpointFired
 from streamproof.evidence.progress import Progress
 from streamproof.faults.fault import FaultError, Scene
 from streamproof.faults.process.crash_at_step import CrashAtStep, CrashAtStepParameters

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streamproof.evidence.journal import RunnerVanished, StageFinished, StageStarted
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import RunnerVanished, StageFinished, StageStarted
 from streamproof.experiment.model import Experiment
 from streamproof.run import lock, stages, watchdog
 from streamproof.testbed.process import marked

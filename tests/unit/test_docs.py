@@ -16,8 +16,8 @@ from streamproof.faults import FAULTS
 from streamproof.run import stages
 from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.judge import Terms
-from tests.support.histories import unjudged
 from tests.support.checkout import ROOT
+from tests.support.histories import unjudged
 
 PAGES = sorted(generate.DOCS.glob("*.md"))
 

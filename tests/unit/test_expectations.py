@@ -22,9 +22,19 @@ import vl_convert
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamproof.evidence.journal import DriverExited, FailpointFired, InjectionEvidence, InjectionStarted, PhaseBegan, RunCreated, StageFailed, StageFinished, StageStarted
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
 from streamproof.evidence.histories import SentRow, write_delivered, write_sent
+from streamproof.evidence.journal import (
+    DriverExited,
+    FailpointFired,
+    InjectionEvidence,
+    InjectionStarted,
+    PhaseBegan,
+    RunCreated,
+    StageFailed,
+    StageFinished,
+    StageStarted,
+)
 from streamproof.evidence.outcome import Outcome
 from streamproof.report import charts, vega
 from streamproof.report.report import ANOMALIES, SHOWN_RECORDS, render
@@ -35,12 +45,12 @@ from streamproof.suites.evaluate import Evaluation, agree, evaluate, results_pat
 from streamproof.suites.worker import EvaluationWorker, WorkerError
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.guarantee import Guarantee
 from streamproof.verdict.judge import Terms, judge
 from streamproof.verdict.reconciliation import write_reconciliation
-from tests.support.histories import unjudged
-from streamproof.verdict.guarantee import Guarantee
 from streamproof.verdict.scan.scan import read_flow
 from streamproof.verdict.timing.baseline import attach
+from tests.support.histories import unjudged
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RECORDS = 40
@@ -592,7 +602,7 @@ def test_what_the_evidence_says_does_not_become_markup_in_the_report(tmp_path: P
 def test_the_report_tells_what_a_fault_cost_and_beside_the_run_without_it(tmp_path: Path) -> None:
     plain = tell(tmp_path / "plain", replace(CLEAN, planned=()))
     folder = tell(tmp_path / "run-1", CLEAN)
-    attach(folder, plain, plain.read_json(plain.verdict))
+    attach(folder, plain, Verdict.read(plain))
     verdict = {**judge(folder, CLEAN.terms).verdict.to_json(), "notes": ["the testbed was built anew <on purpose>"]}
     write_atomically(folder.verdict, json.dumps(verdict, default=str))
     text = re.sub(r"\s+", " ", render(folder).read_text())

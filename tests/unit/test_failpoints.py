@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streamproof.evidence.journal import FailpointFired, FailpointHeld, FailpointReleased
 from streamproof.engines.spark.failpoints import (
     Action,
     FailpointError,
@@ -29,6 +28,7 @@ from streamproof.engines.spark.failpoints import (
 )
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import FailpointFired, FailpointHeld, FailpointReleased
 from tests.support.checkout import ROOT
 
 # Reaches the step again and again until it fired for somebody; exit code 7 when it fired here.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from streamproof.evidence.journal import Aborted, PhaseBegan
-from streamproof.evidence.folder import EvidenceError, Journal, RunFolder, read_json_lines, utc_now, write_atomically
+from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines, utc_now, write_atomically
+from streamproof.evidence.journal import Aborted
 from tests.support.checkout import ROOT
 
 
@@ -20,42 +20,6 @@ def test_a_stamp_is_utc_with_milliseconds() -> None:
     stamp = utc_now()
     assert datetime.fromisoformat(stamp).utcoffset() == timedelta(0)
     assert len(stamp) == len("2026-01-01T00:00:00.000+00:00")
-
-
-def test_the_journal_gives_events_in_order_by_name(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.jsonl")
-    for number, event in enumerate(("phase", "aborted", "phase")):
-        journal.append(event, number=number)
-    assert [event["number"] for event in journal.events()] == [0, 1, 2]
-    assert [event["number"] for event in journal.all(PhaseBegan)] == [0, 2]
-    last = journal.last(Aborted, PhaseBegan)
-    assert last is not None
-    assert last["number"] == 2
-    assert journal.last("never") is None
-
-
-def test_a_journal_that_is_not_there_is_empty(tmp_path: Path) -> None:
-    assert Journal(tmp_path / "journal.jsonl").events() == []
-
-
-def test_a_journal_takes_what_json_has_no_word_for(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.jsonl")
-    journal.append("odd", path=tmp_path, text="two\nlines")
-    assert journal.events()[0]["path"] == str(tmp_path)
-    assert journal.events()[0]["text"] == "two\nlines"
-
-
-def test_processes_that_append_side_by_side_never_tear_a_line(tmp_path: Path) -> None:
-    path, processes, lines = tmp_path / "journal.jsonl", 4, 50
-    code = (
-        "import sys; from pathlib import Path; from streamproof.evidence.folder import Journal; journal = Journal(Path(sys.argv[1]))\n"
-        f"for number in range({lines}): journal.append('line', number=number, who=sys.argv[2], filler='x' * 3000)"
-    )
-    started = [subprocess.Popen([sys.executable, "-c", code, str(path), str(who)], cwd=ROOT) for who in range(processes)]
-    assert [process.wait(60) for process in started] == [0] * processes
-    events = Journal(path).events()
-    for who in range(processes):
-        assert [event["number"] for event in events if event["who"] == str(who)] == list(range(lines))
 
 
 def test_a_last_line_without_its_end_is_left_out(tmp_path: Path) -> None:
@@ -69,22 +33,6 @@ def test_a_damaged_line_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     path.write_text('{"event":"a"}\n{"event"\n{"event":"c"}\n')
     with pytest.raises(EvidenceError, match=r"lines\.jsonl: a line is not JSON"):
         list(read_json_lines(path))
-
-
-def test_a_line_that_was_torn_by_a_kill_does_not_damage_the_next(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.jsonl")
-    journal.path.write_text('{"at":"2026-01-01T00:00:00.000+00:00","event":"a"}\n{"at":"2026-')
-    journal.append("b")
-    assert [event["event"] for event in journal.events()] == ["a", "b"]
-
-
-def test_every_line_that_was_torn_is_left_out_and_no_line_beside_them(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.jsonl")
-    for event in ("a", "b", "c"):
-        journal.append(event)
-        with journal.path.open("a") as file:
-            file.write('{"at":"2026-')
-    assert [event["event"] for event in journal.events()] == ["a", "b", "c"]
 
 
 def test_a_line_that_is_no_object_is_an_error_that_names_the_file(tmp_path: Path) -> None:
@@ -134,8 +82,8 @@ def test_opening_a_folder_that_is_no_run_says_so(tmp_path: Path) -> None:
 
 def test_creating_a_folder_twice_keeps_what_is_in_it(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    folder.journal.append("first")
-    assert RunFolder.create(tmp_path / "run").journal.events()[0]["event"] == "first"
+    folder.journal.append(Aborted(reason="first"))
+    assert RunFolder.create(tmp_path / "run").journal.all(Aborted)[0].reason == "first"
     assert folder.name == "run"
 
 

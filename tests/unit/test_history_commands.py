@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from streamproof.evidence.journal import Aborted, HistoryFailed, Restored, TestbedTaken
 from streamproof.cli import main as cli
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import Aborted, HistoryFailed, Restored, TestbedTaken
 from streamproof.history.store import Store
 from streamproof.run import lock, recording, stages
 from tests.support.histories import at

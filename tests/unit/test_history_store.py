@@ -16,14 +16,13 @@ from alembic.runtime.migration import MigrationContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamproof.evidence.journal import Restored
 from streamproof.evidence.folder import EvidenceError
+from streamproof.evidence.journal import Restored
 from streamproof.history import migrations
 from streamproof.history.record import HistoryError, describe, read
 from streamproof.history.store import HEAD, METADATA, VERSION_TABLE, Store, Wanted
 from streamproof.verdict.decide import RunOutcome
-from tests.support.histories import unjudged
-from tests.support.histories import TERMS, Story
+from tests.support.histories import TERMS, Story, unjudged
 from tests.support.remembered import BEGUN, RUN, night, write
 
 

@@ -12,8 +12,8 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.verdict import decide
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import Finding
-from streamproof.verdict.judge import Terms, judge
 from streamproof.verdict.guarantee import Guarantee, Promise
+from streamproof.verdict.judge import Terms, judge
 from streamproof.verdict.stateful import reference
 from tests.mutation import clean
 from tests.mutation.damage import DAMAGES

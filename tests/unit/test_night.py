@@ -11,9 +11,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from streamproof.evidence.journal import Restored
 from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
+from streamproof.evidence.journal import Restored
 from streamproof.experiment.matrix import MatrixCell
 from streamproof.history.changes import Kind
 from streamproof.run import recording, stages

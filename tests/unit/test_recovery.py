@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamproof.evidence.folder import EvidenceError
+from streamproof.evidence.journal import DriverReady, PhaseBegan
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.judge import judge
 from streamproof.verdict.scan.scan import read_flow
@@ -70,8 +71,8 @@ def test_a_record_that_nobody_sent_is_no_output_and_one_that_cannot_be_read_is_n
 
 
 def test_a_ready_driver_decides_what_earlier_starts_left() -> None:
-    ready = {"event": "driver_ready", "at": at(7)}
-    found = recovery.ends([ready, {"event": "phase", "at": at(1)}], [{"committed_at": at(9)}, {"committed_at": at(4)}])
+    events = [PhaseBegan(at=at(1), phase="steady"), DriverReady(at=at(7), start=1)]
+    found = recovery.ends(events, [{"committed_at": at(9)}, {"committed_at": at(4)}])
     assert found.tolist() == [recovery.milliseconds(at(second)) for second in (4, 7, 9)]
 
 

@@ -14,8 +14,8 @@ from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict import second_opinion
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
-from streamproof.verdict.judge import judge
 from streamproof.verdict.guarantee import Promise
+from streamproof.verdict.judge import judge
 from tests.mutation.run import FIXTURES
 from tests.support.histories import TERMS, Copy, Histories, Story, clean
 

@@ -14,10 +14,10 @@ from typing import cast
 import psutil
 import pytest
 
-from streamproof.evidence.journal import Aborted, FailpointHeld
 from streamproof.engines.spark.job import Job
 from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import Aborted, FailpointHeld
 from streamproof.evidence.progress import Progress
 from streamproof.faults.fault import FaultError, RunEnded, Scene
 from streamproof.faults.process import standing

@@ -19,13 +19,13 @@ from streamproof.report.report import render
 from streamproof.suites.evaluate import agree, evaluate
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.checks.matching import Finding
-from streamproof.verdict.judge import Terms
-from streamproof.verdict.reconciliation import write_reconciliation
-from tests.support.histories import unjudged
-from streamproof.verdict.judge import judge as verdict_of
 from streamproof.verdict.guarantee import Guarantee
+from streamproof.verdict.judge import Terms
+from streamproof.verdict.judge import judge as verdict_of
+from streamproof.verdict.reconciliation import write_reconciliation
 from streamproof.verdict.stateful import second_opinion
 from streamproof.verdict.stateful.reference import Join, Windows, judge
+from tests.support.histories import unjudged
 from tests.support.stateful import Declared, Event, Story, Told, job, write
 
 WINDOWS = Windows(60_000, 60_000, 60_000)
@@ -46,7 +46,7 @@ TERMS = Terms("run", "experiment", "departures", "two_phase_commit", Guarantee.E
 def _judged(path: Path, told: Told, terms: Terms = TERMS, story: Story = STORY) -> tuple[RunFolder, dict[str, Any], list[dict[str, Any]]]:
     folder = write(path / "run", story, told)
     judgement = verdict_of(folder, terms)
-    return folder, judgement.verdict, [row for row in judgement.table.to_pylist() if row["row"] == "record"]
+    return folder, judgement.verdict.to_json(), [row for row in judgement.table.to_pylist() if row["row"] == "record"]
 
 
 def test_a_run_that_went_well_is_passed_and_says_how_much_was_judged(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 from streamproof.evidence import histories as history
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.verdict.checks.commits import passed
-from streamproof.verdict.judge import Terms, judge
 from streamproof.verdict.guarantee import Guarantee, Promise
+from streamproof.verdict.judge import Terms, judge
 from streamproof.verdict.scan import scan
 from streamproof.verdict.scan.ranges import Due
 from tests.mutation import clean as made
@@ -33,7 +33,7 @@ def judged(folder: RunFolder) -> Any:
         return str(error)
     flow = scan.read_flow(folder)
     at = np.linspace(flow.visible.min(), flow.visible.max(), 20).astype(np.int64) if len(flow.visible) else np.zeros(0, np.int64)
-    return judgement.verdict, judgement.table.to_pylist(), flow.backlog(at).tolist()
+    return judgement.verdict.to_json(), judgement.table.to_pylist(), flow.backlog(at).tolist()
 
 
 def test_a_small_batch_between_such_as_nobody_reported_is_told_by_its_offsets() -> None:

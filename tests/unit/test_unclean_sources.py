@@ -21,8 +21,8 @@ from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import match
 from streamproof.verdict.checks.order import reordered
 from streamproof.verdict.checks.records import check
-from streamproof.verdict.judge import judge
 from streamproof.verdict.guarantee import Promise
+from streamproof.verdict.judge import judge
 from tests.support.histories import BEGUN, TERMS, Copy, Histories, Record, Story, at, clean
 
 EXACT = replace(TERMS, promises=frozenset(Promise))

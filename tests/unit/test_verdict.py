@@ -14,12 +14,11 @@ import pytest
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.anomaly import Anomaly
-from streamproof.verdict.reconciliation import RECONCILIATION, write_reconciliation
 from streamproof.verdict.decide import RunOutcome
-from streamproof.verdict.judge import Terms, judge
-from tests.support.histories import unjudged
 from streamproof.verdict.guarantee import Guarantee
-from tests.support.histories import INJECTION, TERMS, Story, at
+from streamproof.verdict.judge import Terms, judge
+from streamproof.verdict.reconciliation import RECONCILIATION, write_reconciliation
+from tests.support.histories import INJECTION, TERMS, Story, at, unjudged
 
 AT_LEAST_ONCE = replace(TERMS, strategy="checkpoint", guarantee=Guarantee.AT_LEAST_ONCE)
 CONTROL = replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,))
@@ -240,7 +239,7 @@ def test_the_same_folder_gives_the_same_verdict_twice_and_is_not_touched(tmp_pat
     folder = _damaged_story().write(tmp_path / "run")
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
     one, two = judge(folder, TERMS), judge(folder, TERMS)
-    assert json.dumps(one.verdict) == json.dumps(two.verdict)
+    assert json.dumps(one.verdict.to_json()) == json.dumps(two.verdict.to_json())
     assert one.table.equals(two.table)
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
 

@@ -20,9 +20,9 @@ from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamproof.evidence.journal import LoadFinished
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.histories import SentRow
+from streamproof.evidence.journal import LoadFinished
 from streamproof.evidence.outcome import Outcome
 from streamproof.load.gate import HOT_KEY, Gate, Orders, hot
 from streamproof.load.spec import Source, Workload
