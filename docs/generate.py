@@ -8,6 +8,7 @@ says, and which.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import inspect
 import re
 import sys
@@ -22,7 +23,7 @@ import pyarrow as pa
 from streamproof.cli.main import EXIT_CODES
 from streamproof.engines.spark.registry import PIPELINES
 from streamproof.engines.spark.strategies import STRATEGIES, Strategy
-from streamproof.evidence import batches, events, histories, payloads
+from streamproof.evidence import batches, events, histories, journal, payloads
 from streamproof.evidence.outcome import Outcome
 from streamproof.experiment.model import Stateful
 from streamproof.faults import FAULTS, Fault
@@ -30,7 +31,7 @@ from streamproof.history import changes, compare, junit, matrix
 from streamproof.history import metrics as history_metrics
 from streamproof.history import record as remembered
 from streamproof.testbed import listeners
-from streamproof.verdict import decide
+from streamproof.verdict import decide, reconciliation
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.checks import atomicity, commits, order
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
@@ -206,6 +207,26 @@ def promises() -> str:
     return table(("promise", "meaning"), ((f"*{name.lower()}*", what) for name, what in _terms(Promise).items()))
 
 
+def rules() -> str:
+    """The rules by which an outcome is decided, in their order."""
+    lines = [(outcome, _sentences(rule)) for outcome, rule in decide.RULES] + [(decide.RunOutcome.PASSED, "Otherwise.")]
+    return table(("", "outcome", "when"), tuple((str(number), f"`{outcome}`", when) for number, (outcome, when) in enumerate(lines, 1)))
+
+
+def journal_events() -> str:
+    """The events of a run's journal, with their own fields."""
+    rows = []
+    for name, kind in journal.EVENTS.items():
+        names = ["claims" if each.name == "checks" else each.name for each in dataclasses.fields(kind)[1:] if each.name != "details"]
+        rows.append((f"`{name}`", ", ".join(f"`{field}`" for field in names), _sentences(kind)))
+    return table(("event", "fields", "when"), tuple(rows))
+
+
+def _sentences(documented: object) -> str:
+    """A docstring on one line."""
+    return " ".join((documented.__doc__ or "").replace("``", "`").split())
+
+
 def exit_codes() -> str:
     return table(("outcome of a run", "exit code"), ((f"`{outcome}`", str(number)) for outcome, number in EXIT_CODES.items()))
 
@@ -269,12 +290,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "order": lambda: told(order),
     "atomicity": lambda: told(atomicity),
     "commits": lambda: told(commits),
-    "rules": lambda: told(decide),
+    "rules": rules,
+    "journal": journal_events,
     "recovery": lambda: told(recovery),
     "baseline": lambda: told(baseline),
     "sent": lambda: columns(histories.SENT),
     "delivered": lambda: columns(histories.DELIVERED),
-    "reconciliation": lambda: columns(decide.RECONCILIATION),
+    "reconciliation": lambda: columns(reconciliation.RECONCILIATION),
     "history": lambda: told(remembered),
     "changes": lambda: told(changes),
     "compare": lambda: told(compare),

@@ -15,7 +15,7 @@ import yaml
 
 from streamproof import settings
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.journal import StageStarted
+from streamproof.evidence.journal import DriverReady, Event, InjectionInjected, StageStarted, TestbedTaken
 from streamproof.kafka.transactions import Coordinator
 from streamproof.run import lock, watchdog
 from streamproof.sinks.postgres import tables as output
@@ -32,14 +32,14 @@ def begun(step: str) -> Callable[[RunFolder], bool]:
     return lambda folder: any(event.step == step for event in folder.journal.all(StageStarted))
 
 
-def journaled(event: str) -> Callable[[RunFolder], bool]:
+def journaled(event: type[Event]) -> Callable[[RunFolder], bool]:
     return lambda folder: folder.journal.last(event) is not None
 
 
 MOMENTS: dict[str, Callable[[RunFolder], bool]] = {
-    "prepare": journaled("testbed_taken"),
-    "steady": journaled("driver_ready"),
-    "impact": journaled("injection_injected"),
+    "prepare": journaled(TestbedTaken),
+    "steady": journaled(DriverReady),
+    "impact": journaled(InjectionInjected),
     **{step: begun(step) for step in ("drain", "verify", "expect", "restore", "report")},
 }
 

@@ -59,4 +59,4 @@ def test_a_driver_that_is_killed_while_a_task_has_prepared_leaves_no_open_transa
     _assert_exactly_once(folder, testbed, 6000)
     recovered = [event for event in folder.journal.all(Recovered) if event.start == 2]
     assert recovered, "the second start finds what was prepared"
-    assert recovered[0]["rolled_back"] >= 1
+    assert recovered[0].details["rolled_back"] >= 1

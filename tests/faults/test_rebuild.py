@@ -14,6 +14,7 @@ from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import remembered
 from streamproof.verdict.judge import judge
+from streamproof.verdict.verdict import Verdict
 
 FOUND = Experiment(name="rebuilt", strategy="two_phase_commit", workload=Workload(source=Source.SYNTHETIC, records=2400), seed=3)
 

@@ -152,7 +152,7 @@ def test_a_logged_decision_survives_the_driver(testbed: Testbed) -> None:
     folder = _run("two_phase_commit", FaultSpec(fault="crash_at_step", parameters={"step": "between_commits"}))
     _assert_passed(folder)
     fired, recovered = folder.journal.all(FailpointFired)[0], folder.journal.all(Recovered)[0]
-    assert recovered["finished_batches"] == [fired.batch]
+    assert recovered.details["finished_batches"] == [fired.batch]
 
 
 @pytest.mark.slow
@@ -160,8 +160,8 @@ def test_an_undecided_batch_leaves_no_trace_of_its_first_attempt(testbed: Testbe
     folder = _run("two_phase_commit", FaultSpec(fault="crash_at_step", parameters={"step": "before_decision"}))
     _assert_passed(folder)
     recovered = folder.journal.all(Recovered)[0]
-    assert recovered["finished_batches"] == []
-    assert recovered["aborted_transactions"]
+    assert recovered.details["finished_batches"] == []
+    assert recovered.details["aborted_transactions"]
 
 
 def test_two_phase_commit_survives_latency_and_new_partitions_in_one_run(testbed: Testbed) -> None:

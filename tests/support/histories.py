@@ -20,7 +20,7 @@ from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.checks.records import Reconciliation, check
-from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.decide import Decision, RunOutcome
 from streamproof.verdict.guarantee import Guarantee
 from streamproof.verdict.judge import Terms
 from streamproof.verdict.verdict import Account, Verdict
@@ -201,6 +201,11 @@ def unjudged(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str, Any]:
     account = terms.account()
     known = {name: getattr(account, name) for name in Account.model_fields}
     return Verdict.model_validate({**known, "outcome": outcome, "reason": reason}).to_json()
+
+
+def as_of(verdict: dict[str, Any]) -> Decision:
+    """What a stored verdict decided."""
+    return Decision(RunOutcome(verdict["outcome"]), verdict["reason"])
 
 
 def typed(lines: Iterable[dict[str, Any]]) -> list[Event]:

@@ -19,8 +19,10 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import (
     Aborted,
     FailpointReleased,
+    InjectionEvent,
     InjectionEvidence,
     InjectionFailed,
+    InjectionInjected,
     InjectionStarted,
     LoadFinished,
     PhaseBegan,
@@ -126,7 +128,7 @@ class Run:
 
     def claims(self, name: str) -> dict[str, bool]:
         (event,) = [each for each in self.folder.journal.all(InjectionEvidence) if each.injection == name]
-        return {claim["claim"]: claim["holds"] for claim in event["claims"]}
+        return {check.check: check.passed for check in event.checks}
 
 
 @pytest.fixture
@@ -146,7 +148,7 @@ def test_faults_strike_at_their_share_one_after_the_other_and_are_healed(run: Ru
     run.conduct([one, other], [at("one", 0.3), at("other", 0.5)])
     assert 0.3 * RECORDS <= one.at[0] < 0.5 * RECORDS <= other.at[0] < 0.75 * RECORDS
     assert (one.healed, other.healed) == (1, 1)
-    events = [event["event"] for event in run.folder.journal.events() if event["event"].startswith("injection")]
+    events = [event.name for event in run.folder.journal.all(InjectionEvent)]
     assert events == ["injection_started", "injection_injected", "injection_evidence", "injection_healed"] * 2
     assert [event.phase for event in run.folder.journal.all(PhaseBegan)] == ["steady", "impact", "recovery", "done"]
 
@@ -207,9 +209,9 @@ def test_faults_that_overlap_last_side_by_side(run: Run) -> None:
     first = Note("first", lambda scene: second.wait(20))
     run.conduct([first, Note("second", lambda scene: second.set())], [at("first", 0.3), at("second", 0.3, overlaps=True)])
     assert run.claims("second-1") == {"it struck while first-1 lasted": True, "it was noted": True}
-    injected, evidence = (run.folder.journal.events(f"injection_{what}") for what in ("injected", "evidence"))
+    injected, evidence = (run.folder.journal.all(InjectionInjected), run.folder.journal.all(InjectionEvidence))
     assert [event.injection for event in injected] == ["first-1", "second-1"]
-    assert injected[1]["at"] <= evidence[0]["at"]
+    assert injected[1].at <= evidence[0].at
 
 
 def test_one_that_strikes_when_the_other_is_over_has_not_overlapped(run: Run) -> None:
@@ -246,7 +248,7 @@ def test_the_job_stands_still_at_the_step_while_the_fault_strikes(run: Run) -> N
         note = Note("note", inject=lambda scene: time.sleep(0.3))
         run.conduct([note], [at("note", 0.3, step="after_decision")])
         assert note.scenes[0].stands is not None
-        assert note.scenes[0].stands["pid"] == process.pid
+        assert note.scenes[0].stands.pid == process.pid
         assert run.claims("note-1") == {"it struck while the job stood still at after_decision": True, "it was noted": True}
         (released,) = run.folder.journal.all(FailpointReleased)
         assert released.after_s >= 0.3

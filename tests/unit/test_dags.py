@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from streamproof.airflow import service
 from streamproof.airflow.service import DAG, DAGS, NIGHTLY, POOL
 from streamproof.errors import BadInput
+from streamproof.evidence.stages import ORDER, REPORT, RESTORE, SEQUENCE
 from streamproof.experiment import model
 from streamproof.experiment.form import Form
 from streamproof.experiment.matrix import load
@@ -55,6 +57,13 @@ def nightly(dags: dict[str, Any]) -> Any:
 
 def test_every_step_of_a_run_is_a_task_and_nothing_else_is(dag: Any) -> None:
     assert set(dag.task_ids) == set(STEPS)
+
+
+def test_the_tasks_follow_the_one_order_of_stages(dag: Any) -> None:
+    assert set(ORDER) == set(STEPS)
+    for earlier, later in pairwise((*SEQUENCE, (REPORT,), (RESTORE,))):
+        for stage in later:
+            assert dag.get_task(stage).upstream_task_ids >= set(earlier), stage
 
 
 def test_the_three_steps_of_the_run_go_side_by_side(dag: Any) -> None:

@@ -21,7 +21,8 @@ from streamproof.experiment.model import Experiment
 from streamproof.run import lock, stages, watchdog
 from streamproof.testbed.process import marked
 from streamproof.verdict.decide import RunOutcome
-from streamproof.verdict.verdict import Verdict
+from streamproof.verdict.ending import Ending
+from streamproof.verdict.verdict import Verdict, ending
 from tests.support.histories import unjudged
 
 RUN = "some-run"
@@ -119,7 +120,7 @@ def test_the_process_journals_that_the_runner_vanished_aborts_the_run_and_frees_
     assert vanished.reason == f"it was last seen at step drain, with pid {runner.pid}"
     verdict = Verdict.read(folder).to_json()
     assert verdict["outcome"] == "ABORTED"
-    assert verdict["notes"] == [f"its runner vanished: the dead man's timer gave the testbed back ({vanished['reason']})"]
+    assert verdict["notes"] == [f"its runner vanished: the dead man's timer gave the testbed back ({vanished.reason})"]
 
 
 def test_a_run_that_was_judged_keeps_its_verdict(home: Path) -> None:
@@ -130,7 +131,7 @@ def test_a_run_that_was_judged_keeps_its_verdict(home: Path) -> None:
     verdict = Verdict.read(folder).to_json()
     assert (verdict["outcome"], verdict["reason"]) == ("PASSED", "all is well")
     assert len(verdict["notes"]) == 1
-    assert stages.overruling(folder) is None
+    assert ending(folder, Verdict.read(folder)) == Ending()
 
 
 def test_it_is_started_once_and_carries_the_mark_of_the_testbed(home: Path) -> None:

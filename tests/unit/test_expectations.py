@@ -26,6 +26,8 @@ from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_line
 from streamproof.evidence.histories import SentRow, write_delivered, write_sent
 from streamproof.evidence.journal import (
     DriverExited,
+    DriverStarted,
+    EvidenceCheck,
     FailpointFired,
     InjectionEvidence,
     InjectionStarted,
@@ -41,7 +43,7 @@ from streamproof.report.report import ANOMALIES, SHOWN_RECORDS, render
 from streamproof.report.timeline import BINS, Span, _bin, timeline
 from streamproof.suites import tables
 from streamproof.suites.data_docs import rewrite
-from streamproof.suites.evaluate import Evaluation, agree, evaluate, results_path
+from streamproof.suites.evaluate import Evaluation, disagreement, evaluate, results_path
 from streamproof.suites.worker import EvaluationWorker, WorkerError
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
@@ -50,7 +52,8 @@ from streamproof.verdict.judge import Terms, judge
 from streamproof.verdict.reconciliation import write_reconciliation
 from streamproof.verdict.scan.scan import read_flow
 from streamproof.verdict.timing.baseline import attach
-from tests.support.histories import unjudged
+from streamproof.verdict.verdict import Verdict
+from tests.support.histories import as_of, unjudged
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RECORDS = 40
@@ -125,7 +128,7 @@ def tell(path: Path, story: Story) -> RunFolder:
     folder.progress.write_text("".join(json.dumps(line) + "\n" for line in lines))
     judgement = judge(folder, story.terms)
     write_reconciliation(folder, judgement.table)
-    write_atomically(folder.verdict, json.dumps(judgement.verdict, default=str))
+    write_atomically(folder.verdict, json.dumps(judgement.verdict.to_json()))
     return folder
 
 
@@ -234,7 +237,7 @@ def test_the_suite_holds_exactly_when_the_verdict_is_passed(tmp_path: Path, name
     assert evaluation.errors == []
     assert {result.expectation for result in evaluation.results if not result.success} == failing
     assert evaluation.success == (outcome is RunOutcome.PASSED)
-    assert agree(verdict, evaluation) is None
+    assert disagreement(as_of(verdict), evaluation) == (None, None)
 
 
 def test_a_result_says_what_was_observed_and_shows_the_rows(tmp_path: Path) -> None:
@@ -279,7 +282,7 @@ def test_an_aborted_run_without_its_files_does_not_hold(tmp_path: Path) -> None:
     evaluation = evaluate(folder)
     assert not evaluation.success
     assert any("no such table: records" in error for error in evaluation.errors)
-    assert agree(verdict, evaluation) is None
+    assert disagreement(as_of(verdict), evaluation) == (None, None)
 
 
 def test_without_a_verdict_there_is_nothing_to_evaluate(tmp_path: Path) -> None:
@@ -309,7 +312,7 @@ def test_an_expectation_that_cannot_be_evaluated_is_an_error_and_no_failure_of_t
         "ExpectSourceToBeComplete",
         "ExpectVerdictToMatchItsRecords",
     }
-    assert "could not be evaluated" in str(agree(verdict, evaluation))
+    assert "could not be evaluated" in str(disagreement(as_of(verdict), evaluation)[1])
 
 
 def _forget_the_records(folder: RunFolder) -> None:
@@ -338,12 +341,12 @@ def test_a_verdict_that_the_evidence_does_not_bear_out_is_found(
     damage(folder)
     verdict = {**folder.read_json(folder.verdict), "outcome": outcome}
     write_atomically(folder.verdict, json.dumps(verdict))
-    assert said in str(agree(verdict, evaluate(folder)))
+    assert said in str(disagreement(as_of(verdict), evaluate(folder))[0])
 
 
 def test_a_claim_told_again_replaces_the_first(tmp_path: Path) -> None:
     folder = tell(tmp_path / "run-1", replace(CLEAN, claims=None))
-    folder.journal.append(InjectionEvidence(injection="kill_executor-1", claims=[GOOD_CLAIM]))
+    folder.journal.append(InjectionEvidence(injection="kill_executor-1", checks=(EvidenceCheck.from_json(GOOD_CLAIM),)))
     verdict = folder.read_json(folder.verdict)
     connection = sqlite3.connect(tables.load(folder, verdict))
     rows = connection.execute("SELECT kind, claim, holds FROM claims").fetchall()
@@ -643,10 +646,10 @@ def test_the_chart_counts_a_batch_that_was_committed_again_once() -> None:
 
 
 def test_an_injection_that_was_not_healed_is_shaded_to_the_end() -> None:
-    events: list[dict[str, Any]] = [
-        {"at": at(0), "event": "driver_started", "start": 1},
-        {"at": at(4), "event": "injection_started", "injection": "network_latency-1"},
-        {"at": at(9), "event": "phase", "phase": "done"},
+    events = [
+        DriverStarted(at=at(0), start=1),
+        InjectionStarted(at=at(4), injection="network_latency-1", fault="network_latency"),
+        PhaseBegan(at=at(9), phase="done"),
     ]
     shown = timeline(events, [])
     assert shown is not None
@@ -694,7 +697,7 @@ def test_vega_draws_the_window_of_a_kill_where_it_was(tmp_path: Path) -> None:
 
 
 def test_what_a_fault_is_called_cannot_leave_the_charts_description() -> None:
-    events = [{"at": at(0), "event": "injection_started", "injection": "</script><script>alert(1)</script>"}]
+    events = [InjectionStarted(at=at(0), injection="</script><script>alert(1)</script>", fault="x")]
     shown = timeline(events, [])
     assert shown is not None
     assert "<" not in charts.draw(shown).description

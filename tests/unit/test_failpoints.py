@@ -227,7 +227,7 @@ def test_whoever_reaches_a_hold_stands_there_until_it_is_released(folder: RunFol
     disarm(folder, "x")
     assert held.wait(60) == 0
     assert not holds(folder, "x")
-    assert [event["event"] for event in folder.journal.events()] == ["failpoint_held", "failpoint_released"]
+    assert [event.name for event in folder.journal.events()] == ["failpoint_held", "failpoint_released"]
 
 
 def test_a_hold_ends_by_itself_after_its_bound(folder: RunFolder) -> None:

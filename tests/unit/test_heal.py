@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import Event, InjectionHealed, InjectionStarted, Restored, TestbedTaken
 from streamproof.run import healing, lock
 from streamproof.testbed.process import TestbedError
 
@@ -35,15 +36,16 @@ def test_a_lock_without_a_holder_is_taken(tmp_path: Path) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _journal(tmp_path: Path, *events: tuple[str, dict[str, str]]) -> RunFolder:
+def _journal(tmp_path: Path, *events: Event) -> RunFolder:
     folder = RunFolder.create(tmp_path / "run")
-    for event, fields in events:
-        folder.journal.append(event, **fields)
+    for event in events:
+        folder.journal.append(event)
     return folder
 
 
-STARTED = ("injection_started", {"injection": "pause_kafka-1", "fault": "pause_kafka"})
-HEALED = ("injection_healed", {"injection": "pause_kafka-1"})
+STARTED = InjectionStarted(injection="pause_kafka-1", fault="pause_kafka")
+TAKEN = TestbedTaken()
+HEALED = InjectionHealed(injection="pause_kafka-1", checks=())
 
 
 def test_an_injection_is_open_from_its_start_to_its_heal_and_again_when_it_is_repeated(tmp_path: Path) -> None:
@@ -57,18 +59,18 @@ def test_an_injection_is_open_from_its_start_to_its_heal_and_again_when_it_is_re
     ("events", "left"),
     [
         ((), False),
-        (("testbed_taken",), True),
-        (("testbed_taken", "restored"), False),
-        (("testbed_taken", "restored", "testbed_taken"), True),
+        ((TAKEN,), True),
+        ((TAKEN, Restored()), False),
+        ((TAKEN, Restored(), TAKEN), True),
     ],
 )
-def test_a_run_is_left_behind_that_took_the_testbed_and_did_not_give_it_back(tmp_path: Path, events: tuple[str, ...], left: bool) -> None:
-    assert healing._left_behind(_journal(tmp_path, *((event, {}) for event in events))) == left
+def test_a_run_is_left_behind_that_took_the_testbed_and_did_not_give_it_back(tmp_path: Path, events: tuple[Event, ...], left: bool) -> None:
+    assert healing._left_behind(_journal(tmp_path, *events)) == left
 
 
 def test_who_comes_second_leaves_the_testbed_to_the_run_that_has_it_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path / "home"))
-    folder = _journal(tmp_path, ("testbed_taken", {}), ("restored", {}))
+    folder = _journal(tmp_path, TAKEN, Restored())
     lock.acquire("the-next-run", tmp_path, os.getpid())
     before = folder.journal.events()
     healing.give_back(folder)  # there is no testbed: whoever touched one would fail

@@ -171,7 +171,7 @@ def test_processes_that_append_side_by_side_never_tear_a_line(journal: Journal) 
 def test_every_event_says_when_it_is_written() -> None:
     undescribed = [name for name, kind in EVENTS.items() if (kind.__doc__ or "").startswith(kind.__name__) or not kind.__doc__]
     assert undescribed == []
-    assert {kind for kind in InjectionEvent.__subclasses__()} <= set(EVENTS.values())
+    assert set(InjectionEvent.__subclasses__()) <= set(EVENTS.values())
 
 
 def test_no_code_but_the_journals_own_names_an_event() -> None:

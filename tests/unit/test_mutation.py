@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.verdict import decide
+from streamproof.verdict import judge as judging
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.guarantee import Guarantee, Promise
@@ -70,7 +70,7 @@ def test_the_same_seed_makes_the_same_mutants() -> None:
 @pytest.mark.parametrize("checker", ["reordered", "torn", "ahead"])
 def test_an_oracle_without_one_of_its_checkers_is_seen(monkeypatch: pytest.MonkeyPatch, checker: str) -> None:
     nothing: list[Finding] = []
-    monkeypatch.setattr(decide, checker, lambda *_: nothing)
+    monkeypatch.setattr(judging, checker, lambda *_: nothing)
     missed = {"reordered": "REORDERED", "torn": "TORN", "ahead": "AHEAD"}[checker]
     assert any(f"missing [('{missed}'" in each for each in run(7, len(DAMAGES), 0, []).wrong)
 

@@ -37,7 +37,10 @@ def _run(name: str, cell: MatrixCell, outcome: RunOutcome, recovery_s: float = 1
     """A run's folder as its steps leave it, in the history."""
     folder = stages.create(cell.experiment, name)
     verdict = {**unjudged(stages.terms(folder), outcome, f"it {outcome}"), "as_expected": outcome is RunOutcome.PASSED}
-    write_atomically(folder.verdict, json.dumps({**verdict, "recovery_s": recovery_s, "sent": {"acked": 10}, "delivered": 10}))
+    write_atomically(
+        folder.verdict,
+        json.dumps({**verdict, "recovery_s": recovery_s, "sent": {"acked": 10, "rejected": 0, "indeterminate": 0}, "delivered": 10}),
+    )
     folder.journal.append(Restored())
     recording.record(folder)
     return folder

@@ -16,7 +16,11 @@ from streamproof.experiment.model import Experiment
 from streamproof.report.report import render
 from streamproof.run import stages
 from streamproof.suites import own
-from streamproof.suites.evaluate import agree, evaluate, with_own, without_own
+from streamproof.suites.evaluate import Evaluation, disagreement, evaluate, own_suite
+from streamproof.verdict.decide import RunOutcome, decide
+from streamproof.verdict.ending import Ending
+from streamproof.verdict.judge import judge
+from streamproof.verdict.verdict import Verdict, decided, ending
 from tests.unit.test_expectations import CLEAN, T0, tell
 
 VALUES = [
@@ -59,22 +63,26 @@ def test_the_columns_are_the_fields_of_the_payload_and_where_it_came_from(tmp_pa
     assert (frame["_batch"] == 7).all()
 
 
+def _with_own(verdict: Verdict, evaluation: Evaluation) -> Verdict:
+    return decided(verdict.model_copy(update={"suite": own_suite(evaluation)}))
+
+
 def test_a_suite_that_holds_leaves_the_verdict(tmp_path: Path) -> None:
     folder = _run(tmp_path, _suite(IN_SET))
-    verdict, evaluation = folder.read_json(folder.verdict), evaluate(folder)
+    verdict, evaluation = Verdict.read(folder), evaluate(folder)
     assert (evaluation.own_suite, [result.success for result in evaluation.own], evaluation.errors) == ("own: mine", [True], [])
-    assert agree(verdict, evaluation) is None
-    found = with_own(verdict, evaluation)
+    assert disagreement(decide(verdict.facts(Ending())), evaluation) == (None, None)
+    found = _with_own(verdict, evaluation).to_json()
     assert (found["outcome"], found["suite"]["failed"]) == ("PASSED", [])
-    assert without_own(found) == {**verdict, "suite": None}
+    assert {**found, "suite": None} == verdict.to_json()
 
 
 def test_an_expectation_that_does_not_hold_makes_the_run_failed_and_is_named(tmp_path: Path) -> None:
     folder = _run(tmp_path, _suite(IN_SET, {**TOO_HIGH, "description": "No flight leaves early"}, TOO_HIGH))
-    verdict, evaluation = folder.read_json(folder.verdict), evaluate(folder)
+    verdict, evaluation = Verdict.read(folder), evaluate(folder)
     assert evaluation.success, "it is no part of what is expected of the delivery"
-    assert agree(verdict, evaluation) is None
-    found = with_own(verdict, evaluation)
+    assert disagreement(decide(verdict.facts(Ending())), evaluation) == (None, None)
+    found = _with_own(verdict, evaluation).to_json()
     assert (found["outcome"], found["as_expected"]) == ("FAILED", False)
     assert found["reason"] == (
         "own: mine: No flight leaves early does not hold (1 of 4 values are not as expected, for instance -2.0); "
@@ -85,18 +93,21 @@ def test_an_expectation_that_does_not_hold_makes_the_run_failed_and_is_named(tmp
         "name": "own: mine",
         "expectations": 3,
         "failed": ["No flight leaves early", "expect_column_values_to_be_between(column='delay', min_value=0.0)"],
+        "failures": found["reason"].removeprefix("own: mine: ").split("; "),
         "outcome": "PASSED",
-        "reason": verdict["reason"],
+        "reason": verdict.reason,
     }
-    assert with_own(without_own(found), evaluation) == found, "the step may be repeated"
+    assert _with_own(Verdict.from_json(found), evaluation).to_json() == found, "the stage may be repeated"
 
 
 def test_an_expectation_that_cannot_be_evaluated_is_an_error_and_neither_failed_nor_passed(tmp_path: Path) -> None:
     folder = _run(tmp_path, _suite(NOT_THERE))
     evaluation = evaluate(folder)
-    conflict = agree(folder.read_json(folder.verdict), evaluation)
-    assert conflict is not None
-    assert "expect_column_values_to_not_be_null(column='nowhere')" in conflict
+    conflict, not_evaluated = disagreement(decide(Verdict.read(folder).facts(Ending())), evaluation)
+    assert conflict is None
+    assert "expect_column_values_to_not_be_null(column='nowhere')" in str(not_evaluated)
+    stages.expect(folder)
+    assert Verdict.read(folder).outcome is RunOutcome.ERROR
     assert "nowhere" in evaluation.own[0].observed
 
 
@@ -120,7 +131,9 @@ def test_a_step_that_expects_writes_what_the_suite_says_and_may_be_repeated(tmp_
     stages.expect(folder)
     assert first["outcome"] == "FAILED"
     assert folder.read_json(folder.verdict) == first
-    assert stages.overruling(folder) == ("FAILED", first["reason"])
+    stored = Verdict.read(folder)
+    again = decided(judge(folder, CLEAN.terms).verdict.with_expectations(stored), ending(folder, stored))
+    assert (again.outcome, again.reason) == ("FAILED", first["reason"]), "a run that is checked again has its suite's results"
 
 
 # --- before anything is started ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,9 @@ from streamproof.load.spec import Workload
 from streamproof.run import runner, shrink
 from streamproof.run.shrink import reduced, smallest
 from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.guarantee import Guarantee
+from tests.support.histories import TERMS, unjudged
 
 STRATEGY = "postgres_two_phase_commit"
 SPECS = st.builds(
@@ -180,7 +183,8 @@ def _runs_end(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, *ends: tuple[str, 
     def run(found: Experiment, **options: Any) -> RunFolder:
         outcome, anomalies = left.pop(0)
         folder = RunFolder.create(tmp_path / f"run-{len(left)}")
-        folder.verdict.write_text(f'{{"outcome": "{outcome}", "reason": "because", "anomalies": {anomalies}}}'.replace("'", '"'))
+        verdict = {**unjudged(TERMS, RunOutcome(outcome), "because"), "anomalies": anomalies}
+        folder.verdict.write_text(json.dumps(verdict))
         return folder
 
     monkeypatch.setattr(runner, "run", run)

@@ -16,7 +16,7 @@ from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.histories import read_sent
 from streamproof.evidence.payloads import read_payloads
 from streamproof.report.report import render
-from streamproof.suites.evaluate import agree, evaluate
+from streamproof.suites.evaluate import disagreement, evaluate
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.guarantee import Guarantee
@@ -25,7 +25,7 @@ from streamproof.verdict.judge import judge as verdict_of
 from streamproof.verdict.reconciliation import write_reconciliation
 from streamproof.verdict.stateful import second_opinion
 from streamproof.verdict.stateful.reference import Join, Windows, judge
-from tests.support.histories import unjudged
+from tests.support.histories import as_of, unjudged
 from tests.support.stateful import Declared, Event, Story, Told, job, write
 
 WINDOWS = Windows(60_000, 60_000, 60_000)
@@ -112,7 +112,7 @@ def test_the_suite_and_the_report_know_results(tmp_path: Path, broken: bool) -> 
     folder.verdict.write_text(json.dumps(verdict))
     evaluation = evaluate(folder)
     assert evaluation.errors == []
-    assert agree(verdict, evaluation) is None
+    assert disagreement(as_of(verdict), evaluation) == (None, None)
     failing = [result.expectation for result in evaluation.results if not result.success]
     assert failing == (["ExpectResultsToBeEqual"] if broken else [])
     assert ("was delivered wrong" in render(folder).read_text()) is broken

@@ -14,11 +14,10 @@ import pytest
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.anomaly import Anomaly
-from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.guarantee import Guarantee
 from streamproof.verdict.judge import Terms, judge
 from streamproof.verdict.reconciliation import RECONCILIATION, write_reconciliation
-from tests.support.histories import INJECTION, TERMS, Story, at, unjudged
+from tests.support.histories import INJECTION, TERMS, Story, at
 
 AT_LEAST_ONCE = replace(TERMS, strategy="checkpoint", guarantee=Guarantee.AT_LEAST_ONCE)
 CONTROL = replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,))
@@ -282,12 +281,3 @@ def test_evidence_that_is_missing_is_an_error_that_names_it(tmp_path: Path, miss
     (folder.path / missing).unlink()
     with pytest.raises(EvidenceError, match=missing):
         judge(folder, TERMS)
-
-
-@pytest.mark.parametrize("outcome", [RunOutcome.ABORTED, RunOutcome.ERROR])
-def test_a_run_without_evidence_claims_nothing(tmp_path: Path, outcome: RunOutcome) -> None:
-    found, whole = unjudged(TERMS, outcome, "stopped"), judge(Story().write(tmp_path / "run"), TERMS).verdict.to_json()
-    assert (found["outcome"], found["as_expected"], found["reason"]) == (outcome, False, "stopped")
-    assert set(found) == set(whole), "both kinds of verdict have the same fields"
-    assert not found["anomalies"]
-    assert found["delivered"] is None

@@ -73,8 +73,8 @@ def results_path(folder: RunFolder) -> Path:
 
 def disagreement(by_records: Decision, evaluation: Evaluation) -> tuple[str | None, str | None]:
     """Where the suite and the checkers' decision contradict each other, and which expectations could not be evaluated; each None or a
-    sentence. An ERROR says nothing of the records, so there is nothing to contradict."""
-    if by_records.outcome is RunOutcome.ERROR:
+    sentence. A run that broke or was stopped says nothing of its records, so there is nothing to contradict."""
+    if by_records.outcome in (RunOutcome.ERROR, RunOutcome.ABORTED):
         return None, None
     if evaluation.errors:
         return None, f"{len(evaluation.errors)} expectations could not be evaluated: {'; '.join(evaluation.errors)}"

@@ -1,20 +1,7 @@
 """The outcome of a run, decided in one place from what is known of the run.
 
-The rules, in order; the first that gives a reason decides, and its reasons are the verdict's:
-
-    ABORTED       the run was stopped
-    ERROR         a stage failed and was not repeated with success
-    ERROR         the two judges do not name the same records
-    ERROR         an expectation could not be evaluated
-    ERROR         the records were not judged
-    FAILED        an expectation of the user's own suite does not hold (the reason also says what the run is without that suite)
-    FAILED        an anomaly was found that the guarantee or a promise forbids; LOST, TORN and MISSING count only once the drain has read
-                  the output to its end: before, what is missing may still be there
-    FAILED        a fault cost more time than the experiment allows (``recover_within``)
-    INCONCLUSIVE  something was not shown: nothing was acknowledged, no result of a stateful job was due, the drain did not reach the end,
-                  an injection has no evidence or was not healed, a phase has no micro-batch, a negative control did not show its anomaly,
-                  the source lost acknowledged records
-    PASSED        otherwise
+``RULES`` is the table; the first rule that gives a reason decides, and its reasons are the verdict's. A run against which no rule has a
+reason is PASSED.
 
 Only a run that PASSED is as expected. What the expectations say is known after the stage ``expect``: until then the verdict is preliminary.
 """
@@ -116,31 +103,37 @@ def decide(facts: Facts) -> Decision:
 
 
 def _stopped(facts: Facts) -> Iterator[str]:
+    """The run was stopped."""
     if facts.aborted is not None:
         yield facts.aborted
 
 
 def _a_stage_failed(facts: Facts) -> Iterator[str]:
+    """A stage failed and was not repeated with success."""
     if facts.failed_stage is not None:
         yield facts.failed_stage
 
 
 def _the_judges_disagree(facts: Facts) -> Iterator[str]:
+    """The two judges do not name the same records."""
     if facts.disagreement is not None:
         yield facts.disagreement
 
 
 def _expectations_not_evaluated(facts: Facts) -> Iterator[str]:
+    """An expectation could not be evaluated."""
     if facts.not_evaluated is not None:
         yield facts.not_evaluated
 
 
 def _records_not_judged(facts: Facts) -> Iterator[str]:
+    """The records were not judged."""
     if facts.acked is None:
         yield "its records were not judged"
 
 
 def _own_suite_fails(facts: Facts) -> Iterator[str]:
+    """An expectation of the user's own suite does not hold. The reason also says what is wrong without that suite."""
     if facts.own_suite:
         without = decide(replace(facts, own_suite=()))
         if without.outcome is not RunOutcome.PASSED:
@@ -149,12 +142,15 @@ def _own_suite_fails(facts: Facts) -> Iterator[str]:
 
 
 def _guarantee_broken(facts: Facts) -> Iterator[str]:
+    """An anomaly was found that the guarantee or a promise forbids. LOST, TORN and MISSING count only once the drain has read the output
+    to its end: before, what is missing may still be there."""
     counted = facts.forbidden if facts.drained else facts.forbidden - NEEDS_THE_END
     if broken := _counts({anomaly: number for anomaly, number in facts.anomalies.items() if anomaly in counted}):
         yield f"{facts.strategy} broke {facts.guarantee}: {broken}"
 
 
 def _recovered_too_late(facts: Facts) -> Iterator[str]:
+    """A fault cost more time than the experiment allows (`recover_within`)."""
     allowed_s = facts.recover_within_s
     for each in facts.injections:
         if allowed_s is not None and each.caught_up_s is not None and each.caught_up_s > allowed_s:
@@ -162,6 +158,9 @@ def _recovered_too_late(facts: Facts) -> Iterator[str]:
 
 
 def _not_shown(facts: Facts) -> Iterator[str]:
+    """Something was not shown: nothing was acknowledged; no result of a stateful job was due; the drain did not reach the end of the
+    output; an injection has no evidence, or one of its checks did not pass, or it was not healed; one of the phases steady, impact and
+    recovery has no committed micro-batch; a negative control did not show its anomaly; the source lost acknowledged records."""
     if not facts.acked:
         yield "nothing was acknowledged, so nothing could be lost"
     if facts.results is not None and not facts.results.due:
