@@ -38,7 +38,7 @@ def main() -> int:
             print(f"a run that does not pass is no measurement: {verdict['reason']}", file=sys.stderr)
             return 1
         for event in folder.journal.all(StageFinished):
-            seconds.setdefault(event.step, []).append(event.seconds)
+            seconds.setdefault(event.stage, []).append(event.seconds)
         first = next(line for line in folder.journal.all(DriverReady))
         started = next(line for line in folder.journal.all(DriverStarted))
         seconds.setdefault("application up", []).append(_between(started.at, first.at))

@@ -29,7 +29,7 @@ GIVEN_BACK_S = watchdog.GRACE_S + 60.0
 
 
 def begun(step: str) -> Callable[[RunFolder], bool]:
-    return lambda folder: any(event.step == step for event in folder.journal.all(StageStarted))
+    return lambda folder: any(event.stage == step for event in folder.journal.all(StageStarted))
 
 
 def journaled(event: type[Event]) -> Callable[[RunFolder], bool]:

@@ -59,7 +59,7 @@ def test_a_runner_killed_at_any_step_leaves_nothing_and_the_next_run_passes(
     killed = kill_runner_at(moment, _experiment(moment, strategy, fault), tmp_path)
     journal = killed.folder.journal
     if moment in ("drain", "verify", "expect", "restore", "report"):
-        assert moment not in {event.step for event in journal.all(StageFinished)}, "it was killed in the middle of it"
+        assert moment not in {event.stage for event in journal.all(StageFinished)}, "it was killed in the middle of it"
     wait_until_given_back(killed)
     assert_nothing_is_left(killed, testbed)
     assert bool(journal.all(RunnerVanished)) == (moment != "report"), "before the report the testbed was given back"

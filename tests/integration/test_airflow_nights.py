@@ -139,7 +139,7 @@ def _times(folder: Path) -> tuple[str, str]:
 
 def _kill(folder: RunFolder, step: str) -> psutil.Process:
     """SIGKILL the process that performs a step; returns its parent."""
-    [pid] = {event.pid for event in folder.journal.all(StageStarted) if event.step == step}
+    [pid] = {event.pid for event in folder.journal.all(StageStarted) if event.stage == step}
     process = psutil.Process(pid)
     parent = process.parent()
     process.send_signal(signal.SIGKILL)
@@ -299,7 +299,7 @@ def test_a_cell_whose_worker_is_killed_leaves_the_testbed_clean_and_the_night_re
     _matrix(LONG)
     airflow.trigger("worker", {}, NIGHTLY)
     folder = _struck("worker-01-checkpoint-network-latency-s1")
-    [pid] = {event.pid for event in folder.journal.all(StageStarted) if event.step == "prepare"}
+    [pid] = {event.pid for event in folder.journal.all(StageStarted) if event.stage == "prepare"}
     worker = psutil.Process(pid).parent()
     assert worker is not None
     worker.send_signal(signal.SIGKILL)
@@ -392,7 +392,7 @@ def test_an_experiment_that_is_cleared_while_it_runs_is_aborted_and_another_run_
     assert airflow.request("GET", path).json()["extra_links"]["Report"] == f"{BELOW}/streamproof/runs/cleared-step-try2/report"
     before = again.read_json(again.verdict)
     airflow.clear("cleared-step", ["verify"])
-    _until(lambda: len([event for event in again.journal.all(StageFinished) if event.step == "restore"]) == 2)
+    _until(lambda: len([event for event in again.journal.all(StageFinished) if event.stage == "restore"]) == 2)
     assert _ended(airflow, "cleared-step", DAG) == "success"
     assert again.read_json(again.verdict)["anomalies"] == before["anomalies"]
     assert not (settings.runs() / "cleared-step-try3").exists()

@@ -16,7 +16,7 @@ from streamproof.run import baseline, stages
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.judge import judge
 from streamproof.verdict.timing.baseline import attach, compared
-from streamproof.verdict.verdict import Verdict
+from streamproof.verdict.verdict import Account, BaselineRatios, PhaseFigures, Verdict, decided
 from tests.support.histories import TERMS, Story, at
 
 FAULTED = Experiment(name="kill", strategy="offset_commit", faults=[FaultSpec(fault="kill_executor")], expect=[Anomaly.DUPLICATED], seed=7)
@@ -111,12 +111,15 @@ def test_a_run_without_a_baseline_says_so(tmp_path: Path) -> None:
 
 def test_a_ratio_to_nothing_is_not_known(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    figures = {"output_s": 0.0, "longest_gap_s": None, "phases": {"steady": {"records_per_s": 5.0}}}
-    attach(folder, folder, {**figures, **dict.fromkeys(("run", "experiment", "strategy", "seed", "versions"))})
-    own = {"output_s": 4.0, "longest_gap_s": 2.0, "phases": {"steady": {"records_per_s": 2.0}, "impact": {"records_per_s": 9.0}}}
-    found = compared(folder, own)
+    attach(folder, folder, decided(_account(0.0, None, steady=5.0)))
+    found = compared(folder, _account(4.0, 2.0, steady=2.0, impact=9.0))
     assert found is not None
-    assert found["ratios"] == {"output_s": None, "longest_gap_s": None, "records_per_s": {"steady": 0.4, "impact": None}}
+    assert found.ratios == BaselineRatios(output_s=None, longest_gap_s=None, records_per_s={"steady": 0.4, "impact": None})
+
+
+def _account(output_s: float, longest_gap_s: float | None, **rates: float) -> Account:
+    phases = {phase: PhaseFigures(started_at=at(0), seconds=1.0, batches=1, records_per_s=rate) for phase, rate in rates.items()}
+    return TERMS.account().model_copy(update={"output_s": output_s, "longest_gap_s": longest_gap_s, "phases": phases})
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"records_per_s": 5, "output_s": 1, "longest_gap_s": 1}'])

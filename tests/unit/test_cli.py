@@ -155,7 +155,7 @@ def test_a_stored_verdict_that_the_evidence_contradicts_is_told(home: Path) -> N
 
 def test_a_run_whose_step_failed_is_an_error_also_when_it_is_checked_again(home: Path) -> None:
     folder = _run(home, Story(), "ERROR")
-    folder.journal.append(StageFailed(step="expect", error="RuntimeError: the two judges disagree"))
+    folder.journal.append(StageFailed(stage="expect", error="RuntimeError: the two judges disagree"))
     done = _streamproof(home, "check", "run")
     assert done.returncode == 3
     assert "its records alone say PASSED" in done.stdout
@@ -170,15 +170,15 @@ def test_a_stored_error_stays_one_whatever_the_records_say(home: Path) -> None:
 
 def test_a_step_that_failed_and_was_repeated_is_forgotten(home: Path) -> None:
     folder = _run(home, Story(), "PASSED")
-    folder.journal.append(StageFailed(step="drain", error="TestbedError: no answer"))
-    folder.journal.append(StageFinished(step="drain", seconds=1.0))
+    folder.journal.append(StageFailed(stage="drain", error="TestbedError: no answer"))
+    folder.journal.append(StageFinished(stage="drain", seconds=1.0))
     assert _streamproof(home, "check", "run").returncode == 0
 
 
 def test_a_run_that_broke_before_it_was_drained_says_why(home: Path) -> None:
     folder = _run(home, Story())
     folder.drain.unlink()
-    folder.journal.append(StageFailed(step="run_pipeline", error="PipelineFailed: 3 starts"))
+    folder.journal.append(StageFailed(stage="run_pipeline", error="PipelineFailed: 3 starts"))
     done = _streamproof(home, "check", "run")
     assert done.returncode == 3
     assert "ERROR: step run_pipeline failed: PipelineFailed: 3 starts" in done.stdout
@@ -464,7 +464,7 @@ def test_brackets_in_a_path_are_printed_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["a [red]b[/red]", "a [/b]", "a :smile:"])
 def test_what_a_verdict_says_is_printed_as_it_is(home: Path, text: str) -> None:
     folder = _run(home, Story())
-    folder.journal.append(StageFailed(step="drain", error=text))
+    folder.journal.append(StageFailed(stage="drain", error=text))
     done = _streamproof(home, "check", "run")
     assert done.returncode == 3
     assert f"ERROR: step drain failed: {text}" in done.stdout

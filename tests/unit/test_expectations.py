@@ -543,9 +543,9 @@ def test_the_samples_of_a_common_anomaly_leave_room_for_a_rare_one(tmp_path: Pat
 
 def test_the_report_tells_of_the_steps_before_it_and_when_a_process_was_created(tmp_path: Path) -> None:
     folder = tell(tmp_path / "run-1", CLEAN)
-    folder.journal.append(StageStarted(step="restore", pid=1))
-    folder.journal.append(StageFinished(step="restore", seconds=0.5))
-    folder.journal.append(StageStarted(step="report", pid=1))
+    folder.journal.append(StageStarted(stage="restore", pid=1))
+    folder.journal.append(StageFinished(stage="restore", seconds=0.5))
+    folder.journal.append(StageStarted(stage="report", pid=1))
     verdict = folder.read_json(folder.verdict)
     verdict["injections"][0]["target"] = {"executor": 0, "then": None, "jvm_pid": 4711, "jvm_created": T0.timestamp()}
     write_atomically(folder.verdict, json.dumps(verdict))
@@ -563,8 +563,8 @@ def test_the_report_has_the_whole_experiment(tmp_path: Path) -> None:
 def test_the_report_of_a_run_that_ended_early_says_what_is_missing(tmp_path: Path, outcome: RunOutcome) -> None:
     folder = RunFolder.create(tmp_path / "run-1")
     folder.journal.append(RunCreated(run="run-1", seed=7))
-    folder.journal.append(StageStarted(step="prepare", pid=1))
-    folder.journal.append(StageFailed(step="prepare", error="no broker"))
+    folder.journal.append(StageStarted(stage="prepare", pid=1))
+    folder.journal.append(StageFailed(stage="prepare", error="no broker"))
     folder.journal.append(InjectionStarted(injection="add_partitions-1", fault="add_partitions", target={}, parameters={}))
     write_atomically(folder.verdict, json.dumps(unjudged(CLEAN.terms, outcome, "stopped by hand"), default=str))
     text = render(folder).read_text()

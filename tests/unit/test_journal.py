@@ -156,13 +156,13 @@ def test_processes_that_append_side_by_side_never_tear_a_line(journal: Journal) 
     code = (
         "import sys; from pathlib import Path; from streamproof.evidence.journal import Journal, StageFinished\n"
         "journal = Journal(Path(sys.argv[1]))\n"
-        f"for number in range({lines}): journal.append(StageFinished(step=sys.argv[2] + 'x' * 3000, seconds=number))"
+        f"for number in range({lines}): journal.append(StageFinished(stage=sys.argv[2] + 'x' * 3000, seconds=number))"
     )
     started = [subprocess.Popen([sys.executable, "-c", code, str(journal.path), str(who)], cwd=ROOT) for who in range(processes)]
     assert [process.wait(60) for process in started] == [0] * processes
     events = journal.all(StageFinished)
     for who in range(processes):
-        assert [event.seconds for event in events if event.step[0] == str(who)] == list(range(lines))
+        assert [event.seconds for event in events if event.stage[0] == str(who)] == list(range(lines))
 
 
 # --- the names are on the disk only ---------------------------------------------------------------------------------------------------

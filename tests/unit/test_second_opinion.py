@@ -63,7 +63,7 @@ def test_it_agrees_with_the_checkers(tmp_path: Path) -> None:
 
 
 def test_it_tells_on_a_checker_that_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamproof.verdict.decide.torn", lambda *_: [])
+    monkeypatch.setattr("streamproof.verdict.judge.torn", lambda *_: [])
     verdict = judge(_story().write(tmp_path / "run"), ALL).verdict.to_json()
     assert verdict["outcome"] == "ERROR"
     assert "only the second opinion names TORN 1/1" in verdict["reason"]
@@ -113,5 +113,5 @@ def test_a_run_on_which_the_two_do_not_agree_is_an_error(
 
 
 def test_duckdb_is_not_imported_before_it_is_asked() -> None:
-    command = "import sys, streamproof.run.stages, streamproof.verdict.decide; sys.exit('duckdb' in sys.modules)"
+    command = "import sys, streamproof.run.stages, streamproof.verdict.judge; sys.exit('duckdb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", command], timeout=60, check=False).returncode == 0

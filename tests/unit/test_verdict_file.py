@@ -130,7 +130,7 @@ def test_a_run_that_is_judged_again_keeps_what_the_expectations_said(folder: Run
 
 # --- how a run ended --------------------------------------------------------------------------------------------------------------------
 
-FAILED = StageFailed(step="drain", error="no answer")
+FAILED = StageFailed(stage="drain", error="no answer")
 TAKEN, STOP = TestbedTaken(), Aborted(reason="stopped by SIGINT")
 
 
@@ -144,8 +144,8 @@ TAKEN, STOP = TestbedTaken(), Aborted(reason="stopped by SIGINT")
         ([STOP, Restored(), Aborted(reason="again")], STOPPED),
         ([TAKEN, Restored(), TAKEN, STOP, Restored()], STOPPED),
         ([FAILED], BROKE),
-        ([FAILED, StageFinished(step="drain", seconds=1.0)], Ending()),
-        ([FAILED, StageFailed(step="run_pipeline", error="it ended"), StageFinished(step="verify", seconds=1.0)], BROKE),
+        ([FAILED, StageFinished(stage="drain", seconds=1.0)], Ending()),
+        ([FAILED, StageFailed(stage="run_pipeline", error="it ended"), StageFinished(stage="verify", seconds=1.0)], BROKE),
         ([FAILED, STOP], replace(BROKE, aborted=STOPPED.aborted)),
     ],
 )
@@ -170,7 +170,7 @@ def test_where_the_journal_does_not_say_the_stored_verdict_does(
 ) -> None:
     assert ending(folder, verdict.model_copy(update=stored)) == found
     assert ending(folder, None) == Ending()
-    folder.journal.append(StageFailed(step="drain", error="no answer"))
+    folder.journal.append(StageFailed(stage="drain", error="no answer"))
     assert ending(folder, verdict.model_copy(update=stored)) == BROKE
 
 

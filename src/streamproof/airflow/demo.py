@@ -184,7 +184,7 @@ def _doing(folder: RunFolder, progress: Progress) -> str:
     if event is None:
         return "created"
     if isinstance(event, StageStarted):
-        return event.step
+        return event.stage
     what = event.injection if isinstance(event, InjectionStarted) else event.phase if isinstance(event, PhaseBegan) else ""
     return f"{what}, {progress.committed():,} committed"
 

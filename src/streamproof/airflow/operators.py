@@ -181,7 +181,7 @@ def plain(run_id: str) -> str:
 def _begun(folder: RunFolder) -> bool:
     """Whether more than its preparation was begun."""
     events = folder.journal.all(StageStarted, Restored, Aborted)
-    return any(not isinstance(event, StageStarted) or event.step in TOGETHER for event in events)
+    return any(not isinstance(event, StageStarted) or event.stage in TOGETHER for event in events)
 
 
 def newest(name: str) -> Path:

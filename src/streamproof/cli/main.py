@@ -488,7 +488,7 @@ def _follow(bars: Any, bar: Any, done: threading.Event, since: float) -> None:
             folder = RunFolder(max(paths, key=lambda path: path.stat().st_mtime).parent)
             progress = Progress(folder)
         now = folder.journal.last(PhaseBegan, StageStarted)
-        description = now.phase if isinstance(now, PhaseBegan) else now.step if isinstance(now, StageStarted) else ""
+        description = now.phase if isinstance(now, PhaseBegan) else now.stage if isinstance(now, StageStarted) else ""
         assert progress is not None
         bars.update(bar, completed=progress.committed(), description=description)
 

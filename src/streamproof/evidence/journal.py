@@ -21,6 +21,7 @@ from streamproof.evidence.files import EvidenceError, append_json_line, read_jso
 class Event:
     """What every event has. ``at`` is set when the event is appended."""
 
+    __test__: ClassVar[bool] = False  # some names begin with Test, which pytest takes for a test
     name: ClassVar[str]
     at: str = ""
 
@@ -37,35 +38,35 @@ class Event:
             value = getattr(self, each.name)
             if value is None and each.default is None:
                 continue
-            if each.name == "checks":
-                line["claims"] = [check.to_json() for check in value]
-            elif each.name == "details":
+            if each.name == "details":
                 line |= value
             else:
-                line[each.name] = value
+                line[on_disk(each.name)] = [check.to_json() for check in value] if each.name == "checks" else value
         return line
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
         """Raises KeyError naming a field that is missing."""
-        names, required = _fields(cls)
-        values = {name: line[name] for name in names if name in line or name in required}
-        if "checks" in names:
-            values["checks"] = tuple(EvidenceCheck.from_json(check) for check in line["claims"])
-        if "details" in names:
-            values["details"] = {name: value for name, value in line.items() if name not in names and name != "event"}
+        values: dict[str, Any] = {}
+        for each in fields(cls):
+            optional = each.default is not MISSING or each.default_factory is not MISSING
+            if on_disk(each.name) in line or each.name == "at" or not optional:
+                values[each.name] = line[on_disk(each.name)]
+        if "checks" in values:
+            values["checks"] = tuple(EvidenceCheck.from_json(check) for check in values["checks"])
+        if any(each.name == "details" for each in fields(cls)):
+            known = {"event", *(on_disk(each.name) for each in fields(cls))}
+            values["details"] = {name: value for name, value in line.items() if name not in known}
         return cls(**values)
+
+
+def on_disk(field_name: str) -> str:
+    """The name that a field has in the file, which is older than some names in the code."""
+    return {"checks": "claims", "stage": "step"}.get(field_name, field_name)
 
 
 E = TypeVar("E", bound=Event)
 EVENTS: dict[str, type[Event]] = {}
-
-
-def _fields(kind: type[Event]) -> tuple[frozenset[str], frozenset[str]]:
-    """The fields of an event, and those of them that a line must have under their own name."""
-    names = frozenset(each.name for each in fields(kind))
-    required = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
-    return names, frozenset(required | {"at"}) - {"checks", "details"}
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class TestbedRebuilt(Event, name="testbed_rebuilt"):
 class StageStarted(Event, name="step_started"):
     """a stage began, in the process ``pid``"""
 
-    step: str
+    stage: str
     pid: int
 
 
@@ -139,7 +140,7 @@ class StageStarted(Event, name="step_started"):
 class StageFinished(Event, name="step_finished"):
     """a stage succeeded"""
 
-    step: str
+    stage: str
     seconds: float
 
 
@@ -147,7 +148,7 @@ class StageFinished(Event, name="step_finished"):
 class StageFailed(Event, name="step_failed"):
     """a stage failed"""
 
-    step: str
+    stage: str
     error: str
 
 
@@ -155,7 +156,7 @@ class StageFailed(Event, name="step_failed"):
 class StageEnded(Event, name="step_ended"):
     """a stage ended because the run did"""
 
-    step: str
+    stage: str
     reason: str
 
 

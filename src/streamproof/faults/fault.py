@@ -110,7 +110,7 @@ class Scene:
         if isinstance(ended, Aborted):
             raise RunEnded(ended.reason)
         if isinstance(ended, StageFailed):
-            raise RunEnded(f"step {ended.step} failed: {ended.error}")
+            raise RunEnded(f"step {ended.stage} failed: {ended.error}")
 
     def driver(self) -> dict[str, Any]:
         """The driver start that is ready now: its number, application, ui. One that has ended since is not."""

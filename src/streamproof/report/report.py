@@ -194,11 +194,11 @@ def _steps(events: Sequence[Event]) -> list[tuple[str, str, float | None]]:
     ends: dict[str, tuple[str, float | None]] = {}
     for event in events:
         if isinstance(event, StageStarted):
-            ends[event.step] = ("not finished", None)
+            ends[event.stage] = ("not finished", None)
         elif isinstance(event, StageFinished):
-            ends[event.step] = ("finished", event.seconds)
+            ends[event.stage] = ("finished", event.seconds)
         elif isinstance(event, StageFailed):
-            ends[event.step] = (f"failed: {event.error}", None)
+            ends[event.stage] = (f"failed: {event.error}", None)
     ends.pop(REPORT, None)
     order = {stage: number for number, stage in enumerate(ORDER)}
     return [(stage, *ends[stage]) for stage in sorted(ends, key=lambda stage: order.get(stage, len(order)))]

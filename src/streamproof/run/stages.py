@@ -108,18 +108,18 @@ def check_suite(found: Experiment) -> None:
 def perform(name: str, folder: RunFolder, **options: Any) -> None:
     """Do one step and journal it; ``options`` go to the step. Raises what it raises, RunEnded when it ended because the run did."""
     begun = time.monotonic()
-    folder.journal.append(StageStarted(step=name, pid=os.getpid()))
+    folder.journal.append(StageStarted(stage=name, pid=os.getpid()))
     log.info("step %s", name)
     try:
         with lock.beating(folder.name):
             STEPS[name](folder, **options)
     except RunEnded as error:
-        folder.journal.append(StageEnded(step=name, reason=str(error)))
+        folder.journal.append(StageEnded(stage=name, reason=str(error)))
         raise
     except BaseException as error:  # journaled and raised again: the steps beside this one must learn of it, whatever it is
-        folder.journal.append(StageFailed(step=name, error=f"{type(error).__name__}: {error}"))
+        folder.journal.append(StageFailed(stage=name, error=f"{type(error).__name__}: {error}"))
         raise
-    folder.journal.append(StageFinished(step=name, seconds=round(time.monotonic() - begun, 3)))
+    folder.journal.append(StageFinished(stage=name, seconds=round(time.monotonic() - begun, 3)))
 
 
 # --- the steps --------------------------------------------------------------------------------------------------------------------
@@ -334,10 +334,21 @@ def _conclude(folder: RunFolder) -> None:
     ending = Ending.of(folder.journal)
     if ending == Ending():
         return
-    stored = Verdict.read(folder) if folder.verdict.exists() else None
+    stored = _stored(folder)
     verdict = decided(terms(folder).account() if stored is None else stored, ending)
     if stored is None or stored.outcome is not verdict.outcome:
         verdict.write(folder)
+
+
+def _stored(folder: RunFolder) -> Verdict | None:
+    """The verdict so far, None when there is none. One that cannot be read must not keep the testbed from being given back."""
+    if not folder.verdict.exists():
+        return None
+    try:
+        return Verdict.read(folder)
+    except EvidenceError as error:
+        log.error("%s", error)
+        return None
 
 
 def _remember(folder: RunFolder) -> None:
@@ -356,9 +367,8 @@ def _remember(folder: RunFolder) -> None:
 
 def _note(folder: RunFolder) -> None:
     """Add to the verdict what the journal says since it was written."""
-    lines = notes(folder.journal.events())
-    if lines and folder.verdict.exists():
-        stored = Verdict.read(folder)
+    lines, stored = notes(folder.journal.events()), _stored(folder)
+    if lines and stored is not None:
         stored.model_copy(update={"notes": tuple(dict.fromkeys([*stored.notes, *lines]))}).write(folder)
 
 
@@ -375,7 +385,7 @@ def abort(folder: RunFolder, reason: str) -> None:
     if folder.verdict.exists() and folder.journal.last(Restored) is not None:
         supervisor.kill_drivers(folder)
         return
-    if not any(event.step == "expect" for event in folder.journal.all(StageFinished)):
+    if not any(event.stage == "expect" for event in folder.journal.all(StageFinished)):
         folder.journal.append(Aborted(reason=reason))
     restore(folder)
 

@@ -47,11 +47,11 @@ def _failed_stage(journal: Journal) -> str | None:
     failures: dict[str, StageFailed] = {}
     for event in journal.all(StageFailed, StageFinished):
         if isinstance(event, StageFailed):
-            failures.setdefault(event.step, event)
+            failures.setdefault(event.stage, event)
         elif isinstance(event, StageFinished):
-            failures.pop(event.step, None)
+            failures.pop(event.stage, None)
     first = min(failures.values(), key=lambda event: event.at, default=None)
-    return f"step {first.step} failed: {first.error}" if first is not None else None
+    return f"step {first.stage} failed: {first.error}" if first is not None else None
 
 
 def notes(events: list[Event]) -> list[str]:

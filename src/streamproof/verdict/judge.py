@@ -145,7 +145,7 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: 
             "behind_the_end": behind_the_end(folder),
             "driver_starts": sum(isinstance(event, DriverStarted) for event in events),
             "batches": len(progress),
-            "step_seconds": {event.step: event.seconds for event in events if isinstance(event, StageFinished)},
+            "step_seconds": {event.stage: event.seconds for event in events if isinstance(event, StageFinished)},
             "notes": tuple(notes(events)),
         }
     )

@@ -214,8 +214,8 @@ class Verdict(Account):
         """The object that ``verdict.json`` holds."""
         fields = self.model_dump(mode="json", by_alias=True)
         first = {name: fields.pop(name) for name in ("schema", "run", "experiment", "outcome")}
-        found = {**first, "as_expected": self.as_expected, "reason": fields.pop("reason"), **fields}
-        return {**found, "sent": found["sent"] or {}}
+        ordered = {**first, "as_expected": self.as_expected, "reason": fields.pop("reason"), **fields}
+        return {**ordered, "sent": ordered["sent"] or {}}
 
     @classmethod
     def from_json(cls, fields: Any) -> Self:
