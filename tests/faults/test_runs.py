@@ -143,7 +143,7 @@ def test_offset_commit_duplicates_a_batch_when_the_driver_dies_before_the_offset
     assert verdict["anomalies"]["LOST"] == 0
     assert verdict["anomalies"]["DUPLICATED"] > 0
     blame = [row["blame"] for row in pq.read_table(folder.reconciliation).to_pylist() if row["anomaly"] == "DUPLICATED"]
-    assert f"batch {fired['batch']} attempt 0 of start 1" in blame[0]
+    assert f"batch {fired.batch} attempt 0 of start 1" in blame[0]
     assert "of start 2" in blame[0]
 
 

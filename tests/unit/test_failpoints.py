@@ -209,7 +209,7 @@ def _reacher(folder: RunFolder) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", REACHES_ONCE, str(folder.path)], cwd=ROOT)
 
 
-def _wait_until_held(folder: RunFolder) -> dict[str, object]:
+def _wait_until_held(folder: RunFolder) -> FailpointHeld:
     deadline = time.monotonic() + 60
     while not (events := folder.journal.all(FailpointHeld)):
         assert time.monotonic() < deadline, "nobody was held"
