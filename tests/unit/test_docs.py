@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from docs import generate
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.experiment.matrix import Matrix
 from streamproof.experiment.model import Experiment
 from streamproof.faults import FAULTS
