@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 COMMIT_EVERY_S = 1.0
 POLL_S = 0.1
-TRANSACTION_S = 30.0
+TRANSACTION_S = 10
 
 ended = False
 
@@ -96,10 +96,14 @@ def exactly_once(source: Consumer) -> None:
         for message in messages:
             ends[message.partition()] = message.offset() + 1
         offsets = [TopicPartition(os.environ["STREAMPROOF_INPUT_TOPIC"], partition, offset) for partition, offset in ends.items()]
+        # After its connection was cut librdkafka 2.16 may wait for ever in `send_offsets_to_transaction`, whatever time it is given. The
+        # alarm ends this process then, as a liveness probe would, and its supervisor starts it again.
+        signal.alarm(TRANSACTION_S)
         sink.begin_transaction()
         write(sink, messages)
         sink.send_offsets_to_transaction(offsets, source.consumer_group_metadata(), TRANSACTION_S)
         sink.commit_transaction(TRANSACTION_S)
+        signal.alarm(0)
 
 
 def main() -> None:
