@@ -37,16 +37,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import psycopg
 
 from streamproof import settings
-from streamproof.engines.spark import driver, kafka_to_kafka, spark_kafka, strategies
-from streamproof.engines.spark.job import Job
-from streamproof.engines.spark.strategies import Strategy
+from streamproof.engines.spark import driver, kafka_to_kafka, spark_kafka
+from streamproof.engines.spark import settings as spark_settings
+from streamproof.engines.spark.job import SparkJob
+from streamproof.engines.spark.registry import STRATEGIES
+from streamproof.engines.spark.strategies.strategy import Strategy
 from streamproof.evidence import identity
 from streamproof.evidence.folder import RunFolder
-from streamproof.run import stages
 from streamproof.sinks import outputs
 from streamproof.sinks.postgres import tables
 from streamproof.sinks.postgres.tables import Tables
-from streamproof.sinks.sink import Sink
 from streamproof.testbed import embedded, install, java
 from streamproof.testbed import spark as spark_connector
 from streamproof.testbed.embedded import Testbed
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 PARTITIONS = 4
 WAIT_S = 180.0
 WARM_UPS = 2
-PEERS = {Sink.KAFKA: ("checkpoint", "checkpoint_header"), Sink.POSTGRES: ("jdbc",)}
+PEERS = {"kafka": ("checkpoint", "checkpoint_header"), "postgres": ("jdbc",)}
 JDBC_DRIVER = "bench"  # its set in jars.lock
 
 
@@ -127,7 +127,7 @@ def _records(rows: int, records: int) -> int:
 
 def _contenders(only: list[str]) -> list[Strategy]:
     """The strategies asked for with their peers, the peer of each sink first."""
-    known = [strategy for strategy in (*BESIDE, *strategies.STRATEGIES.values()) if strategy.sink in PEERS]
+    known = [strategy for strategy in (*BESIDE, *STRATEGIES.values()) if strategy.sink in PEERS]
     unknown = set(only) - {strategy.name for strategy in known}
     if unknown:
         raise SystemExit(f"--only: no strategy {', '.join(sorted(unknown))}; there are: {', '.join(strategy.name for strategy in known)}")
@@ -141,16 +141,16 @@ class CheckpointHeader(Strategy):
 
     name = "checkpoint_header"
     summary = "Spark's own Kafka sink, with a header"
-    sink = Sink.KAFKA
+    sink = "kafka"
     guarantee = Guarantee.AT_LEAST_ONCE
     failpoints = ()
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         header = f"array(struct('streamproof' AS key, CAST('{job.start}.0.0' AS BINARY) AS value)) AS headers"
         return (
             frame.selectExpr("key", "value", header)
             .writeStream.format("kafka")
-            .queryName(job.query)
+            .queryName(job.name)
             .options(**spark_kafka.address(job))
             .option("topic", job.output_topic)
             .option("includeHeaders", "true")
@@ -166,13 +166,13 @@ class JdbcAppend(Strategy):
     summary = "Spark's JDBC sink in foreachBatch"
     url_options = ""
     options: ClassVar[dict[str, str]] = {}
-    sink = Sink.POSTGRES
+    sink = "postgres"
     guarantee = Guarantee.AT_LEAST_ONCE
     failpoints = ()
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         server = psycopg.conninfo.conninfo_to_dict(job.postgres)
-        table = Tables(job.query)
+        table = Tables(job.name)
 
         def deliver(batch: DataFrame, number: int) -> None:
             origin = (f"{job.start} AS start", f"CAST({number} AS BIGINT) AS batch", "0 AS attempt")
@@ -190,7 +190,7 @@ class JdbcAppend(Strategy):
             )
 
         return (
-            frame.writeStream.foreachBatch(deliver).queryName(job.query).option("checkpointLocation", f"file://{job.checkpoint()}").start()
+            frame.writeStream.foreachBatch(deliver).queryName(job.name).option("checkpointLocation", f"file://{job.checkpoint()}").start()
         )
 
 
@@ -257,13 +257,15 @@ def _fill(bootstrap: str, topic: str, records: int) -> None:
         raise RuntimeError(f"{topic} could not be filled")
 
 
-def _job(testbed: Testbed, strategy: Strategy, size: Size, number: int) -> Job:
+def _job(testbed: Testbed, strategy: Strategy, size: Size, number: int) -> SparkJob:
     name = f"bench-{strategy.name}-{size.batch}-{number}"
     folder = RunFolder.create(settings.home() / "runs" / name)
-    job = Job(
+    job = SparkJob(
+        engine="spark",
+        sink=strategy.sink,
         pipeline=kafka_to_kafka.NAME,
         strategy=strategy.name,
-        query=name,
+        name=name,
         folder=str(folder.path),
         bootstrap=testbed.direct_kafka,
         input_topic=_input(size),
@@ -286,8 +288,27 @@ def _session(testbed: Testbed, conf: dict[str, str]) -> Iterator[SparkSession]:
     install.install_jars(_say, optional=frozenset({JDBC_DRIVER}))
     jars = ":".join([spark_connector.connector_class_path(), *map(str, (settings.cache() / "jars" / JDBC_DRIVER).glob("*.jar"))])
     memory |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
-    found = {**stages._spark_settings(folder), **memory, "spark.sql.streaming.numRecentProgressUpdates": "10000", **conf}
-    job = Job("", "", "bench-sinks", str(folder.path), "", "", "", 0, 0, testbed.spark_master, found)
+    found = {
+        **spark_settings.of_run(folder.name, stateful=False),
+        **memory,
+        "spark.sql.streaming.numRecentProgressUpdates": "10000",
+        **conf,
+    }
+    job = SparkJob(
+        engine="spark",
+        sink="kafka",
+        pipeline="",
+        strategy="",
+        name="bench-sinks",
+        folder=str(folder.path),
+        bootstrap="",
+        input_topic="",
+        output_topic="",
+        batch_records=0,
+        transaction_timeout_ms=0,
+        master=testbed.spark_master,
+        spark=found,
+    )
     spark = driver.session(job)
     spark.sparkContext.setLogLevel("ERROR")
     try:
@@ -296,7 +317,7 @@ def _session(testbed: Testbed, conf: dict[str, str]) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def _run(spark: SparkSession, strategy: Strategy, job: Job, size: Size) -> Measured:
+def _run(spark: SparkSession, strategy: Strategy, job: SparkJob, size: Size) -> Measured:
     """Run the job until it has read its input."""
     strategy.recover(job)
     frame = kafka_to_kafka.transform(kafka_to_kafka.read(spark, job, strategy.starting_offsets(job)))
@@ -305,7 +326,7 @@ def _run(spark: SparkSession, strategy: Strategy, job: Job, size: Size) -> Measu
     try:
         while sum(report.numInputRows for report in query.recentProgress) < size.records:
             if query.exception() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{job.query} did not read its input within {WAIT_S:.0f} s: {query.exception()}")
+                raise RuntimeError(f"{job.name} did not read its input within {WAIT_S:.0f} s: {query.exception()}")
             time.sleep(0.2)
         reports: list[Any] = [report for report in query.recentProgress if report.numInputRows]
     finally:
@@ -315,22 +336,22 @@ def _run(spark: SparkSession, strategy: Strategy, job: Job, size: Size) -> Measu
     return Measured(statistics.mean(report.numInputRows for report in later), [report.durationMs["triggerExecution"] for report in later])
 
 
-def _check(testbed: Testbed, strategy: Strategy, job: Job, size: Size) -> None:
+def _check(testbed: Testbed, strategy: Strategy, job: SparkJob, size: Size) -> None:
     """A sink that did not deliver is no measurement. Transactions of Kafka leave control records: more offsets than records are right."""
-    if strategy.sink is Sink.KAFKA:
+    if strategy.sink == "kafka":
         visible = sum(Cluster(testbed.direct_kafka).end_offsets(job.output_topic, committed=True).values())
     else:
         with tables.connect(testbed.direct_postgres) as connection:
-            visible = connection.execute(Tables(job.query).named("SELECT count(*) FROM {delivered}")).fetchone()[0]
+            visible = connection.execute(Tables(job.name).named("SELECT count(*) FROM {delivered}")).fetchone()[0]
     if visible < size.records:
-        raise RuntimeError(f"{job.query}: {visible} of {size.records} records are visible")
+        raise RuntimeError(f"{job.name}: {visible} of {size.records} records are visible")
 
 
 # --- reporting --------------------------------------------------------------------------------------------------------------------
 
 
 def _figures(found: Found, sizes: list[Size]) -> Iterator[dict[str, Any]]:
-    sinks = {strategy.name: strategy.sink for strategy in (*BESIDE, *strategies.STRATEGIES.values())}
+    sinks = {strategy.name: strategy.sink for strategy in (*BESIDE, *STRATEGIES.values())}
     for (name, batch), measured in found.items():
         label, peers = f"{name}, {batch} rows a batch", PEERS[sinks[name]]
         rate, ms = round(statistics.median(one.records_per_s for one in measured)), round(statistics.median(one.ms for one in measured))

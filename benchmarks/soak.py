@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment, Random
 from streamproof.experiment.schedule import Schedule
@@ -74,7 +74,7 @@ def soak(found: Experiment) -> Soaked:
 
 def leftovers(folder: RunFolder, testbed: Testbed) -> list[str]:
     """What a run that is over left of itself: nothing, when all is well."""
-    job = Job.read(folder)
+    job = SparkJob.read(folder)
     left = [
         f"process {process.pid}" for mark in ("STREAMPROOF_RUN", "STREAMPROOF_EXECUTOR_OF") for process in marked(**{mark: folder.name})
     ]
@@ -87,7 +87,7 @@ def leftovers(folder: RunFolder, testbed: Testbed) -> list[str]:
     left += [f"topic {topic}" for topic in (job.input_topic, job.output_topic) if cluster.partitions(topic)]
     with tables.connect(testbed.direct_postgres, autocommit=True) as connection:
         left += [f"prepared transaction {gid}" for gid in tables.prepared(connection, "")]
-        schema = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname = %s", [Tables(job.query).schema])
+        schema = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname = %s", [Tables(job.name).schema])
         left += [f"schema {name}" for (name,) in schema.fetchall()]
     holder = lock.holder()
     return left + ([f"the lock, held by {holder.run}"] if holder is not None else [])

@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 from streamproof.cli.main import EXIT_CODES
-from streamproof.engines.spark.registry import PIPELINES
-from streamproof.engines.spark.strategies import STRATEGIES, Strategy
+from streamproof.engines.spark.registry import PIPELINES, STRATEGIES, Strategy
+from streamproof.engines.spark.spec import profile
 from streamproof.evidence import batches, events, histories, journal, payloads
 from streamproof.evidence.outcome import Outcome
 from streamproof.experiment.model import Stateful
@@ -142,7 +142,7 @@ def _strikes(found: Fault) -> str:
     refused: dict[str, str] = {}
     for name in STRATEGIES:
         try:
-            found.check(name, {})
+            found.check(profile(name), {})
         except ValueError as error:
             refused[name] = str(error)
     if not refused:
@@ -199,7 +199,10 @@ def stateful_options() -> str:
 
 
 def pipelines() -> str:
-    rows = ((f"`{name}`", each.summary, code(each.strategies or ("all",))) for name, each in PIPELINES.items())
+    rows = (
+        (f"`{name}`", each.summary, code([name for name, strategy in STRATEGIES.items() if strategy.takes_results or not each.stateful]))
+        for name, each in PIPELINES.items()
+    )
     return table(("pipeline", "in short", "strategies"), rows)
 
 
@@ -249,7 +252,7 @@ def metrics() -> str:
     return table(("metric", "labels beside the cell's", "meaning"), rows)
 
 
-# --- house ------------------------------------------------------------------------------------------------------------------------
+# --- architecture ------------------------------------------------------------------------------------------------------------------------
 
 
 def requirements() -> str:

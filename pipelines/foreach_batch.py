@@ -18,10 +18,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamproof.engines.spark import spark_kafka
-from streamproof.engines.spark.failpoints import Failpoint, Site, reach
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.failpoints import reach
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.strategy import Strategy
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
 
@@ -37,14 +37,14 @@ AFTER_OUTPUT = Failpoint(
 class ForeachBatch(Strategy):
     name = "foreach_batch"
     summary = "foreachBatch appends to the output; Spark's checkpoint says where to go on"
-    sink = Sink.KAFKA
+    sink = "kafka"
     guarantee = Guarantee.AT_LEAST_ONCE
     failpoints = (AFTER_OUTPUT,)
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         def deliver(batch: DataFrame, number: int) -> None:
             spark_kafka.write(batch, job, number)
             reach(job.run, AFTER_OUTPUT.name, number)
 
         checkpoint = f"file://{job.checkpoint()}"
-        return frame.writeStream.foreachBatch(deliver).queryName(job.query).option("checkpointLocation", checkpoint).start()
+        return frame.writeStream.foreachBatch(deliver).queryName(job.name).option("checkpointLocation", checkpoint).start()

@@ -11,6 +11,7 @@ import pytest
 
 from streamproof import settings
 from streamproof.engines.spark.job import OnLostDecision
+from streamproof.engines.spark.spec import profile
 from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.evidence.journal import DecisionLost
 from streamproof.experiment.model import Experiment, FaultSpec
@@ -97,7 +98,7 @@ def test_a_lost_commit_is_written_again_by_a_job_that_relies_on_the_checkpoint(t
     lost = verdict["injections"][0]["target"]["batch"]
     (rows,) = {line["rows"] for line in read_json_lines(folder.progress) if line["batch"] == lost}
     assert verdict["anomalies"][Anomaly.DUPLICATED] == rows, "the whole batch, and nothing but it"
-    assert FAULTS["lose_last_commit"].provokes("checkpoint", {}) == [Anomaly.DUPLICATED]
+    assert FAULTS["lose_last_commit"].provokes(profile("checkpoint"), {}) == [Anomaly.DUPLICATED]
 
 
 @pytest.mark.slow

@@ -6,21 +6,20 @@ from typing import Any
 
 import pytest
 
-from streamproof.engines.spark import strategies
-from streamproof.engines.spark.failpoints import Action
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import Recovered
 from streamproof.experiment.model import Experiment, FaultSpec
+from streamproof.jobs.failpoint import Action
 from streamproof.load.spec import Source, Workload
 from streamproof.run import runner
 from streamproof.sinks.postgres import tables as output
 from streamproof.sinks.postgres.tables import Tables
-from streamproof.sinks.sink import Sink
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
 
 RECORDS = 20_000
-POSTGRES = [name for name, strategy in strategies.STRATEGIES.items() if strategy.sink is Sink.POSTGRES]
+POSTGRES = [name for name, strategy in STRATEGIES.items() if strategy.sink == "postgres"]
 QUICK = "postgres_two_phase_commit"
 
 

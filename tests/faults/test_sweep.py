@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamproof import settings
-from streamproof.engines.spark.failpoints import Action, Site
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import FailpointFired
 from streamproof.experiment.model import Experiment, FaultSpec
+from streamproof.jobs.failpoint import Action, Site
 from streamproof.load.spec import Source, Workload
 from streamproof.run import runner, sweep
 from streamproof.testbed.embedded import Testbed

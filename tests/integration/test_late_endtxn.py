@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies import offset_in_transaction_sink as sink
 from streamproof.evidence.folder import RunFolder
 from streamproof.kafka.transactions import Coordinator, Prepared, TransactionLost
@@ -28,6 +28,7 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import wait_until
 from tests.support.checkout import ROOT
+from tests.support.jobs import spark_job
 
 WAIT_S = 20.0
 RECORDS = 10
@@ -54,12 +55,20 @@ def rows(first: int) -> pa.RecordBatch:
 
 
 @pytest.fixture
-def job(testbed: Testbed, cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[Job]:
+def job(testbed: Testbed, cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[SparkJob]:
     """A job of one partition that nothing runs: its tasks are the tests' own calls."""
     source, query = f"{topic}-source", f"late-{uuid.uuid4().hex[:8]}"
     cluster.create_topics({source: 1})
-    folder = str(RunFolder.create(tmp_path / "run").path)
-    made = Job("kafka_to_kafka", "offset_in_transaction", query, folder, testbed.driver_kafka, source, topic, 1, 60_000, "", {}, start=1)
+    made = spark_job(
+        RunFolder.create(tmp_path / "run"),
+        "offset_in_transaction",
+        name=query,
+        bootstrap=testbed.driver_kafka,
+        input_topic=source,
+        output_topic=topic,
+        transaction_timeout_ms=60_000,
+        start=1,
+    )
 
     def knows_groups() -> bool:
         with contextlib.suppress(KafkaException):  # a new broker makes its topic of group offsets now
@@ -74,7 +83,7 @@ def job(testbed: Testbed, cluster: Cluster, topic: str, tmp_path: Path) -> Itera
 
 
 @pytest.fixture
-def task(job: Job, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def task(job: SparkJob, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Run the sink's task for a batch, as Spark does; ``at`` is called at each of its steps."""
 
     def run(batch: int, first: int, at: Callable[[str], None], attempt: int = 0) -> None:
@@ -111,9 +120,9 @@ def delivered(testbed: Testbed, topic: str) -> list[int]:
     return sorted(found)
 
 
-def committed(testbed: Testbed, job: Job) -> int:
+def committed(testbed: Testbed, job: SparkJob) -> int:
     """The group's offset as it is visible now, whatever is open."""
-    options = {"bootstrap.servers": testbed.direct_kafka, "group.id": job.query, "isolation.level": "read_uncommitted"}
+    options = {"bootstrap.servers": testbed.direct_kafka, "group.id": job.name, "isolation.level": "read_uncommitted"}
     consumer: Consumer = Consumer(options)
     try:
         return int(consumer.committed([TopicPartition(job.input_topic, 0)], timeout=WAIT_S)[0].offset)
@@ -124,9 +133,9 @@ def committed(testbed: Testbed, job: Job) -> int:
 @pytest.mark.parametrize("dies", [False, True], ids=["and the task goes on", "and the task dies"])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_late_end_of_the_transaction_before_is_refused_at_each_step(
-    testbed: Testbed, cluster: Cluster, job: Job, task: Callable[..., None], step: str, dies: bool
+    testbed: Testbed, cluster: Cluster, job: SparkJob, task: Callable[..., None], step: str, dies: bool
 ) -> None:
-    name, known, seen = f"{job.query}.p0", list[Prepared](), list[Any]()
+    name, known, seen = f"{job.name}.p0", list[Prepared](), list[Any]()
 
     def settled() -> bool:
         return cluster.end_offsets(job.output_topic, committed=True) == cluster.end_offsets(job.output_topic)
@@ -168,9 +177,9 @@ def test_a_late_end_of_the_transaction_before_is_refused_at_each_step(
     assert seen == ["refused", until, until]
 
 
-def test_late_offsets_of_the_transaction_before_are_refused(testbed: Testbed, job: Job, task: Callable[..., None]) -> None:
+def test_late_offsets_of_the_transaction_before_are_refused(testbed: Testbed, job: SparkJob, task: Callable[..., None]) -> None:
     """A broker that accepts them puts the group's offset back: the offset of the transaction that is open is overwritten."""
-    name, known, errors = f"{job.query}.p0", list[Prepared](), list[int]()
+    name, known, errors = f"{job.name}.p0", list[Prepared](), list[int]()
     with Coordinator(testbed.driver_kafka) as coordinator:
 
         def remember(at: str) -> None:
@@ -187,14 +196,14 @@ def test_late_offsets_of_the_transaction_before_are_refused(testbed: Testbed, jo
     wait_until("the group's offset", lambda: committed(testbed, job) == 2 * RECORDS, WAIT_S)
 
 
-def send_offset(coordinator: Coordinator, job: Job, transaction: Prepared, offset: int) -> int:
+def send_offset(coordinator: Coordinator, job: SparkJob, transaction: Prepared, offset: int) -> int:
     """Send a TxnOffsetCommit by hand; its error code. The one broker of the testbed coordinates the group too."""
     from kafka.protocol.producer.transaction import TxnOffsetCommitRequest as Request
 
     topic, partition = Request.TxnOffsetCommitRequestTopic, Request.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition
     request = Request(
         transactional_id=transaction.transactional_id,
-        group_id=job.query,
+        group_id=job.name,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.epoch,
         topics=[topic(name=job.input_topic, partitions=[partition(partition_index=0, committed_offset=offset, committed_leader_epoch=-1)])],
@@ -204,13 +213,13 @@ def send_offset(coordinator: Coordinator, job: Job, transaction: Prepared, offse
     return int(answer.topics[0].partitions[0].error_code)
 
 
-def test_each_transaction_of_a_partition_has_an_epoch_of_its_own(testbed: Testbed, job: Job, task: Callable[..., None]) -> None:
+def test_each_transaction_of_a_partition_has_an_epoch_of_its_own(testbed: Testbed, job: SparkJob, task: Callable[..., None]) -> None:
     held: list[tuple[str, int, int]] = []
     with Coordinator(testbed.driver_kafka) as coordinator:
 
         def note(at: str) -> None:
             if at == "after_produce":
-                held.extend((found.transactional_id, found.producer_id, found.epoch) for found in coordinator.describe([f"{job.query}.p0"]))
+                held.extend((found.transactional_id, found.producer_id, found.epoch) for found in coordinator.describe([f"{job.name}.p0"]))
 
         for batch in range(4):
             task(batch, batch * RECORDS, note)

@@ -14,7 +14,6 @@ from threading import Thread
 import pyarrow.parquet as pq
 import pytest
 
-from streamproof.engines.spark.job import Job
 from streamproof.evidence import histories
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import LoadFinished
@@ -29,11 +28,15 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import wait_until
 from streamproof.verdict.checks.records import check
 from tests.support.checkout import ROOT
+from tests.support.jobs import spark_job
 
 RECORDS, FIRST_PART = 1000, 400
-LOADS = (
-    "import sys; from chaos import steps; from streamproof.evidence.folder import RunFolder; steps.generate_load(RunFolder(sys.argv[1]))"
-)
+LOADS = """
+import sys
+from streamproof.evidence.folder import RunFolder
+from streamproof.run import stages
+stages.generate_load(RunFolder(sys.argv[1]))
+"""
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ def folder(testbed: Testbed, topic: str, tmp_path: Path) -> RunFolder:
     load = Workload(source=Source.SYNTHETIC, records=RECORDS, partitions=2)
     folder.experiment.write_text(Experiment(strategy="checkpoint", workload=load, seed=5).to_yaml())
     (folder.path / "deadline.json").write_text(json.dumps({"at": time.time() + 60}))
-    Job("kafka_to_kafka", "checkpoint", "load", str(folder.path), testbed.driver_kafka, topic, topic, 100, 1, "", {}).write()
+    spark_job(folder, name="load", bootstrap=testbed.driver_kafka, input_topic=topic, output_topic=topic, batch_records=100).write()
     return folder
 
 

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamproof.engines.spark.failpoints import Action, FailpointError, arm
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.failpoints import FailpointError, arm
+from streamproof.engines.spark.job import SparkJob
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.engines.spark.strategies.postgres_ledger_sink import Commit
 from streamproof.engines.spark.strategies.postgres_two_phase_commit import PostgresTwoPhaseCommit
 from streamproof.engines.spark.strategies.postgres_two_phase_commit_sink import Deliver, Prepare
@@ -30,14 +32,16 @@ from streamproof.engines.spark.task import Task
 from streamproof.evidence import histories, identity
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import Restored
+from streamproof.jobs.failpoint import Action
 from streamproof.kafka.transactions import TransactionLost
 from streamproof.run import healing
 from streamproof.sinks.postgres import tables as output
-from streamproof.sinks.postgres.drain import PostgresOutput
+from streamproof.sinks.postgres.drain import PostgresTable
 from streamproof.sinks.postgres.tables import Connection, Copied, Entry, LedgerMismatch, Origin, Tables
 from streamproof.testbed import embedded, postgres
 from streamproof.testbed.embedded import POSTGRES_PROXY, Testbed
 from streamproof.testbed.process import TestbedError, marked, remembered
+from tests.support.jobs import spark_job
 
 RECORDS = 10
 ORIGIN = Origin(start=1, batch=7, attempt=2)
@@ -60,41 +64,37 @@ def batch_of(keys: list[bytes | None], values: list[bytes | None], partitions: l
 
 
 @pytest.fixture
-def job(testbed: Testbed, tmp_path: Path) -> Iterator[Job]:
+def job(testbed: Testbed, tmp_path: Path) -> Iterator[SparkJob]:
     """A job with an empty output in PostgreSQL, deleted afterwards."""
-    found = Job(
-        pipeline="kafka_to_kafka",
-        strategy="postgres_two_phase_commit",
-        query=f"test-{uuid.uuid4().hex[:8]}",
-        folder=str(RunFolder.create(tmp_path / "run").path),
+    found = spark_job(
+        RunFolder.create(tmp_path / "run"),
+        "postgres_two_phase_commit",
+        name=f"test-{uuid.uuid4().hex[:8]}",
         bootstrap=testbed.driver_kafka,
-        input_topic="in",
-        output_topic="out",
         batch_records=100,
         transaction_timeout_ms=60_000,
         master=testbed.spark_master,
-        spark={},
         postgres=testbed.pipeline_postgres,
         start=1,
     )
-    PostgresOutput().create(found, testbed, 2)
+    PostgresTable().create(found, testbed, 2)
     yield found
-    PostgresOutput().delete(found, embedded.current())
+    PostgresTable().delete(found, embedded.current())
 
 
 @pytest.fixture
-def tables(job: Job) -> Tables:
-    return Tables(job.query)
+def tables(job: SparkJob) -> Tables:
+    return Tables(job.name)
 
 
 @pytest.fixture
-def connection(job: Job) -> Iterator[Connection]:
+def connection(job: SparkJob) -> Iterator[Connection]:
     with closing(output.connect(job.postgres)) as found:
         yield found
 
 
 @pytest.fixture
-def judge(testbed: Testbed, job: Job) -> Iterator[Connection]:
+def judge(testbed: Testbed, job: SparkJob) -> Iterator[Connection]:
     """A connection beside the proxy that sees what is committed."""
     with closing(output.connect(testbed.direct_postgres, autocommit=True)) as found:
         yield found
@@ -177,7 +177,7 @@ def test_the_backends_are_processes_of_the_testbed(testbed: Testbed, judge: Conn
 
 
 def test_what_was_committed_or_prepared_outlives_a_killed_server(
-    testbed: Testbed, job: Job, tables: Tables, connection: Connection
+    testbed: Testbed, job: SparkJob, tables: Tables, connection: Connection
 ) -> None:
     output.append(connection, tables, [records()], ORIGIN)
     connection.commit()
@@ -241,12 +241,12 @@ def test_a_name_that_is_too_long_for_a_schema_keeps_its_own() -> None:
 # --- postgres_ledger --------------------------------------------------------------------------------------------------------------
 
 
-def deliver(job: Job, task: Task, *batches: pa.RecordBatch) -> None:
+def deliver(job: SparkJob, task: Task, *batches: pa.RecordBatch) -> None:
     with closing(output.connect(job.postgres)) as connection:
         Commit(job, task.batch).deliver(connection, iter(batches), task)
 
 
-def test_a_part_that_is_in_the_ledger_is_not_written_again(job: Job, tables: Tables, judge: Connection) -> None:
+def test_a_part_that_is_in_the_ledger_is_not_written_again(job: SparkJob, tables: Tables, judge: Connection) -> None:
     for attempt in range(3):
         for partition in range(2):
             deliver(job, Task(0, partition, attempt, attempt), records(partition=partition))
@@ -255,7 +255,7 @@ def test_a_part_that_is_in_the_ledger_is_not_written_again(job: Job, tables: Tab
     assert len(visible(judge, tables)) == 3 * RECORDS
 
 
-def test_a_replay_with_other_records_is_refused_not_skipped(job: Job, tables: Tables, judge: Connection) -> None:
+def test_a_replay_with_other_records_is_refused_not_skipped(job: SparkJob, tables: Tables, judge: Connection) -> None:
     deliver(job, Task(4, 0, 0, 0), records())
     with pytest.raises(
         LedgerMismatch, match=r"batch 4: the ledger has partition 0: offsets 0 to 9, the replay brings partition 0: offsets 0 to 19"
@@ -264,7 +264,7 @@ def test_a_replay_with_other_records_is_refused_not_skipped(job: Job, tables: Ta
     assert visible(judge, tables) == EACH_ONCE[:RECORDS]
 
 
-def test_a_replay_that_numbers_its_partitions_differently_is_skipped_all_the_same(job: Job, tables: Tables, judge: Connection) -> None:
+def test_a_replay_that_numbers_its_partitions_differently_is_skipped_all_the_same(job: SparkJob, tables: Tables, judge: Connection) -> None:
     for number, partition in ((0, 0), (1, 1)):
         deliver(job, Task(0, number, 0, number), records(partition=partition))
     for number, partition in ((0, 1), (1, 0)):
@@ -273,7 +273,7 @@ def test_a_replay_that_numbers_its_partitions_differently_is_skipped_all_the_sam
     assert visible(judge, tables) == EACH_ONCE
 
 
-def test_a_part_of_which_only_some_is_in_the_ledger_is_refused(job: Job, tables: Tables, judge: Connection) -> None:
+def test_a_part_of_which_only_some_is_in_the_ledger_is_refused(job: SparkJob, tables: Tables, judge: Connection) -> None:
     deliver(job, Task(0, 0, 0, 0), records(partition=1))
     with pytest.raises(
         LedgerMismatch, match=r"batch 0: the ledger has partition 1: .*, the replay brings partition 0: .*, partition 1: .*"
@@ -282,7 +282,7 @@ def test_a_part_of_which_only_some_is_in_the_ledger_is_refused(job: Job, tables:
     assert visible(judge, tables) == EACH_ONCE[RECORDS:]
 
 
-def test_a_crash_before_the_commit_leaves_neither_records_nor_ledger(job: Job, tables: Tables, judge: Connection) -> None:
+def test_a_crash_before_the_commit_leaves_neither_records_nor_ledger(job: SparkJob, tables: Tables, judge: Connection) -> None:
     arm(job.run, "before_task_commit", Action.RAISE)
     with pytest.raises(FailpointError):
         deliver(job, Task(0, 0, 0, 0), records())
@@ -292,7 +292,7 @@ def test_a_crash_before_the_commit_leaves_neither_records_nor_ledger(job: Job, t
 
 
 def test_of_two_attempts_at_once_the_second_waits_and_writes_nothing(
-    job: Job, tables: Tables, connection: Connection, judge: Connection
+    job: SparkJob, tables: Tables, connection: Connection, judge: Connection
 ) -> None:
     copied = output.append(connection, tables, [records()], ORIGIN)
     assert output.enter(connection, tables, Entry(0, 0), copied)
@@ -349,22 +349,22 @@ def test_a_record_without_an_identity_is_kept_under_its_place_in_the_source(
 # --- postgres_two_phase_commit ----------------------------------------------------------------------------------------------------
 
 
-def prepare(job: Job, task: Task, *batches: pa.RecordBatch) -> str | None:
+def prepare(job: SparkJob, task: Task, *batches: pa.RecordBatch) -> str | None:
     with closing(output.connect(job.postgres)) as connection:
         return Prepare(job, task.batch).prepare(connection, iter(batches), task)
 
 
-def both(job: Job, batch: int = 0, attempt: int = 0) -> list[str]:
+def both(job: SparkJob, batch: int = 0, attempt: int = 0) -> list[str]:
     """What Spark does with a batch up to the driver's commit: one task for each of two partitions."""
     gids = [prepare(job, Task(batch, partition, attempt, attempt), records(partition=partition)) for partition in range(2)]
     return [gid for gid in gids if gid is not None]
 
 
-def restarted(job: Job) -> Job:
-    return Job(**{**vars(job), "start": job.start + 1})
+def restarted(job: SparkJob) -> SparkJob:
+    return replace(job, start=job.start + 1)
 
 
-def test_what_is_prepared_is_seen_by_nobody_until_the_driver_commits(job: Job, tables: Tables, judge: Connection) -> None:
+def test_what_is_prepared_is_seen_by_nobody_until_the_driver_commits(job: SparkJob, tables: Tables, judge: Connection) -> None:
     gids = both(job)
     assert visible(judge, tables) == []
     Deliver(job).commit(gids, 0)
@@ -375,7 +375,7 @@ def test_what_is_prepared_is_seen_by_nobody_until_the_driver_commits(job: Job, t
 
 @pytest.mark.parametrize("failpoint", [at.name for at in PostgresTwoPhaseCommit.failpoints if at.at == "driver"])
 def test_a_driver_that_dies_at_any_step_delivers_each_record_once(
-    failpoint: str, job: Job, tables: Tables, judge: Connection, caplog: pytest.LogCaptureFixture
+    failpoint: str, job: SparkJob, tables: Tables, judge: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     gids = both(job)
     arm(job.run, failpoint, Action.RAISE)
@@ -390,7 +390,7 @@ def test_a_driver_that_dies_at_any_step_delivers_each_record_once(
     assert PostgresTwoPhaseCommit().recover(again) == {}
 
 
-def test_recovery_says_what_it_did(job: Job, tables: Tables) -> None:
+def test_recovery_says_what_it_did(job: SparkJob, tables: Tables) -> None:
     gids = both(job)
     lost = prepare(job, Task(0, 0, 1, 5), records())
     assert lost is not None
@@ -401,7 +401,7 @@ def test_recovery_says_what_it_did(job: Job, tables: Tables) -> None:
     assert PostgresTwoPhaseCommit().recover(job) == {}
 
 
-def test_a_retry_is_not_held_up_by_the_prepared_transaction_of_a_lost_attempt(job: Job, tables: Tables, judge: Connection) -> None:
+def test_a_retry_is_not_held_up_by_the_prepared_transaction_of_a_lost_attempt(job: SparkJob, tables: Tables, judge: Connection) -> None:
     prepare(job, Task(0, 0, 0, 0), records())
     begun = time.monotonic()
     gid = prepare(job, Task(0, 0, 1, 1), records())
@@ -411,7 +411,7 @@ def test_a_retry_is_not_held_up_by_the_prepared_transaction_of_a_lost_attempt(jo
     assert output.prepared(judge, f"{tables.schema}:") == []
 
 
-def test_an_abort_does_not_undo_what_was_decided(job: Job, tables: Tables, judge: Connection) -> None:
+def test_an_abort_does_not_undo_what_was_decided(job: SparkJob, tables: Tables, judge: Connection) -> None:
     gids = both(job)
     arm(job.run, "after_decision", Action.RAISE)
     writer = Deliver(job)
@@ -423,7 +423,7 @@ def test_an_abort_does_not_undo_what_was_decided(job: Job, tables: Tables, judge
 
 
 def test_a_second_commit_of_a_prepared_transaction_is_told_from_a_lost_one_by_the_ledger(
-    job: Job, tables: Tables, judge: Connection
+    job: SparkJob, tables: Tables, judge: Connection
 ) -> None:
     gid = prepare(job, Task(3, 0, 0, 0), records())
     assert gid is not None
@@ -434,7 +434,7 @@ def test_a_second_commit_of_a_prepared_transaction_is_told_from_a_lost_one_by_th
         output.carry_out(judge, tables, ["never-there"])
 
 
-def test_a_decided_transaction_that_somebody_rolled_back_is_lost_aloud(job: Job, tables: Tables, judge: Connection) -> None:
+def test_a_decided_transaction_that_somebody_rolled_back_is_lost_aloud(job: SparkJob, tables: Tables, judge: Connection) -> None:
     gids = both(job, batch=5)
     arm(job.run, "after_decision", Action.RAISE)
     with pytest.raises(FailpointError):
@@ -444,7 +444,7 @@ def test_a_decided_transaction_that_somebody_rolled_back_is_lost_aloud(job: Job,
         PostgresTwoPhaseCommit().recover(job)
 
 
-def test_a_transaction_that_is_gone_before_the_decision_fails_the_batch(job: Job, tables: Tables, judge: Connection) -> None:
+def test_a_transaction_that_is_gone_before_the_decision_fails_the_batch(job: SparkJob, tables: Tables, judge: Connection) -> None:
     gids = both(job)
     output.roll_back_prepared(judge, gids[0])
     with pytest.raises(TransactionLost, match=r"batch 0: .* not prepared any more"):
@@ -455,12 +455,12 @@ def test_a_transaction_that_is_gone_before_the_decision_fails_the_batch(job: Job
 # --- the output -------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_drain_finds_each_row_with_its_origin_and_the_time_of_its_commit(testbed: Testbed, job: Job, judge: Connection) -> None:
+def test_the_drain_finds_each_row_with_its_origin_and_the_time_of_its_commit(testbed: Testbed, job: SparkJob, judge: Connection) -> None:
     gid = prepare(job, Task(2, 0, 1, 1), records(), batch_of([None], [b"damaged"], [0], [99]))
     time.sleep(0.3)
     decided_ms = time.time() * 1000
     Deliver(job).commit([str(gid)], 2)
-    found = PostgresOutput().drain(job.run, job, testbed, 30)
+    found = PostgresTable().drain(job.run, job, testbed, 30)
     assert (found["complete"], found["records"]) == (True, RECORDS + 1)
     rows = histories.read_delivered(job.run)
     assert rows.identified.tolist() == [True] * RECORDS + [False]
@@ -471,45 +471,45 @@ def test_the_drain_finds_each_row_with_its_origin_and_the_time_of_its_commit(tes
     assert all(abs(stamp.timestamp() * 1000 - decided_ms) < 250 for stamp in stamps)
 
 
-def test_a_drain_is_not_complete_while_a_transaction_is_prepared(testbed: Testbed, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drain_is_not_complete_while_a_transaction_is_prepared(testbed: Testbed, job: SparkJob, monkeypatch: pytest.MonkeyPatch) -> None:
     gids = both(job)
-    found = PostgresOutput().drain(job.run, job, testbed, 0.3)
+    found = PostgresTable().drain(job.run, job, testbed, 0.3)
     assert (found["complete"], found["records"]) == (False, 0)
     assert "2 prepared transactions of the query are open" in found["reason"]
     Deliver(job).commit(gids, 0)
-    found = PostgresOutput().drain(job.run, job, testbed, 30)
+    found = PostgresTable().drain(job.run, job, testbed, 30)
     assert (found["complete"], found["reason"], found["records"]) == (True, None, 2 * RECORDS)
 
 
 def test_a_drain_of_several_files_holds_every_row_once(
-    testbed: Testbed, job: Job, tables: Tables, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    testbed: Testbed, job: SparkJob, tables: Tables, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("postgres.READ_RECORDS", "delivered.GROUP_RECORDS", "delivered.FILE_RECORDS"):
+    for name in ("postgres.drain.READ_RECORDS", "delivered.GROUP_RECORDS", "delivered.FILE_RECORDS"):
         monkeypatch.setattr(f"streamproof.sinks.{name}", 400)
     output.append(connection, tables, [records(1000)], ORIGIN)
     connection.rollback()
     output.append(connection, tables, [records(1000)], ORIGIN)
     connection.commit()
-    assert PostgresOutput().drain(job.run, job, testbed, 30)["records"] == 1000
+    assert PostgresTable().drain(job.run, job, testbed, 30)["records"] == 1000
     assert len(list(job.run.delivered.glob("*.parquet"))) == 3
     assert histories.read_delivered(job.run).sequence.tolist() == list(range(1000))
 
 
 def test_to_delete_an_output_rolls_back_what_is_prepared_and_may_be_repeated(
-    testbed: Testbed, job: Job, tables: Tables, judge: Connection
+    testbed: Testbed, job: SparkJob, tables: Tables, judge: Connection
 ) -> None:
     both(job)
     for _ in range(2):
-        PostgresOutput().delete(job, testbed)
+        PostgresTable().delete(job, testbed)
     assert output.prepared(judge, f"{tables.schema}:") == []
     assert judge.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", [tables.schema]).fetchone() == (0,)
     assert PostgresTwoPhaseCommit().recover(job) == {}, "recovery after the output was deleted finds nothing to do"
 
 
 @pytest.mark.parametrize("strategy", ["two_phase_commit", "postgres_two_phase_commit"])
-def test_a_run_of_a_testbed_that_was_replaced_is_healed_on_the_one_that_is_up(testbed: Testbed, job: Job, strategy: str) -> None:
+def test_a_run_of_a_testbed_that_was_replaced_is_healed_on_the_one_that_is_up(testbed: Testbed, job: SparkJob, strategy: str) -> None:
     gone = {"bootstrap": "127.0.0.1:1", "postgres": postgres.conninfo(Path("/nowhere"), 1)}
-    Job(**{**vars(job), **gone, "strategy": strategy}).write()
+    replace(job, **gone, strategy=strategy, sink=STRATEGIES[strategy].sink).write()
     healing.restore(job.run, testbed)
     assert job.run.journal.last(Restored) is not None
 

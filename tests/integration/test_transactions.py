@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamproof.engines.spark.job import Job
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.engines.spark.strategies.two_phase_commit import decision_log
 from streamproof.evidence.folder import RunFolder
 from streamproof.kafka.transactions import Coordinator, Prepared, TransactionLost
@@ -16,6 +15,7 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import wait_until
 from tests.integration.conftest import Prepare
+from tests.support.jobs import spark_job
 
 RECORDS = 10
 
@@ -131,7 +131,7 @@ def test_recovery_commits_what_was_decided_aborts_the_rest_and_may_be_repeated(
     testbed: Testbed, cluster: Cluster, topic: str, prepare: Prepare, coordinator: Coordinator, tmp_path: Path
 ) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    job = Job("kafka_to_kafka", "two_phase_commit", "recover", str(folder.path), testbed.driver_kafka, "in", topic, 1, 1, "", {})
+    job = spark_job(folder, "two_phase_commit", name="recover", bootstrap=testbed.driver_kafka, output_topic=topic)
     decided, undecided = prepare(topic, "recover.1.a"), prepare(topic, "recover.1.b")
     foreign = prepare(topic, "recovered.1.a", records=1)
     try:
@@ -150,7 +150,7 @@ def test_a_decision_that_comes_too_late_names_the_batch_and_its_records(
     testbed: Testbed, topic: str, prepare: Prepare, coordinator: Coordinator, tmp_path: Path
 ) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    job = Job("kafka_to_kafka", "two_phase_commit", "late", str(folder.path), testbed.driver_kafka, "in", topic, 1, 1, "", {})
+    job = spark_job(folder, "two_phase_commit", name="late", bootstrap=testbed.driver_kafka, output_topic=topic)
     transactions = coordinator.describe([prepare(topic, "late.1.a")])
     decision_log(job).decide(1, transactions)
     offsets = job.checkpoint() / "offsets"

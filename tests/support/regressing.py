@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from streamproof import settings
 from streamproof.engines.spark import spark_kafka
-from streamproof.engines.spark.failpoints import Failpoint, Site, reach
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.failpoints import reach
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.offset_commit import OffsetCommit, _commit, _group
+from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.verdict.anomaly import Anomaly
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Regressing(OffsetCommit):
     summary = "offset_commit, until somebody turns its steps round"
     failpoints = (BETWEEN,)
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         checkpoint = job.checkpoint(f"start-{job.start}")
         group = _group(job)
 
@@ -46,4 +47,4 @@ class Regressing(OffsetCommit):
             reach(job.run, BETWEEN.name, number)
             second()
 
-        return frame.writeStream.foreachBatch(deliver).queryName(job.query).option("checkpointLocation", f"file://{checkpoint}").start()
+        return frame.writeStream.foreachBatch(deliver).queryName(job.name).option("checkpointLocation", f"file://{checkpoint}").start()

@@ -9,12 +9,13 @@ from typing import Any
 
 from streamproof.engines.spark import checkpoints
 from streamproof.engines.spark.batch_log import BatchLog
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.evidence.batches import Batch, read_batches
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverReady
+from tests.support.jobs import spark_job
 
-JOB = Job("departures", "two_phase_commit", "q", "", "", "in", "out", 1, 1, "", {})
+JOB = spark_job("", "two_phase_commit", "departures")
 AT = "2026-01-01T00:00:00.000Z"
 
 
@@ -38,13 +39,13 @@ class Report:
         return json.dumps({**found, "sources": [{"startOffset": None, "endOffset": offsets}]})
 
 
-def _job(path: Path, start: int) -> Job:
+def _job(path: Path, start: int) -> SparkJob:
     folder = RunFolder.create(path)
     folder.journal.append(DriverReady(start=start))
     return replace(JOB, folder=str(path), start=start)
 
 
-def _committed(job: Job, batch: int, mark: int) -> None:
+def _committed(job: SparkJob, batch: int, mark: int) -> None:
     """Batch ``batch`` as Spark's checkpoint has it once it is committed."""
     for name, lines in (
         ("offsets", ["v1", json.dumps({"batchWatermarkMs": mark}), json.dumps({"in": {"0": 10 * (batch + 1)}})]),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from streamproof.cli import main as cli
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import Restored, StageFailed, StageFinished
 from streamproof.experiment.model import Experiment, FaultSpec

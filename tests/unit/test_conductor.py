@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import (
     Aborted,
@@ -31,11 +29,13 @@ from streamproof.evidence.progress import Progress
 from streamproof.experiment.model import Phase
 from streamproof.experiment.schedule import Injection, Schedule
 from streamproof.faults import FAULTS
-from streamproof.faults.fault import Claim, FaultError, Parameters, RunEnded, Scene, Unconditional
+from streamproof.faults.fault import Claim, FaultError, Parameters, Unconditional
+from streamproof.jobs.context import RunContext, RunEnded
 from streamproof.load.gate import Gate
 from streamproof.run import injector, steady_state
 from streamproof.testbed.embedded import Testbed
 from tests.support.checkout import ROOT
+from tests.support.jobs import run_context, spark_job
 
 RECORDS, BATCH, COMMIT_S, UNWATCHED_S = 800, 20, 0.02, 0.15
 REACHES = """
@@ -56,23 +56,25 @@ class Note(Unconditional):
     parameters_model = Parameters
     occupies = frozenset({"nothing"})
 
-    def __init__(self, name: str, lasts: Callable[[Scene], Any] = lambda scene: None, inject: Callable[[Scene], Any] = lambda scene: None):
+    def __init__(
+        self, name: str, lasts: Callable[[RunContext], Any] = lambda scene: None, inject: Callable[[RunContext], Any] = lambda scene: None
+    ):
         self.name, self._lasts, self._inject = name, lasts, inject
         self.at: list[int] = []
         self.batches_at: list[int] = []
-        self.scenes: list[Scene] = []
+        self.scenes: list[RunContext] = []
         self.healed = 0
 
-    def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
+    def aim(self, scene: RunContext, parameters: Parameters) -> dict[str, Any]:
         return {}
 
-    def inject(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> None:
+    def inject(self, scene: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         self._inject(scene)
         self.at.append(scene.progress.committed())
         self.batches_at.append(scene.progress.batches())
         self.scenes.append(scene)
 
-    def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, scene: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
         self._lasts(scene)
         return [Claim("it was noted", True, "")]
 
@@ -87,8 +89,8 @@ class Run:
 
     def __init__(self, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self._patch = folder, monkeypatch
-        job = Job("kafka_to_kafka", "two_phase_commit", "q", str(folder.path), "", "in", "out", BATCH, 1, "", {})
-        self.scene = Scene(folder, cast(Testbed, None), job, Progress(folder), random.Random(1), time.monotonic() + 60, RECORDS)
+        job = spark_job(folder, "two_phase_commit", batch_records=BATCH)
+        self.scene = run_context(folder, job=job, deadline=time.monotonic() + 60, records=RECORDS)
         self._over, self._looked = threading.Event(), threading.Event()
         for question in (Progress.committed, Progress.batches):
             monkeypatch.setattr(Progress, question.__name__, self._noticed(question))
@@ -170,7 +172,7 @@ def test_a_fault_that_takes_long_leaves_the_next_one_its_part(run: Run) -> None:
 
     stood_at: list[int] = []
 
-    def until_it_stands_still(scene: Scene) -> None:
+    def until_it_stands_still(scene: RunContext) -> None:
         looks = [-1, -2, -3]
         while len(set(looks)) > 1:
             time.sleep(0.1)
@@ -222,7 +224,7 @@ def test_one_that_strikes_when_the_other_is_over_has_not_overlapped(run: Run) ->
 
 
 def test_one_that_strikes_beside_a_fault_that_did_not_has_not_overlapped(run: Run) -> None:
-    def refuse(scene: Scene) -> None:
+    def refuse(scene: RunContext) -> None:
         raise FaultError("there is nothing to strike")
 
     run.conduct([Note("first", inject=refuse), Note("second")], [at("first", 0.3), at("second", 0.3, overlaps=True)])
@@ -231,7 +233,7 @@ def test_one_that_strikes_beside_a_fault_that_did_not_has_not_overlapped(run: Ru
 
 
 def test_a_run_that_ends_heals_all_that_overlap(run: Run) -> None:
-    def end(scene: Scene) -> None:
+    def end(scene: RunContext) -> None:
         scene.folder.journal.append(Aborted(reason="stopped"))
         scene.wait_for("the end", lambda: False, 20)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 import threading
@@ -11,20 +10,19 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import psutil
 import pytest
 
 from streamproof.engines.spark import failpoints
-from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarted, FailpointFired
-from streamproof.evidence.progress import Progress
-from streamproof.faults.fault import FaultError, Scene
+from streamproof.faults.fault import FaultError
 from streamproof.faults.process.crash_at_step import CrashAtStep, CrashAtStepParameters
-from streamproof.testbed.embedded import Testbed
+from streamproof.jobs.context import RunContext
 from streamproof.testbed.process import same_process, told
+from tests.support.jobs import run_context, spark_job
 
 FAULT, PARAMETERS = CrashAtStep(), CrashAtStepParameters(step="after_output")
 
@@ -38,11 +36,11 @@ def driver() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, driver: subprocess.Popen[bytes]) -> Scene:
+def scene(tmp_path: Path, driver: subprocess.Popen[bytes]) -> RunContext:
     folder = RunFolder.create(tmp_path / "run")
-    job = Job("kafka_to_kafka", "offset_commit", "q", str(folder.path), "", "in", "out", 1, 1, "", {})
+    job = spark_job(folder, "offset_commit")
     _ready(folder, 1, driver.pid)
-    return Scene(folder, cast(Testbed, None), job, Progress(folder), random.Random(1), time.monotonic() + 20, 100)
+    return run_context(folder, job=job)
 
 
 def _ready(folder: RunFolder, start: int, pid: int) -> None:
@@ -61,7 +59,7 @@ def _fire(folder: RunFolder, batch: int) -> None:
         failpoints.reach(folder, "after_output", batch)
 
 
-def _strike(scene: Scene, driver: subprocess.Popen[bytes], batch: int) -> list[dict[str, Any]]:
+def _strike(scene: RunContext, driver: subprocess.Popen[bytes], batch: int) -> list[dict[str, Any]]:
     target = FAULT.aim(scene, PARAMETERS)
     firing = threading.Thread(target=_fire, args=(scene.folder, batch))
     firing.start()
@@ -74,14 +72,14 @@ def _strike(scene: Scene, driver: subprocess.Popen[bytes], batch: int) -> list[d
     return [claim.to_dict() for claim in FAULT.evidence(scene, PARAMETERS, target)]
 
 
-def test_a_step_that_was_struck_before_must_be_reached_again(scene: Scene, driver: subprocess.Popen[bytes]) -> None:
+def test_a_step_that_was_struck_before_must_be_reached_again(scene: RunContext, driver: subprocess.Popen[bytes]) -> None:
     scene.folder.journal.append(FailpointFired(failpoint="after_output", batch=3))
     claims = _strike(scene, driver, 9)
     assert [claim["holds"] for claim in claims] == [True, True, True]
     assert claims[0]["detail"] == "in batch 9: raise"
 
 
-def test_a_driver_that_has_ended_is_not_aimed_at(scene: Scene, driver: subprocess.Popen[bytes]) -> None:
+def test_a_driver_that_has_ended_is_not_aimed_at(scene: RunContext, driver: subprocess.Popen[bytes]) -> None:
     assert scene.driver()["start"] == 1
     scene.folder.journal.append(DriverExited(start=1))
     scene.folder.journal.append(DriverStarted(start=2))

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from docs import generate
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.experiment.matrix import Matrix
 from streamproof.experiment.model import Experiment
 from streamproof.faults import FAULTS
@@ -62,7 +62,7 @@ def test_every_fault_has_a_section() -> None:
 
 
 def test_every_step_is_described() -> None:
-    assert [name for name in stages.STEPS if f"| `{name}` |" not in _text("house.md")] == []
+    assert [name for name in stages.STEPS if f"| `{name}` |" not in _text("architecture.md")] == []
 
 
 def test_every_key_of_the_verdict_is_described() -> None:

@@ -15,7 +15,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
+from streamproof.engines.spark.spec import profile
 from streamproof.errors import BadInput
 from streamproof.experiment import overlap
 from streamproof.experiment.model import MAX_SEED, Experiment, FaultSpec, Phase, Random
@@ -55,8 +56,8 @@ def test_each_of_a_hundred_seeds_gives_a_plan_that_can_be_run_and_always_the_sam
         assert 0.05 <= schedule.steady_share < schedule.injections[0].at
         assert schedule.impact_share <= LATEST_IMPACT_SHARE
         for injection in schedule.injections:
-            FAULTS[injection.fault].check(strategy, injection.parameters)
-            assert FAULTS[injection.fault].provokes(strategy, injection.parameters) == []
+            FAULTS[injection.fault].check(profile(strategy), injection.parameters)
+            assert FAULTS[injection.fault].provokes(profile(strategy), injection.parameters) == []
         for group in schedule.groups(Phase.IMPACT):
             assert overlap.conflict(group) is None
 
@@ -138,7 +139,7 @@ def test_every_fault_that_can_be_drawn_is(brokers: int) -> None:
     some = drawn("postgres_ledger").model_copy(update={"brokers": brokers})
 
     def can_be(name: str) -> bool:
-        parameters = FAULTS[name].draw(random.Random(0), some.strategy)
+        parameters = FAULTS[name].draw(random.Random(0), some.profile)
         with contextlib.suppress(ValueError):
             some.check_fault(name, parameters or {})
             return parameters is not None
@@ -159,7 +160,7 @@ def test_what_does_not_fit_is_refused_with_what_to_do() -> None:
         ({"random": {"count": 0}}, "greater than or equal to 1"),
         ({"random": {"faults": []}}, "at least 1 item"),
         ({"random": {"faults": ["nope"]}}, "there is no fault 'nope'"),
-        ({"random": {"faults": ["cut_postgres"]}}, "does not need the link to PostgreSQL"),
+        ({"random": {"faults": ["cut_postgres"]}}, "has no link to postgres"),
         ({"random": {"quiet": 0.6}}, "a share of at most 0.5"),
         ({"random": {"quiet": "5"}}, "or a time of at most 60s as in '5s', came '5'"),
         ({"random": {"quiet": "61s"}}, "a time of at most 60s"),

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
+from streamproof.engines.spark.spec import profile
 from streamproof.errors import BadInput
 from streamproof.experiment.form import Form
 from streamproof.experiment.model import MAX_SEED, Experiment, FaultSpec, load
@@ -45,11 +46,11 @@ def refusal(tmp_path: Path):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(
     ("content", "field", "told"),
     [
-        ("strategy: nope", "strategy", "there is no strategy 'nope'; there are: at_most_once, checkpoint, offset_commit"),
-        ("strategy:", "strategy", "there is no strategy None"),
+        ("strategy: nope", "strategy", "there is no strategy 'nope'; there are: at_most_once, checkpoint, file_sink"),
+        ("strategy:", "the experiment", "give the `strategy` of a job of ours on Spark, or describe another in `job`"),
         ("strategy: [a]", "strategy", "there is no strategy ['a']"),
-        ("name: x", "strategy", "Field required"),
-        (GOOD + "faults: [{fault: nope}]", "faults.0.fault", "there is no fault 'nope'; there are: kill_executor"),
+        ("name: x", "the experiment", "give the `strategy` of a job of ours on Spark, or describe another in `job`"),
+        (GOOD + "faults: [{fault: nope}]", "faults.0.fault", "there is no fault 'nope'; there are: add_partitions"),
         (GOOD + "faults: {fault: kill_executor}", "faults", "valid list"),
         (GOOD + "faults: [{fault: kill_executor, at: 0}]", "faults.0.at", "greater than or equal to 0.05, came 0"),
         (GOOD + "faults: [{fault: kill_executor, at: 1.5}]", "faults.0.at", "came 1.5"),
@@ -205,7 +206,7 @@ def test_a_faults_parameters_are_checked_by_name(refusal, fault: str, field: str
 
 def test_a_step_that_the_strategy_has_not_is_refused_with_those_it_has(refusal) -> None:  # type: ignore[no-untyped-def]
     message = refusal("strategy: offset_commit\nfaults: [{fault: crash_at_step, parameters: {step: after_decision}}]")
-    assert "strategy 'offset_commit' has no step 'after_decision'; its steps: after_output, after_offset_commit" in message
+    assert "a job with 'offset_commit' has no step 'after_decision'; its steps: after_output, after_offset_commit" in message
 
 
 @pytest.mark.parametrize(
@@ -295,7 +296,7 @@ def test_the_strategys_own_promise_holds_unless_another_is_given() -> None:
 def _possible(strategy: str, fault: str) -> bool:
     try:
         if fault != "none":
-            FAULTS[fault].check(strategy, {})
+            FAULTS[fault].check(profile(strategy), {})
     except ValueError:
         return False
     return True
@@ -313,7 +314,7 @@ def test_a_fault_that_needs_three_brokers_is_refused_on_one_and_the_form_gives_i
     ("fault", "strategy"), [("kill_transaction_coordinator", "checkpoint"), ("kill_group_coordinator", "two_phase_commit")]
 )
 def test_a_coordinator_that_the_job_does_not_need_is_not_struck(fault: str, strategy: str) -> None:
-    with pytest.raises(ValidationError, match=f"{fault}: a job with '{strategy}' needs no"):
+    with pytest.raises(ValidationError, match=f"{fault}: a job with '{strategy}' has no"):
         Experiment(strategy=strategy, brokers=3, faults=[FaultSpec(fault=fault)])
 
 

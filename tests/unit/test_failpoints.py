@@ -13,22 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streamproof.engines.spark.failpoints import (
-    Action,
-    FailpointError,
-    Site,
-    arm,
-    armed,
-    disarm,
-    disarm_all,
-    hold,
-    holds,
-    kill_driver,
-    reach,
-)
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.failpoints import FailpointError, arm, armed, disarm, disarm_all, hold, holds, kill_driver, reach
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import FailpointFired, FailpointHeld, FailpointReleased
+from streamproof.jobs.failpoint import Action, Site
 from tests.support.checkout import ROOT
 
 # Reaches the step again and again until it fired for somebody; exit code 7 when it fired here.

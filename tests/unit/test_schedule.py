@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
+from streamproof.engines.spark.spec import profile
 from streamproof.errors import BadInput
 from streamproof.experiment.model import MAX_SEED, Experiment, FaultSpec, Phase
 from streamproof.experiment.room import LATEST_IMPACT_SHARE
@@ -23,7 +24,7 @@ STRATEGY = "postgres_two_phase_commit"  # nearly every fault can strike its jobs
 
 def strikes(fault: str, strategy: str) -> bool:
     try:
-        FAULTS[fault].check(strategy, {})
+        FAULTS[fault].check(profile(strategy), {})
     except ValueError:
         return False
     return True

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from streamproof.engines.spark import spark_kafka
-from streamproof.engines.spark.job import Job
+from tests.support.jobs import spark_job
 
-ONE = Job("kafka_to_kafka", "checkpoint", "query", "folder", "127.0.0.1:1", "in", "out", 1, 1, "", {})
+ONE = spark_job("folder", name="query", bootstrap="127.0.0.1:1")
 TWO = replace(ONE, executors_bootstrap="127.0.0.1:2")
 
 

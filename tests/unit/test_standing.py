@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import psutil
 import pytest
 
-from streamproof.engines.spark.job import Job
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import Aborted, FailpointHeld
-from streamproof.evidence.progress import Progress
-from streamproof.faults.fault import FaultError, RunEnded, Scene
+from streamproof.faults.fault import FaultError
 from streamproof.faults.process import standing
-from streamproof.testbed.embedded import Testbed
+from streamproof.jobs.context import RunContext, RunEnded
+from tests.support.jobs import run_context, spark_job
 
 
 class Window:
@@ -46,11 +43,12 @@ def driver() -> Iterator[psutil.Process]:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, driver: psutil.Process) -> Scene:
+def scene(tmp_path: Path, driver: psutil.Process) -> RunContext:
     folder = RunFolder.create(tmp_path / "run")
     (folder.path / "driver.json").write_text(json.dumps({"jvm_pid": driver.pid}))
-    job = Job("kafka_to_kafka", "checkpoint", "q", str(folder.path), "", "in", "out", 1, 1, "", {})
-    return Scene(folder, cast(Testbed, None), job, Progress(folder), random.Random(1), time.monotonic() + 20, 100)
+    job = spark_job(folder)
+    job.write()
+    return run_context(folder, job=job)
 
 
 def _watches(monkeypatch: pytest.MonkeyPatch, window: Window) -> None:
@@ -64,7 +62,9 @@ def _stopped(driver: psutil.Process) -> bool:
     return driver.status() == psutil.STATUS_STOPPED
 
 
-def test_the_driver_stands_still_while_the_window_is_open(scene: Scene, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_stands_still_while_the_window_is_open(
+    scene: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _watches(monkeypatch, Window(True))
     with standing.standing(scene, "after_output") as stands:
         assert _stopped(driver)
@@ -75,7 +75,7 @@ def test_the_driver_stands_still_while_the_window_is_open(scene: Scene, driver: 
 
 
 def test_a_window_that_closed_before_the_driver_stood_is_not_the_one(
-    scene: Scene, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
+    scene: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window = Window(False, False, True)
     _watches(monkeypatch, window)
@@ -84,7 +84,7 @@ def test_a_window_that_closed_before_the_driver_stood_is_not_the_one(
         assert _stopped(driver)
 
 
-def test_a_driver_that_stood_too_long_goes_on_by_itself(scene: Scene, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_stood_too_long_goes_on_by_itself(scene: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing, "HOLD_S", 0.3)
     _watches(monkeypatch, Window(True))
     with standing.standing(scene, "after_output") as stands:
@@ -94,7 +94,7 @@ def test_a_driver_that_stood_too_long_goes_on_by_itself(scene: Scene, driver: ps
 
 
 def test_a_driver_that_was_killed_where_it_stood_has_not_gone_on(
-    scene: Scene, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
+    scene: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _watches(monkeypatch, Window(True))
     with standing.standing(scene, "after_output") as stands:
@@ -102,7 +102,7 @@ def test_a_driver_that_was_killed_where_it_stood_has_not_gone_on(
         assert stands.still()
 
 
-def test_a_window_that_never_opens_is_given_up(scene: Scene, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_that_never_opens_is_given_up(scene: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing, "REACH_S", 0.2)
     _watches(monkeypatch, Window())
     with pytest.raises(FaultError, match="after_output was not seen"), standing.window(scene, "after_output"):

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from streamproof.engines.spark.registry import PIPELINES
@@ -56,10 +57,14 @@ def test_what_is_declared_is_not_what_the_job_sets() -> None:
     assert (_parsed({"strategy": "checkpoint"}).declared, _parsed({"strategy": "checkpoint"}).options) == (None, {})
 
 
+def _events(found: Experiment) -> pa.Table:
+    return timed.events(found.workload, found.stateful, found.seed, joins=PIPELINES[found.pipeline].joins)
+
+
 @pytest.mark.parametrize("fields", [WINDOW, JOIN], ids=["window", "join"])
 def test_events_come_in_the_order_of_their_times_but_for_a_bounded_disorder(fields: dict[str, Any]) -> None:
     found = _parsed(fields, stateful={"delay_min": 300, "disorder_min": 200, "late_share": 0.05})
-    events = timed.events(found)
+    events = _events(found)
     at = np.asarray(events["at"].to_numpy())
     behind = ((np.maximum.accumulate(at) - at) / MINUTE_MS)[at < at.max() - 2000 * MINUTE_MS]  # what comes after the last is behind nothing
     assert len(at) == 3000
@@ -68,12 +73,12 @@ def test_events_come_in_the_order_of_their_times_but_for_a_bounded_disorder(fiel
     too_late = behind > 300
     assert 0.02 < too_late.mean() < 0.08, "some come later than the declared delay"
     assert behind[~too_late].max() <= 200, "and no other by more than the disorder"
-    assert timed.events(found).equals(events)
-    assert not timed.events(found.with_seed(4)).equals(events)
+    assert _events(found).equals(events)
+    assert not _events(found.with_seed(4)).equals(events)
 
 
 def test_a_join_has_the_weather_of_the_hours_of_its_flights() -> None:
-    events = timed.events(_parsed(JOIN)).to_pylist()
+    events = _events(_parsed(JOIN)).to_pylist()
     weather = {(event["key"], event["at"]) for event in events if event["stream"] == 1}
     flights = [(event["key"], event["at"]) for event in events if event["stream"] == 0]
     assert len(weather) > 100
@@ -82,7 +87,7 @@ def test_a_join_has_the_weather_of_the_hours_of_its_flights() -> None:
 
 
 def test_the_payload_says_what_the_evidence_says() -> None:
-    events = timed.events(_parsed(WINDOW))
+    events = _events(_parsed(WINDOW))
     for (key, payload), row in zip(timed.payloads(events), events.to_pylist(), strict=True):
         assert json.loads(payload) == {name: row[name] for name in ("stream", "at", "key", "value")}
         assert key == row["message_key"]
@@ -92,4 +97,5 @@ def test_every_pipeline_says_what_it_is_and_which_strategies_deliver_it() -> Non
     for name, pipeline in PIPELINES.items():
         assert pipeline.name == name
         assert pipeline.summary
-        assert (pipeline.strategies is None) is not pipeline.stateful
+        options = {"length_ms": 1, "slide_ms": 1, "delay_ms": 1}
+        assert (pipeline.reference(options, 1) is None) is not pipeline.stateful

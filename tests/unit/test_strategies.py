@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from streamproof.engines.spark.failpoints import Site
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
+from streamproof.jobs.failpoint import Site
 from tests.support.checkout import ROOT
 
 

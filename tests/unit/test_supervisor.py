@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import psutil
 import pytest
 
-from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.progress import Progress
-from streamproof.faults.fault import Scene
 from streamproof.run.supervisor import Supervisor, kill_drivers, last_error
 from streamproof.testbed import embedded
 from tests.support import without_java
+from tests.support.jobs import run_context
 
 JAVA = """\
 JAVA_HOME is not set
@@ -41,9 +37,9 @@ def test_a_driver_gets_a_java_that_the_machine_does_not_have_and_the_users_own_m
     (tmp_path / "modules" / "my_strategies.py").write_text("")
     folder = RunFolder.create(tmp_path / "run")
     testbed = replace(embedded._plan(1), folder=str(tmp_path / "testbed"))
-    scene = Scene(folder, testbed, cast(Job, None), Progress(folder), random.Random(1), 0.0, 1)
+    run = run_context(folder, testbed)
     try:
-        child = psutil.Process(Supervisor(scene)._launch().pid)
+        child = psutil.Process(Supervisor(run)._launch().pid)
         env = child.environ()
     finally:
         kill_drivers(folder)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from streamproof import settings
-from streamproof.engines.spark.failpoints import Action, Site
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.errors import BadInput
 from streamproof.experiment.schedule import plan
+from streamproof.jobs.failpoint import Action, Site
 from streamproof.run import sweep
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee

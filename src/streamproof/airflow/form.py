@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.experiment.form import PRESETS, Form
 from streamproof.experiment.reading import parse
 from streamproof.faults import FAULTS

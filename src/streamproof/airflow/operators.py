@@ -43,7 +43,7 @@ class StepOperator(BaseOperator):
         self.folder = folder
 
     def execute(self, context: Context) -> Any:
-        from streamproof.faults.fault import RunEnded
+        from streamproof.jobs.context import RunEnded
         from streamproof.run import stages
 
         folder = RunFolder.open(self.folder)

@@ -23,8 +23,7 @@ from rich.text import Text
 from streamproof import settings
 from streamproof.cli.history_commands import compare, history_app, metrics
 from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, out, say
-from streamproof.engines.spark.registry import PIPELINES
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
 from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.journal import PhaseBegan, StageStarted
@@ -246,7 +245,7 @@ def plan(file: FileArgument, seed: SeedOption = None, as_json: JsonOption = Fals
     if as_json:
         print(schedule.to_json())
         return
-    say(f"{found.name}: {found.strategy} ({found.promised}), {found.workload.records} {found.workload.source} records, seed {found.seed}")
+    say(f"{found.name}: {found.label} ({found.promised}), {found.workload.records} {found.workload.source} records, seed {found.seed}")
     say(f"  steady    until {schedule.steady_share:.0%} of the records are committed")
     for injection in schedule.injections:
         parameters = ", ".join(f"{key}={value}" for key, value in injection.parameters.items() if value is not None)

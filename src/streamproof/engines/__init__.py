@@ -1,1 +1,23 @@
-"""Kinds of jobs under test: how each is launched, which of its processes play which role, and how far it has come."""
+"""The engines there are, by name: each answers for one kind of job. Importing this imports neither Spark nor Kafka."""
+
+from __future__ import annotations
+
+from streamproof import registry
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.jobs.engine import Engine
+from streamproof.jobs.job import Job
+
+
+def of(job: Job) -> Engine:
+    """The engine of a job. Raises EvidenceError when it is not installed here."""
+    try:
+        engine: Engine = registry.registered("engines")[job.engine]
+    except KeyError:
+        names = ", ".join(registry.registered("engines"))
+        raise EvidenceError(f"{job.folder}/job.json: there is no engine {job.engine!r} here; there are: {names}") from None
+    return engine
+
+
+def read_job(folder: RunFolder, start: int = 0) -> Job:
+    """The job of a run, with all that its engine knows of it. Raises EvidenceError when the folder has no job."""
+    return of(Job.read(folder)).job_type.read(folder, start)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
+from streamproof.engines.spark.spec import profile
 from streamproof.faults import FAULTS
 
 _BOUNDS = {"minimum": "minimum", "maximum": "maximum", "exclusiveMinimum": "above", "exclusiveMaximum": "below", "enum": "choices"}
@@ -50,7 +51,7 @@ def _resolved(kind: dict[str, Any], definitions: dict[str, Any]) -> dict[str, An
 
 def _can_strike(name: str, strategy: str) -> bool:
     try:
-        FAULTS[name].check(strategy, {})
+        FAULTS[name].check(profile(strategy), {})
     except ValueError:
         return False
     return True

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from streamproof import settings
+from streamproof.engines.spark.spec import profile
 from streamproof.experiment.model import MAX_SEED, Experiment, FaultName, FaultSpec, StrategyName, load, one_of
 from streamproof.faults import FAULTS
 from streamproof.load.spec import Source, Strict, Workload
@@ -57,5 +58,5 @@ class Form(Strict):
             "brokers": max([1, *(FAULTS[spec.fault].least_brokers for spec in faults)]),
         }
         found = Experiment(**fields) if self.seed is None else Experiment(**fields, seed=self.seed)
-        expect = [anomaly for spec in faults for anomaly in FAULTS[spec.fault].provokes(self.strategy, spec.parameters)]
+        expect = [anomaly for spec in faults for anomaly in FAULTS[spec.fault].provokes(profile(self.strategy), spec.parameters)]
         return Experiment.model_validate({**found.model_dump(), "expect": expect})

@@ -126,7 +126,7 @@ class Matrix(_Model):
                 batch_records=self.batch_records,
                 timeout_s=self.quota.cell_s,
             )
-            provoked = FAULTS[spec.fault].provokes(strategy, spec.parameters)
+            provoked = FAULTS[spec.fault].provokes(found.profile, spec.parameters)
             found = Experiment.model_validate({**found.model_dump(), "expect": provoked})
             plan(found)
         except ValidationError as error:

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import yaml
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from streamproof.engines.spark.failpoints import Site
+from streamproof import registry
 from streamproof.engines.spark.job import OnLostDecision
-from streamproof.engines.spark.registry import PIPELINES
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
+from streamproof.engines.spark.spec import SparkSpec
 from streamproof.experiment import overlap
 from streamproof.experiment.reading import NOT_YAML, load_as, parsed_yaml
 from streamproof.faults import FAULTS
-from streamproof.load.spec import Source, Strict, Workload
+from streamproof.jobs.engine import JobSpec
+from streamproof.jobs.failpoint import Site
+from streamproof.jobs.profile import JobProfile
+from streamproof.load.spec import Source, Stateful, Strict, Workload
 from streamproof.shown import shown
 from streamproof.testbed.external import External
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
@@ -170,42 +173,16 @@ def _seconds(value: Any) -> Any:
     raise ValueError(f"expected a time of at most {MOST_RECOVERY_S:g}s as in '60s', came {shown(value)}")
 
 
-class Stateful(Strict):
-    """What a stateful pipeline computes, and how late its events come; times in minutes of event time."""
-
-    window_min: int = Field(60, ge=1, le=10_080, description="Length of a window")
-    slide_min: int | None = Field(
-        None, ge=1, le=10_080, description="A window begins every so many minutes; its length when absent (tumbling)"
-    )
-    delay_min: int = Field(1440, ge=0, le=100_000, description="The declared delay: what comes no later than that is to count")
-    job_delay_min: int | None = Field(
-        None,
-        ge=0,
-        le=100_000,
-        description="The delay that the job sets; the declared one when absent. A smaller one drops what was to count",
-    )
-    disorder_min: int = Field(1200, ge=0, le=100_000, description="One event in five comes up to so much late")
-    late_share: float = Field(0.01, ge=0, le=0.5, description="The share of events that come later than the declared delay")
-
-    @model_validator(mode="after")
-    def _sensible(self) -> Self:
-        if self.slide_min is not None and self.slide_min > self.window_min:
-            raise ValueError(
-                f"slide_min: {self.slide_min} is more than the window of {self.window_min}: events between two would be left out"
-            )
-        return self
-
-    @property
-    def slide(self) -> int:
-        return self.slide_min or self.window_min
-
-
 class Experiment(Strict):
-    """A streaming job, a workload, and the faults it has to survive."""
+    """A streaming job, a workload, and the faults it has to survive.
+
+    The job is one of the project's own on Spark, ``pipeline`` delivered by ``strategy``, or any other, described in ``job``.
+    """
 
     name: str = Field("experiment", pattern=r"^[a-z0-9][a-z0-9_-]{0,59}$", description="Lower-case letters, digits, - and _")
     pipeline: PipelineName = "kafka_to_kafka"
-    strategy: StrategyName
+    strategy: StrategyName | None = Field(None, description="How a job of ours commits its output and its offsets")
+    job: dict[str, Any] | None = Field(None, description="Any other job: `engine`, and what that engine asks for")
     testbed: TestbedName = "embedded"
     brokers: Literal[1, 3] = Field(1, description="Brokers of Kafka; three replicate everything, and go on when one of them dies")
     external: Annotated[External, BeforeValidator(_read)] | None = Field(
@@ -236,14 +213,31 @@ class Experiment(Strict):
     )
     timeout_s: int = Field(240, ge=30, le=86_400, description="The run is given up after this time")
 
+    @field_validator("job")
+    @classmethod
+    def _job_fits(cls, job: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Complete, as its engine validates it."""
+        if job is None:
+            return None
+        described = {name: engine for name, engine in registry.registered("engines").items() if engine.description_type is not None}
+        engine = described.get(str(job.get("engine")))
+        if engine is None:
+            raise ValueError(f"engine: there is no engine {shown(job.get('engine'))} for a job; there are: {', '.join(described)}")
+        model = engine.description_type.model_validate({name: value for name, value in job.items() if name != "engine"})
+        return {"engine": engine.name, **model.model_dump(mode="json", exclude_none=True)}
+
     @model_validator(mode="after")
     def _sensible(self) -> Self:
+        if (self.strategy is None) == (self.job is None):
+            raise ValueError("strategy: give the `strategy` of a job of ours on Spark, or describe another in `job`: one of the two")
+        if self.job is not None and (self.pipeline != "kafka_to_kafka" or self.on_lost_decision is not OnLostDecision.STOP):
+            raise ValueError("job: `pipeline` and `on_lost_decision` are for jobs of ours on Spark; leave them out")
         contradicted = [anomaly for anomaly in self.expect if anomaly in self.forbidden]
         if contradicted:
             raise ValueError(
                 f"expect: {', '.join(contradicted)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
             )
-        if self.on_lost_decision is not OnLostDecision.STOP and self.strategy != "two_phase_commit":
+        if self.on_lost_decision is not OnLostDecision.STOP and self.profile.decided_transaction_step is None:
             raise ValueError(f"on_lost_decision: strategy {self.strategy!r} decides nothing about Kafka transactions; leave it out")
         self._check_pipeline()
         self._check_testbed()
@@ -269,10 +263,11 @@ class Experiment(Strict):
         if not pipeline.stateful and self.stateful != Stateful():
             stateful = ", ".join(name for name, each in PIPELINES.items() if each.stateful)
             raise ValueError(f"stateful: pipeline {self.pipeline!r} keeps no state; leave it out, or choose one of: {stateful}")
-        if pipeline.strategies is not None and self.strategy not in pipeline.strategies:
+        if pipeline.stateful and self.strategy is not None and not STRATEGIES[self.strategy].takes_results:
+            fitting = ", ".join(name for name, strategy in STRATEGIES.items() if strategy.takes_results)
             raise ValueError(
                 f"strategy: {self.strategy} cannot deliver what pipeline {self.pipeline!r} computes, it needs to know the source offset of "
-                f"each row; choose one of: {', '.join(pipeline.strategies)}"
+                f"each row; choose one of: {fitting}"
             )
         if pipeline.stateful and self.workload.source is not Source.FLIGHTS:
             raise ValueError(f"workload: pipeline {self.pipeline!r} reads flights; set `source: flights`")
@@ -286,7 +281,7 @@ class Experiment(Strict):
     def check_fault(self, name: str, parameters: dict[str, Any]) -> None:
         """Raises ValueError when that fault cannot strike this job, or not on this testbed."""
         fault = FAULTS[name]
-        fault.check(self.strategy, parameters)
+        fault.check(self.profile, parameters)
         if self.external is not None:
             refusal = self.external.refusal(fault.outside(fault.parameters_model.model_validate(parameters)))
             if refusal is not None:
@@ -314,10 +309,10 @@ class Experiment(Strict):
             raise ValueError(f"{spec.fault} chooses its moment by itself: leave `step` out")
         if not sites:
             raise ValueError(f"{spec.fault} waits for a step by itself: name it in its parameters, `parameters: {{step: {spec.step}}}`")
-        points = {point.name: point for point in STRATEGIES[self.strategy].failpoints}
+        points = {point.name: point for point in self.profile.failpoints}
         fitting = ", ".join(name for name, point in points.items() if point.at in sites) or "none"
         if spec.step not in points:
-            raise ValueError(f"{spec.fault}: strategy {self.strategy!r} has no step {shown(spec.step)}; it can wait for: {fitting}")
+            raise ValueError(f"{spec.fault}: a job with {self.label!r} has no step {shown(spec.step)}; it can wait for: {fitting}")
         site = points[spec.step].at
         if site == Site.RECOVERY:
             raise ValueError(f"{spec.fault}: {spec.step} is passed while recovering from a crash only; it can wait for: {fitting}")
@@ -327,13 +322,32 @@ class Experiment(Strict):
             )
 
     @property
+    def spec(self) -> JobSpec:
+        """The job."""
+        if self.job is not None:
+            spec: JobSpec = registry.registered("engines")[self.job["engine"]].spec(self.job)
+            return spec
+        assert self.strategy is not None, "validated"
+        return SparkSpec(self.strategy, self.pipeline, self.options, self.on_lost_decision)
+
+    @property
+    def profile(self) -> JobProfile:
+        """What is known of the job."""
+        return self.spec.profile
+
+    @property
+    def label(self) -> str:
+        """What the job is called in messages, the history and the matrix: its strategy, or its own name."""
+        return self.profile.name
+
+    @property
     def promised(self) -> Guarantee:
-        return self.guarantee or STRATEGIES[self.strategy].guarantee
+        return self.guarantee or self.profile.guarantee
 
     @property
     def promises(self) -> frozenset[Promise]:
         """What the strategy promises beside its guarantee; the run is held to it."""
-        return STRATEGIES[self.strategy].promises
+        return self.profile.promises
 
     @property
     def forbidden(self) -> frozenset[Anomaly]:
@@ -342,14 +356,7 @@ class Experiment(Strict):
     @property
     def declared(self) -> Declaration | None:
         """What a stateful pipeline is to compute; None for one without state."""
-        if not PIPELINES[self.pipeline].stateful:
-            return None
-        from streamproof.verdict.stateful.reference import Join, Windows  # it brings Arrow, which a form need not wait for
-
-        delay_ms = self.stateful.delay_min * MINUTE_MS
-        if self.pipeline == "departures":
-            return Windows(self.stateful.window_min * MINUTE_MS, self.stateful.slide * MINUTE_MS, delay_ms)
-        return Join(delay_ms)
+        return PIPELINES[self.pipeline].reference(self.options, self.stateful.delay_min * MINUTE_MS)
 
     @property
     def keeps_values(self) -> bool:

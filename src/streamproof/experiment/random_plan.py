@@ -52,11 +52,11 @@ class _Deck:
         strange = [name for name in wanted.faults or () if name not in self._names]
         if strange:
             raise BadInput(
-                f"random.faults: {', '.join(strange)} cannot be drawn for {experiment.strategy!r}: it would have to show an anomaly, or "
+                f"random.faults: {', '.join(strange)} cannot be drawn for {experiment.label!r}: it would have to show an anomaly, or "
                 "the fault may outlast a run"
             )
         if not self._names:
-            raise BadInput(f"random: no fault can be drawn for {experiment.strategy!r}: name them in `faults`")
+            raise BadInput(f"random: no fault can be drawn for {experiment.label!r}: name them in `faults`")
         self._cards: list[str] = []
 
     def least(self, room: Room) -> float:
@@ -77,8 +77,8 @@ class _Deck:
 
 def _parameters(name: str, experiment: Experiment, rng: random.Random) -> dict[str, Any] | None:
     """Drawn parameters of a fault; None when the experiment's job cannot be struck so, or must show an anomaly after it."""
-    fault, strategy = FAULTS[name], experiment.strategy
-    parameters = fault.draw(rng, strategy)
+    fault, profile = FAULTS[name], experiment.profile
+    parameters = fault.draw(rng, profile)
     if parameters is None:
         return None
     try:
@@ -86,7 +86,7 @@ def _parameters(name: str, experiment: Experiment, rng: random.Random) -> dict[s
         found = fault.parameters_model.model_validate(parameters)
     except ValueError:
         return None
-    return None if fault.provokes(strategy, parameters) else found.model_dump(mode="json", exclude_none=True)
+    return None if fault.provokes(profile, parameters) else found.model_dump(mode="json", exclude_none=True)
 
 
 def _overlapping(drawn: list[FaultSpec], rng: random.Random) -> list[FaultSpec]:

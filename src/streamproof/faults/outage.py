@@ -19,17 +19,15 @@ from typing import Any
 import psutil
 from pydantic import Field
 
-from streamproof.engines.spark import strategies
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import STANDSTILL, Claim, FaultError, Ordinary, Parameters, Scene
+from streamproof.faults.fault import STANDSTILL, Claim, FaultError, Ordinary, Parameters, RunContext
 from streamproof.faults.network import kafka_link
 from streamproof.faults.network.kafka_link import OfRole, present
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.profile import JobProfile
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed
 from streamproof.testbed.process import TestbedError, remembered, same_process, told
 from streamproof.testbed.toxiproxy import kafka_round_trip_ms
-from streamproof.verdict.anomaly import Anomaly
 
 EVIDENCE_S = 60.0
 PROBE_S = 1.0
@@ -40,10 +38,9 @@ class OutageParameters(Parameters):
 
 
 class Outage(Ordinary):
-    """``what`` is struck; ``sinks`` are those whose jobs need it, None for every job."""
+    """``what`` is struck."""
 
     what: str
-    sinks: frozenset[Sink] | None = None
     least_brokers = 1
     name: str
     summary: str
@@ -53,34 +50,27 @@ class Outage(Ordinary):
     def batches(self, parameters: Any) -> int:
         return 4
 
-    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
-        if self.sinks is not None and strategies.STRATEGIES[strategy].sink not in self.sinks:
-            raise ValueError(f"{self.name}: a job with {strategy!r} does not need {self.what}")
-
-    def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
-        return []
-
-    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         return {"seconds": round(rng.uniform(1.0, 4.0), 1)}
 
     def outside(self, parameters: Any) -> frozenset[Role] | None:
         """Nothing of Kafka, where the server is PostgreSQL."""
         return frozenset()
 
-    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
+    def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
         raise NotImplementedError
 
-    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
-        if scene.stands is None:  # who stands still at a step of the protocol is at work
-            before = scene.progress.batches()
-            scene.wait_for("the job to be at work", lambda: scene.progress.batches() > before, EVIDENCE_S)
-        target["batches"] = scene.progress.batches()
-        self.strike(scene.testbed, target)
+    def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
+        if run.stands is None:  # who stands still at a step of the protocol is at work
+            before = run.progress.batches()
+            run.wait_for("the job to be at work", lambda: run.progress.batches() > before, EVIDENCE_S)
+        target["batches"] = run.progress.batches()
+        self.strike(run.testbed, target)
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
         raise NotImplementedError
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
         """That what was done reads back."""
         raise NotImplementedError
 
@@ -95,25 +85,25 @@ class Outage(Ordinary):
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
         raise NotImplementedError
 
-    def evidence(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> list[Claim]:
-        struck = self.struck(scene, target)
+    def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[Claim]:
+        struck = self.struck(run, target)
         answered = probed = missed = 0
         until = time.monotonic() + parameters.seconds
         while time.monotonic() < until:
-            scene.check_alive()
-            answered += sum(self.answers(scene.testbed, target))
-            missed += not self.beside(scene.testbed, target)
+            run.check_alive()
+            answered += sum(self.answers(run.testbed, target))
+            missed += not self.beside(run.testbed, target)
             probed += 1
             time.sleep(0.05)
         silent = Claim(f"{self.what} answered nobody for {parameters.seconds:g} s", answered == 0, f"{answered} answers to a probe")
         # The batch that was at its last step may still have ended; from then on nothing can be committed.
-        during = scene.progress.batches() - target["batches"]
+        during = run.progress.batches() - target["batches"]
         stalled = Claim("the job stood still meanwhile", during <= 1, f"{during} micro-batches were committed")
-        scene.over.set()
-        healed = self.heal(scene.testbed, scene.folder, target)
-        committed = scene.progress.batches()
-        on = scene.eventually(lambda: scene.progress.batches() > committed, EVIDENCE_S)
-        after = Claim(f"the job committed a batch once {self.what} was back", on, f"{scene.progress.batches() - committed} so far")
+        run.over.set()
+        healed = self.heal(run.testbed, run.folder, target)
+        committed = run.progress.batches()
+        on = run.eventually(lambda: run.progress.batches() > committed, EVIDENCE_S)
+        after = Claim(f"the job committed a batch once {self.what} was back", on, f"{run.progress.batches() - committed} so far")
         return [*struck, silent, *self.apart(target, probed, missed), stalled, *healed, after]
 
     def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[Claim]:
@@ -140,8 +130,8 @@ class ServerOutage(Outage):
     def outside(self, parameters: Any) -> frozenset[Role] | None:
         return None if self.role == "kafka" else frozenset()
 
-    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
-        servers = scene.testbed.brokers if self.role == "kafka" else [self.role]
+    def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
+        servers = run.testbed.brokers if self.role == "kafka" else [self.role]
         return {"role": self.target, "servers": [found(server) for server in servers]}
 
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
@@ -150,10 +140,10 @@ class ServerOutage(Outage):
             return [answers(self.role, f"127.0.0.1:{ports.direct}") for ports in testbed.kafka]
         return [answers(self.role, f"127.0.0.1:{testbed.postgres.direct}")]
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
-        return [self.showed(scene, server) for server in target["servers"]]
+    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+        return [self.showed(run, server) for server in target["servers"]]
 
-    def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
+    def showed(self, run: RunContext, server: dict[str, Any]) -> Claim:
         """That the process is as it was made to be."""
         raise NotImplementedError
 
@@ -173,8 +163,8 @@ class Killed(ServerOutage):
         for server in target["servers"]:
             signalled(server, signal.SIGKILL)
 
-    def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
-        return gone(scene, server)
+    def showed(self, run: RunContext, server: dict[str, Any]) -> Claim:
+        return gone(run, server)
 
 
 class Stopped(Killed):
@@ -182,11 +172,11 @@ class Stopped(Killed):
 
     by: signal.Signals
 
-    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
-        super().inject(scene, parameters, target)
+    def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
+        super().inject(run, parameters, target)
         for server in target["servers"]:
-            scene.wait_for(f"{server['server']} to shut down", partial(_ended, server), EVIDENCE_S)
-        target["batches"] = scene.progress.batches()  # while it shut down it still served
+            run.wait_for(f"{server['server']} to shut down", partial(_ended, server), EVIDENCE_S)
+        target["batches"] = run.progress.batches()  # while it shut down it still served
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for server in target["servers"]:
@@ -200,12 +190,12 @@ class Paused(ServerOutage):
         for server in target["servers"]:
             tell(signalled(server, signal.SIGSTOP).children(recursive=True), signal.SIGSTOP)
 
-    def showed(self, scene: Scene, server: dict[str, Any]) -> Claim:
+    def showed(self, run: RunContext, server: dict[str, Any]) -> Claim:
         def stopped() -> bool:
             process = same_process(server)
             return process is not None and process.status() == psutil.STATUS_STOPPED
 
-        return Claim(f"the process of {server['server']} stands still", scene.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
+        return Claim(f"the process of {server['server']} stands still", run.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
 
 
 def found(role: str) -> dict[str, Any]:
@@ -237,9 +227,9 @@ def tell(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
             process.send_signal(number)
 
 
-def gone(scene: Scene, server: dict[str, Any]) -> Claim:
+def gone(run: RunContext, server: dict[str, Any]) -> Claim:
     """That the process of the server is gone."""
-    ended = scene.eventually(lambda: same_process(server) is None, EVIDENCE_S)
+    ended = run.eventually(lambda: same_process(server) is None, EVIDENCE_S)
     return Claim(f"the process of {server['server']} is gone", ended, f"pid {server['pid']}")
 
 
@@ -257,9 +247,9 @@ class LinkOutage(Outage):
         """Which are struck."""
         return [POSTGRES_PROXY]
 
-    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
-        target = {"role": self.target, "proxies": self.proxies(scene.testbed, parameters)}
-        if not all(self.answers(scene.testbed, target)):
+    def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
+        target = {"role": self.target, "proxies": self.proxies(run.testbed, parameters)}
+        if not all(self.answers(run.testbed, target)):
             raise FaultError(f"{self.what} does not answer before it was struck")
         return target
 
@@ -276,8 +266,8 @@ class LinkOutage(Outage):
             for stream in ("upstream", "downstream"):
                 testbed.proxies.add(name, f"streamproof-{kind}-{stream}", kind, stream, attributes)
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
-        return [self._reads_back(scene.testbed, name) for name in target["proxies"]]
+    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+        return [self._reads_back(run.testbed, name) for name in target["proxies"]]
 
     def _reads_back(self, testbed: Testbed, name: str) -> Claim:
         toxics, enabled = testbed.proxies.toxics(name), testbed.proxies.enabled(name)
@@ -304,21 +294,25 @@ class KafkaLinkOutage(LinkOutage):
     def outside(self, parameters: Any) -> frozenset[Role]:
         return kafka_link.ways(parameters.role)
 
+    def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
+        super().check(profile, parameters)
+        kafka_link.check(self.name, profile, parameters)
+
     def proxies(self, testbed: Testbed, parameters: Any) -> list[str]:
         return testbed.kafka_proxies(parameters.role)
 
-    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
-        return {**super().aim(scene, parameters), "spared": kafka_link.spared(scene.testbed, parameters.role)}
+    def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
+        return {**super().aim(run, parameters), "spared": kafka_link.spared(run.testbed, parameters.role)}
 
-    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
-        target["connections"] = kafka_link.connections(scene, parameters.role)
-        super().inject(scene, parameters, target)
+    def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
+        target["connections"] = kafka_link.connections(run, parameters.role)
+        super().inject(run, parameters, target)
 
     def beside(self, testbed: Testbed, target: dict[str, Any]) -> bool:
         return all(answers(self.server, address) for address in target["spared"].values())
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
-        return [*kafka_link.claims(target["connections"]), *super().struck(scene, target)]
+    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+        return [*kafka_link.claims(target["connections"]), *super().struck(run, target)]
 
     def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[Claim]:
         names = ", ".join(target["spared"])

@@ -1,4 +1,4 @@
-"""What a user says of a workload: its source, how many records, at which rate."""
+"""What a user says of a workload: its source, how many records, at which rate, and how late its events come."""
 
 from __future__ import annotations
 
@@ -32,3 +32,33 @@ class Workload(Strict):
         if self.source is Source.FLIGHTS and self.records > 336_776:
             raise ValueError(f"the flights workload has 336776 records, {self.records} were asked for: use source 'synthetic'")
         return self
+
+
+class Stateful(Strict):
+    """What a stateful pipeline computes, and how late its events come; times in minutes of event time."""
+
+    window_min: int = Field(60, ge=1, le=10_080, description="Length of a window")
+    slide_min: int | None = Field(
+        None, ge=1, le=10_080, description="A window begins every so many minutes; its length when absent (tumbling)"
+    )
+    delay_min: int = Field(1440, ge=0, le=100_000, description="The declared delay: what comes no later than that is to count")
+    job_delay_min: int | None = Field(
+        None,
+        ge=0,
+        le=100_000,
+        description="The delay that the job sets; the declared one when absent. A smaller one drops what was to count",
+    )
+    disorder_min: int = Field(1200, ge=0, le=100_000, description="One event in five comes up to so much late")
+    late_share: float = Field(0.01, ge=0, le=0.5, description="The share of events that come later than the declared delay")
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        if self.slide_min is not None and self.slide_min > self.window_min:
+            raise ValueError(
+                f"slide_min: {self.slide_min} is more than the window of {self.window_min}: events between two would be left out"
+            )
+        return self
+
+    @property
+    def slide(self) -> int:
+        return self.slide_min or self.window_min

@@ -24,8 +24,8 @@ import pyarrow.csv
 from streamproof.evidence.events import EVENTS
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.histories import write_table
-from streamproof.experiment.model import Experiment
 from streamproof.load import nycflights
+from streamproof.load.spec import Stateful, Workload
 
 MINUTE_MS = 60_000
 DISORDERED = 0.2
@@ -34,24 +34,23 @@ _WEATHER = ("time_hour", "origin", "temp")
 _NULLS = pyarrow.csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
 
 
-def events(found: Experiment) -> pa.Table:
-    """The events in the order in which they are sent: the columns of ``events.parquet`` and the ``message_key`` of each."""
-    joins = found.pipeline == "departures_with_weather"
+def events(workload: Workload, times: Stateful, seed: int, *, joins: bool) -> pa.Table:
+    """The events in the order in which they are sent: the columns of ``events.parquet`` and the ``message_key`` of each. ``joins`` is
+    whether the hourly weather comes between the flights."""
     table = _flights(to_the_hour=joins)
     if joins:
         table = pa.concat_tables([table, _weather()])
     table = table.take(pc.sort_indices(table, [("at", "ascending"), ("stream", "descending"), ("message_key", "ascending")]))
-    rng = random.Random(f"timed:{found.seed}")
-    begin = rng.randrange(max(table.num_rows - found.workload.records, 0) + 1)
-    table = table.slice(begin, found.workload.records)
-    order = np.argsort(np.asarray(table["at"].to_numpy()) + _lateness_ms(found, rng, table.num_rows), kind="stable")
+    rng = random.Random(f"timed:{seed}")
+    begin = rng.randrange(max(table.num_rows - workload.records, 0) + 1)
+    table = table.slice(begin, workload.records)
+    order = np.argsort(np.asarray(table["at"].to_numpy()) + _lateness_ms(times, rng, table.num_rows), kind="stable")
     table = table.take(pa.array(order))
     return table.add_column(0, "sequence", pa.array(range(table.num_rows), pa.int64()))
 
 
-def _lateness_ms(found: Experiment, rng: random.Random, count: int) -> np.ndarray:
+def _lateness_ms(declared: Stateful, rng: random.Random, count: int) -> np.ndarray:
     """How much after its time each event is sent."""
-    declared = found.stateful
     draws = np.random.default_rng(rng.getrandbits(64))
     late = draws.integers(0, max(declared.disorder_min, 1), count) * (draws.random(count) < DISORDERED)
     beyond = declared.delay_min + declared.disorder_min

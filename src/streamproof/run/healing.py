@@ -17,13 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamproof import settings
-from streamproof.engines.spark import failpoints, strategies
-from streamproof.engines.spark.job import Job
+from streamproof import engines, settings
+from streamproof.engines.spark import failpoints
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.journal import EvidenceCheck, InjectionHealed, InjectionStarted, Restored, TestbedRebuilt, TestbedTaken
 from streamproof.faults import FAULTS
 from streamproof.faults.fault import Claim
+from streamproof.jobs.job import Job
 from streamproof.kafka.transactions import CoordinatorBusy, TransactionLost
 from streamproof.run import lock, steady_state
 from streamproof.run.supervisor import kill_drivers, kill_executors
@@ -51,8 +51,8 @@ def give_back(folder: RunFolder) -> None:
     """
     with _alone(folder):
         held = lock.holder()
-        if not _left_behind(folder) and held is not None and held.run != folder.name:
-            kill_drivers(folder)  # another restored it while this one waited, and the testbed is not this run's any more
+        if not _left_behind(folder) and (held is None or held.run != folder.name):
+            kill_drivers(folder)  # another restored it while this one waited: the testbed is not this run's any more
             return
         try:
             toxics = _unblock(folder)
@@ -136,7 +136,7 @@ def restore(folder: RunFolder, testbed: Testbed, toxics: Sequence[str] = ()) -> 
     done["toxics"] = [*toxics, *(toxic for proxy in testbed.links for toxic in testbed.proxies.reset(proxy))]
     if (folder.path / "job.json").exists():
         # The testbed may have been taken down and started anew since, at other addresses.
-        job = replace(Job.read(folder), bootstrap=testbed.driver_kafka, postgres=testbed.pipeline_postgres)
+        job = replace(engines.read_job(folder), bootstrap=testbed.driver_kafka, postgres=testbed.pipeline_postgres)
         done["recovered"] = _recover(job)
         Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
         outputs.of(job).delete(job, testbed)
@@ -150,7 +150,7 @@ def _recover(job: Job) -> dict[str, Any]:
     """Let the strategy finish or undo its open transactions. What it cannot finish any more is said, and holds nothing up: the run's
     topics go, and with them whatever was to become visible there."""
     try:
-        return strategies.get(job.strategy).recover(job)
+        return engines.of(job).recover(job)
     except (TransactionLost, CoordinatorBusy) as lost:
         log.error("%s", lost)
         return {"lost": str(lost)}

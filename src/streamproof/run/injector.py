@@ -30,9 +30,8 @@ from streamproof.experiment.model import Phase
 from streamproof.experiment.room import LOOKAHEAD_BATCHES, Room
 from streamproof.experiment.schedule import Injection, Schedule, share
 from streamproof.faults import FAULTS
-from streamproof.faults.fault import Claim, FaultError, RunEnded, Scene
 from streamproof.faults.process.standing import Standing, standing
-from streamproof.faults.spark import executors
+from streamproof.jobs.context import Claim, FaultError, RunContext, RunEnded
 from streamproof.load.gate import Gate
 from streamproof.run.healing import heal_injection
 from streamproof.testbed.process import TestbedError
@@ -43,110 +42,110 @@ STRUCK_POLL_S = 0.02
 log = logging.getLogger("streamproof.run.injector")
 
 
-def conduct(scene: Scene, schedule: Schedule) -> None:
+def conduct(run: RunContext, schedule: Schedule) -> None:
     """Steady, impact, recovery, done. An injection that does not bite is journaled; it does not end the run."""
-    gate, journal = Gate(scene.folder), scene.folder.journal
-    ahead = LOOKAHEAD_BATCHES * scene.job.batch_records
+    gate, journal = Gate(run.folder), run.folder.journal
+    ahead = LOOKAHEAD_BATCHES * run.job.batch_records
 
     def phase(name: str) -> None:
         journal.append(PhaseBegan(phase=name))
         log.info("phase: %s", name)
 
     phase("steady")
-    gate.open_to(int(schedule.steady_share * scene.records) + ahead)
-    _wait_for_share(scene, schedule.steady_share)
+    gate.open_to(int(schedule.steady_share * run.records) + ahead)
+    _wait_for_share(run, schedule.steady_share)
     phase("impact")
-    _strike_all(scene, gate, schedule, Phase.IMPACT, schedule.impact_share)
-    gate.open_to(int(schedule.impact_share * scene.records))
+    _strike_all(run, gate, schedule, Phase.IMPACT, schedule.impact_share)
+    gate.open_to(int(schedule.impact_share * run.records))
     # The last impact batch must not be counted as recovery: wait until what the impact phase sent is (nearly) committed.
-    _wait_for_share(scene, schedule.impact_share - 2 * scene.job.batch_records / scene.records)
+    _wait_for_share(run, schedule.impact_share - 2 * run.job.batch_records / run.records)
     phase("recovery")
-    _strike_all(scene, gate, schedule, Phase.RECOVERY, 1.0)
-    gate.open_to(scene.records)
-    scene.wait_for("the end of the workload", lambda: journal.last(LoadFinished), PHASE_S)
-    scene.wait_for("the backlog to be gone", lambda: scene.progress.committed() >= _written(scene), PHASE_S)
+    _strike_all(run, gate, schedule, Phase.RECOVERY, 1.0)
+    gate.open_to(run.records)
+    run.wait_for("the end of the workload", lambda: journal.last(LoadFinished), PHASE_S)
+    run.wait_for("the backlog to be gone", lambda: run.progress.committed() >= _written(run), PHASE_S)
     phase("done")
 
 
-def _wait_for_share(scene: Scene, share: float) -> None:
-    scene.wait_for(f"{share:.0%} of the records committed", lambda: scene.progress.committed() >= share * scene.records, PHASE_S)
+def _wait_for_share(run: RunContext, share: float) -> None:
+    run.wait_for(f"{share:.0%} of the records committed", lambda: run.progress.committed() >= share * run.records, PHASE_S)
 
 
-def _written(scene: Scene) -> int:
+def _written(run: RunContext) -> int:
     """Records that are certainly in the input topic."""
-    finished = scene.folder.journal.last(LoadFinished)
-    return scene.records if finished is None else finished.acked
+    finished = run.folder.journal.last(LoadFinished)
+    return run.records if finished is None else finished.acked
 
 
-def _strike_all(scene: Scene, gate: Gate, schedule: Schedule, phase: Phase, limit: float) -> None:
+def _strike_all(run: RunContext, gate: Gate, schedule: Schedule, phase: Phase, limit: float) -> None:
     """One group of faults after the other. ``limit`` is the share of the records that the phase has; each group leaves the later ones
     theirs.
 
     In the impact phase the workload stays a little ahead of the job: there is always work, and always something left to send. In the
     recovery phase it goes on to its end, and the job has a backlog.
     """
-    room = Room(scene.records, scene.job.batch_records, schedule.quiet)
-    ahead = LOOKAHEAD_BATCHES * scene.job.batch_records if phase is Phase.IMPACT else None
+    room = Room(run.records, run.job.batch_records, schedule.quiet)
+    ahead = LOOKAHEAD_BATCHES * run.job.batch_records if phase is Phase.IMPACT else None
     groups = schedule.groups(phase)
     for number, group in enumerate(groups):
         if number and room.quiet_s:
             gate.open_to(0)  # a time without a fault must not use up what the next one needs
-            _pause(scene, room.quiet_s)
+            _pause(run, room.quiet_s)
         # On a busy machine a driver's first answer takes seconds: a fault that asks it must not lose the work it needs to that.
-        scene.eventually(lambda: executors.answered(scene), ANSWER_S)
-        gate.open_to(int((limit - share(groups[number + 1 :], room)) * scene.records), ahead)
+        run.eventually(lambda: run.engine.answers(run.job), ANSWER_S)
+        gate.open_to(int((limit - share(groups[number + 1 :], room)) * run.records), ahead)
         if number and not room.quiet_s:
-            _wait_for_share(scene, scene.progress.committed() / scene.records + room.quiet_share)
+            _wait_for_share(run, run.progress.committed() / run.records + room.quiet_share)
         if phase is Phase.IMPACT:
-            _wait_for_trigger(scene, group[0])
-        _strike_group([_Blow(_own(scene, injection, schedule.seed), injection) for injection in group])
+            _wait_for_trigger(run, group[0])
+        _strike_group([_Blow(_own(run, injection, schedule.seed), injection) for injection in group])
 
 
-def _pause(scene: Scene, seconds: float) -> None:
+def _pause(run: RunContext, seconds: float) -> None:
     until = time.monotonic() + seconds
-    scene.wait_for("the end of the quiet", lambda: time.monotonic() >= until, seconds + 1)
+    run.wait_for("the end of the quiet", lambda: time.monotonic() >= until, seconds + 1)
 
 
-def _wait_for_trigger(scene: Scene, injection: Injection) -> None:
+def _wait_for_trigger(run: RunContext, injection: Injection) -> None:
     if injection.batch is None:
-        _wait_for_share(scene, injection.at)
+        _wait_for_share(run, injection.at)
         return
     wanted = injection.batch
     # A driver that is killed may not have reported its last batch: by that share as many were committed, reported or not.
-    scene.wait_for(
+    run.wait_for(
         f"{wanted} micro-batches",
-        lambda: scene.progress.batches() >= wanted or scene.progress.committed() >= injection.at * scene.records,
+        lambda: run.progress.batches() >= wanted or run.progress.committed() >= injection.at * run.records,
         PHASE_S,
     )
 
 
-def _own(scene: Scene, injection: Injection, seed: int) -> Scene:
+def _own(run: RunContext, injection: Injection, seed: int) -> RunContext:
     """The scene as one injection has it, which may be in a thread of its own."""
     rng = random.Random(f"{injection.injection}:{seed}")
-    return replace(scene, progress=Progress(scene.folder), rng=rng, over=threading.Event())
+    return replace(run, progress=Progress(run.folder), rng=rng, over=threading.Event())
 
 
 @dataclass(frozen=True)
 class _Blow:
-    """An injection in its scene; ``struck`` is set once it is injected."""
+    """An injection in its run; ``struck`` is set once it is injected."""
 
-    scene: Scene
+    run: RunContext
     injection: Injection
     struck: threading.Event = field(default_factory=threading.Event)
 
     @property
     def lasts(self) -> bool:
-        return self.struck.is_set() and not self.scene.over.is_set()
+        return self.struck.is_set() and not self.run.over.is_set()
 
 
 def _strike_group(blows: Sequence[_Blow]) -> None:
     if len(blows) == 1:
-        strike(blows[0].scene, blows[0].injection, blows[0].struck)
+        strike(blows[0].run, blows[0].injection, blows[0].struck)
         return
     with ThreadPoolExecutor(len(blows), thread_name_prefix="strike") as pool:
         jobs: list[Future[None]] = []
         for before, blow in zip([None, *blows], blows, strict=False):
-            job = pool.submit(strike, blow.scene, blow.injection, blow.struck, before)
+            job = pool.submit(strike, blow.run, blow.injection, blow.struck, before)
             jobs.append(job)
             while not blow.struck.wait(STRUCK_POLL_S) and not job.done():
                 pass
@@ -154,26 +153,26 @@ def _strike_group(blows: Sequence[_Blow]) -> None:
         job.result()
 
 
-def strike(scene: Scene, injection: Injection, struck: threading.Event, before: _Blow | None = None) -> None:
+def strike(run: RunContext, injection: Injection, struck: threading.Event, before: _Blow | None = None) -> None:
     """One fault from aim to heal. ``before`` is the one that it overlaps."""
-    fault, journal, name = FAULTS[injection.fault], scene.folder.journal, injection.injection
+    fault, journal, name = FAULTS[injection.fault], run.folder.journal, injection.injection
     parameters = fault.parameters_model.model_validate(injection.parameters)
     target: dict[str, Any] | None = None
     try:
-        with standing(scene, injection.step) if injection.step else contextlib.nullcontext() as stands:
+        with standing(run, injection.step) if injection.step else contextlib.nullcontext() as stands:
             if stands is not None:
-                scene = replace(scene, stands=stands.event)
-            target = fault.aim(scene, parameters)
+                run = replace(run, stands=stands.event)
+            target = fault.aim(run, parameters)
             planned = InjectionStarted(
                 injection=name, fault=fault.name, target=target, parameters=injection.parameters, phase=injection.phase
             )
             journal.append(planned)
             log.info("%s: %s", name, fault.summary)
-            fault.inject(scene, parameters, target)
+            fault.inject(run, parameters, target)
             journal.append(InjectionInjected(injection=name, target=target))
             claims = [*_stood(stands), *_overlapped(before)]
         struck.set()
-        claims += fault.evidence(scene, parameters, target)
+        claims += fault.evidence(run, parameters, target)
         checks = tuple(EvidenceCheck(claim.claim, claim.holds, claim.detail) for claim in claims)
         journal.append(InjectionEvidence(injection=name, checks=checks))
         for claim in claims:
@@ -182,9 +181,9 @@ def strike(scene: Scene, injection: Injection, struck: threading.Event, before: 
         journal.append(InjectionFailed(injection=name, error=str(error)))
         log.warning("%s did not bite: %s", name, error)
     finally:
-        scene.over.set()
+        run.over.set()
         if target is not None:
-            heal_injection(scene.testbed, scene.folder, name, fault.name, target)
+            heal_injection(run.testbed, run.folder, name, fault.name, target)
 
 
 def _stood(stands: Standing | None) -> list[Claim]:

@@ -225,10 +225,10 @@ def _stands(store: Store, cell: MatrixCell, words: dict[str, str]) -> tuple[Told
     found, name = cell.experiment, words.get("run")
     told = Told(
         number=cell.number,
-        strategy=found.strategy,
+        strategy=found.label,
         fault=cell.fault,
         seed=found.seed,
-        cell=f"{found.strategy} ({found.promised}) x {cell.fault}",
+        cell=f"{found.label} ({found.promised}) x {cell.fault}",
         run=name,
         outcome=None,
         as_expected=False,

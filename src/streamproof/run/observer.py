@@ -13,8 +13,8 @@ import time
 from types import TracebackType
 from typing import Self
 
-from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
+from streamproof.jobs.job import Job
 from streamproof.sinks import outputs
 from streamproof.testbed.embedded import Testbed
 

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import Aborted, PhaseBegan, TestbedTaken
 from streamproof.evidence.stages import REPORT, RESTORE, SEQUENCE, TOGETHER
 from streamproof.experiment.model import Experiment
-from streamproof.faults.fault import RunEnded
+from streamproof.jobs.context import RunEnded
+from streamproof.jobs.job import Job
 from streamproof.run import stages, supervisor
 from streamproof.sinks import outputs
 from streamproof.suites.evaluate import Evaluation

@@ -15,14 +15,13 @@ import logging
 import os
 import platform
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from streamproof import settings
-from streamproof.engines.spark.job import Job
+from streamproof import engines, settings
+from streamproof.engines.spark.registry import PIPELINES
 from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.evidence.journal import (
@@ -45,8 +44,9 @@ from streamproof.experiment import model
 from streamproof.experiment.model import Experiment
 from streamproof.experiment.schedule import Schedule, plan
 from streamproof.faults import FAULTS
-from streamproof.faults.fault import RunEnded, Scene
 from streamproof.history.record import HistoryError
+from streamproof.jobs.context import RunContext, RunEnded
+from streamproof.jobs.job import Job
 from streamproof.load import timed, workload
 from streamproof.load.gate import Gate
 from streamproof.report.report import render
@@ -55,7 +55,7 @@ from streamproof.sinks import outputs, payloads
 from streamproof.suites import own
 from streamproof.suites.evaluate import Evaluation, disagreement, own_suite
 from streamproof.suites.evaluate import evaluate as evaluate_here
-from streamproof.testbed import chosen, embedded, java, postgres, spark
+from streamproof.testbed import chosen, embedded, postgres
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
@@ -160,23 +160,17 @@ def prepare(folder: RunFolder) -> None:
 def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> None:
     """Under the lock: make the run's topics, describe its job."""
     folder.journal.append(TestbedTaken(folder=testbed.folder))
-    query = f"sp-{folder.name}"
-    job = Job(
-        pipeline=found.pipeline,
-        strategy=found.strategy,
-        query=query,
+    name = f"sp-{folder.name}"
+    job = found.spec.job(
+        testbed,
+        name=name,
         folder=str(folder.path),
         bootstrap=testbed.driver_kafka,
-        input_topic=f"{query}.in",
-        output_topic=f"{query}.out",
+        input_topic=f"{name}.in",
+        output_topic=f"{name}.out",
         batch_records=found.micro_batch,
         transaction_timeout_ms=found.transaction_timeout_s * 1000,
-        on_lost_decision=found.on_lost_decision,
-        master=testbed.spark_master,
-        spark=_spark_settings(folder) | ({"spark.sql.shuffle.partitions": "2"} if found.declared is not None else {}),
         postgres=testbed.pipeline_postgres,
-        executors_bootstrap=testbed.executors_kafka,
-        options=found.options,
     )
     job.write()
     count = found.workload.partitions
@@ -185,46 +179,9 @@ def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> No
     write_atomically(folder.path / "deadline.json", json.dumps({"at": time.time() + found.timeout_s}))
 
 
-def _spark_settings(folder: RunFolder) -> dict[str, str]:
-    flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver")])
-    executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor")])
-    return {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "768m",
-        "spark.driver.extraClassPath": spark.connector_class_path(),
-        "spark.driver.extraJavaOptions": flags,
-        "spark.executor.extraClassPath": spark.connector_class_path(),
-        "spark.executor.extraJavaOptions": executor_flags,
-        "spark.executor.memory": "768m",
-        "spark.executor.cores": str(spark.WORKER_CORES),
-        "spark.cores.max": str(spark.WORKER_CORES * len(spark.WORKERS)),
-        "spark.executorEnv.PYTHONPATH": settings.python_path(),
-        f"spark.executorEnv.{supervisor.EXECUTOR_MARK}": folder.name,
-        "spark.pyspark.python": sys.executable,
-        # What these save, a task and a worker, is told there.
-        "spark.python.daemon.module": "streamproof.engines.spark.python_daemon",
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.ui.port": "0",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.ui.killEnabled": "false",
-        # Faults find an executor at work by what the UI says; by default it says so up to 100 ms late, when a short task has ended.
-        "spark.ui.liveUpdate.period": "0",
-        # A killed executor counts as a failure of its tasks; the default of 4 would end the query at the fourth kill.
-        "spark.task.maxFailures": "20",
-        "spark.locality.wait": "0s",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.sql.streaming.noDataProgressEventInterval": "1000",
-        "spark.network.timeout": "30s",
-        "spark.network.timeoutInterval": "10s",
-        "spark.executor.heartbeatInterval": "5s",
-        "spark.executor.processTreeMetrics.enabled": "false",
-    }
-
-
 def run_pipeline(folder: RunFolder) -> None:
     """Supervise the job's driver until the run is done."""
-    supervisor.run_pipeline(scene(folder))
+    supervisor.run_pipeline(context(folder))
 
 
 def generate_load(folder: RunFolder) -> None:
@@ -236,7 +193,7 @@ def generate_load(folder: RunFolder) -> None:
     if folder.journal.last(LoadFinished) is not None:
         log.info("the workload was sent before")
         return
-    here, found = scene(folder), load(folder)
+    here, found = context(folder), load(folder)
     events = _events(folder, found)
     sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic)
     gate, sent, begun = Gate(folder), sender.reached, time.monotonic()
@@ -265,14 +222,14 @@ def generate_load(folder: RunFolder) -> None:
 def _events(folder: RunFolder, found: Experiment) -> Iterator[workload.Event]:
     if found.declared is None:
         return workload.events(found.workload, found.seed)
-    events = timed.events(found)
+    events = timed.events(found.workload, found.stateful, found.seed, joins=PIPELINES[found.pipeline].joins)
     timed.write(folder, events)
     return timed.payloads(events)
 
 
 def inject_faults(folder: RunFolder) -> None:
     """Lead the run through its phases and strike by the schedule."""
-    injector.conduct(scene(folder), Schedule.read(folder))
+    injector.conduct(context(folder), Schedule.read(folder))
 
 
 def drain(folder: RunFolder) -> None:
@@ -397,15 +354,23 @@ def load(folder: RunFolder) -> Experiment:
     return model.load(folder.experiment)
 
 
-def scene(folder: RunFolder) -> Scene:
-    """The run as a fault sees it. Raises BadInput when the run was not prepared."""
+def context(folder: RunFolder) -> RunContext:
+    """The run as its stages and its faults see it. Raises BadInput when it was not prepared."""
     if not (folder.path / "job.json").exists():
         raise BadInput(f"run {folder.name} was not prepared: it has no job.json")
-    found = load(folder)
+    experiment, job = load(folder), engines.read_job(folder)
     left_s = folder.read_json(folder.path / "deadline.json")["at"] - time.time()
-    testbed = chosen.current(folder)
-    rng = random.Random(f"scene:{found.seed}")
-    return Scene(folder, testbed, Job.read(folder), Progress(folder), rng, time.monotonic() + left_s, found.workload.records)
+    return RunContext(
+        folder=folder,
+        testbed=chosen.current(folder),
+        job=job,
+        engine=engines.of(job),
+        profile=experiment.profile,
+        progress=Progress(folder),
+        rng=random.Random(f"scene:{experiment.seed}"),
+        deadline=time.monotonic() + left_s,
+        records=experiment.workload.records,
+    )
 
 
 def terms(folder: RunFolder) -> Terms:
@@ -415,7 +380,7 @@ def terms(folder: RunFolder) -> Terms:
         run=folder.name,
         experiment=found.name,
         pipeline=found.pipeline,
-        strategy=found.strategy,
+        strategy=found.label,
         guarantee=found.promised,
         expected=tuple(found.expect),
         planned=tuple(injection.injection for injection in Schedule.read(folder).injections),
@@ -439,4 +404,4 @@ def versions() -> dict[str, str]:
     return found
 
 
-__all__ = ["STEPS", "abort", "create", "load", "perform", "scene", "terms", "versions"]
+__all__ = ["STEPS", "abort", "context", "create", "load", "perform", "terms", "versions"]

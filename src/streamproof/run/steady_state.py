@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from streamproof.engines.spark import strategies
-from streamproof.engines.spark.job import Job
 from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import Claim
 from streamproof.faults.outage import answers
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.job import Job
+from streamproof.sinks import outputs
 from streamproof.testbed import spark
 from streamproof.testbed.embedded import POSTGRES_PROXY, Testbed
 from streamproof.testbed.process import TestbedError
@@ -38,7 +37,7 @@ def _conditions(testbed: Testbed, folder: RunFolder | None) -> Iterator[tuple[st
     kafka, postgres, master = testbed.kafka_links(), testbed.links[POSTGRES_PROXY], testbed.spark.master_ui
     yield "Kafka answers through its proxies", lambda: all(answers("kafka", each) for each in kafka.values()), ", ".join(kafka)
     yield "Spark's master lists its workers as ALIVE", lambda: spark.registered(testbed.spark), f"127.0.0.1:{master}"
-    if folder is None or strategies.get(Job.read(folder).strategy).sink is Sink.POSTGRES:
+    if folder is None or "postgres" in outputs.of(Job.read(folder)).links:
         yield "PostgreSQL answers through its proxy", lambda: answers("postgres", postgres), postgres
 
 

@@ -10,16 +10,18 @@ import logging
 import re
 import signal
 import subprocess
-import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+from streamproof import settings
+from streamproof.engines.spark.settings import EXECUTOR_MARK
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarted, LoadFinished, PhaseBegan
-from streamproof.faults.fault import RunEnded, Scene
-from streamproof.testbed import spark
+from streamproof.jobs.context import RunContext, RunEnded
+from streamproof.jobs.engine import RUN_MARK
 from streamproof.testbed.kafka import Cluster
-from streamproof.testbed.process import TestbedError, marked, stop, tail
+from streamproof.testbed.process import MARK, TestbedError, marked, stop, tail
 
 POLL_S = 0.05
 LOOK_S = 5.0
@@ -32,8 +34,6 @@ KILL_ROUNDS = 10
 # What Python prints last of an exception: its class, with or without a module, and its message.
 ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Failed|Lost|Busy)\b")
 LONGEST_ERROR = 500
-RUN_MARK = "STREAMPROOF_RUN"
-EXECUTOR_MARK = "STREAMPROOF_EXECUTOR_OF"
 log = logging.getLogger("streamproof.run.supervisor")
 
 
@@ -41,20 +41,19 @@ class PipelineFailed(Exception):
     """The job could not be kept running, or did not finish in time."""
 
 
-def run_pipeline(scene: Scene) -> None:
+def run_pipeline(run: RunContext) -> None:
     """Run the job to its end. Raises PipelineFailed after too many starts or at the deadline, RunEnded when the run was aborted."""
-    folder = scene.folder
-    supervisor = Supervisor(scene)
     try:
-        supervisor.run()
+        with run.engine.progress(run.job, run.testbed):
+            Supervisor(run).run()
     finally:
-        kill_drivers(folder)
+        kill_drivers(run.folder)
 
 
 class Supervisor:
-    def __init__(self, scene: Scene) -> None:
-        self._scene, self._folder = scene, scene.folder
-        self._cluster = Cluster(scene.testbed.direct_kafka)
+    def __init__(self, run: RunContext) -> None:
+        self._run, self._folder, self._engine = run, run.folder, run.engine
+        self._cluster = Cluster(run.testbed.direct_kafka)
         self._start = len(self._folder.journal.all(DriverStarted))
         self._looked: float | None = None
         self._stopping: float | None = None
@@ -67,22 +66,31 @@ class Supervisor:
             code = child.poll()
             if code is not None:
                 self._exited(child, code)
-                if self._stopping is not None and code == 0:
+                if self._stopping is not None and self._engine.stopped(code):
                     return
-                self._scene.check_alive()
+                self._run.check_alive()
                 self._back_off_or_give_up()
                 child = self._launch()
-            self._watch()
+            self._watch(child)
             time.sleep(POLL_S)
 
     def _launch(self) -> subprocess.Popen[bytes]:
         self._start += 1
-        command = [sys.executable, "-m", "streamproof.engines.spark.driver", str(self._folder.path), str(self._start)]
-        env = {**spark.driver_environment(Path(self._scene.testbed.folder)), RUN_MARK: self._folder.name}
+        launch = self._engine.launch(replace(self._run.job, start=self._start), self._run.testbed)
+        env = {**launch.environment, MARK: str(settings.home()), RUN_MARK: self._folder.name}
         with open(self._log(), "ab") as output:
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True, cwd=self._folder.path
-            )
+            try:
+                child = subprocess.Popen(
+                    launch.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=env,
+                    start_new_session=True,
+                    cwd=launch.folder,
+                )
+            except OSError as error:
+                raise PipelineFailed(f"the job cannot be started: {' '.join(launch.command)}, in {launch.folder}: {error}") from error
         self._folder.journal.append(DriverStarted(start=self._start, pid=child.pid))
         log.info("driver start %d (pid %d)", self._start, child.pid)
         return child
@@ -97,7 +105,7 @@ class Supervisor:
         if fruitless:
             until = time.monotonic() + min(BACK_OFF_S * 2 ** (fruitless - 1), LONGEST_BACK_OFF_S)
             while time.monotonic() < until:
-                self._scene.check_alive()
+                self._run.check_alive()
                 time.sleep(POLL_S)
 
     def _why_it_gives_up(self, ready: int) -> str:
@@ -118,35 +126,35 @@ class Supervisor:
         # Spark runs parts of the driver in processes of their own: a commit that goes on there would race with the next start's recovery.
         kill_drivers(self._folder)
 
-    def _watch(self) -> None:
+    def _watch(self, child: subprocess.Popen[bytes]) -> None:
         now = time.monotonic()
         if self._looked is None or now - self._looked > LOOK_S:
             self._looked = now
-            self._scene.check_alive()
-            if now > self._scene.deadline:
-                raise PipelineFailed(f"the job did not finish in time: {self._scene.progress.committed()} of {self._scene.records} records")
+            self._run.check_alive()
+            if now > self._run.deadline:
+                raise PipelineFailed(f"the job did not finish in time: {self._run.progress.committed()} of {self._run.records} records")
         if self._stopping is None and self._done():
-            (self._folder.path / "stop").touch()
+            self._engine.stop(self._run.job, child)
             self._stopping = now
             log.info("the job has passed over every record; stopping it")
         if self._stopping is not None and now - self._stopping > STOP_S:
             raise PipelineFailed(f"the driver did not stop within {STOP_S:.0f} s; see {self._log()}")
-        if self._scene.progress.batches() > self._said:
-            self._said = self._scene.progress.batches()
-            log.info("%d micro-batches, %d of %d records", self._said, self._scene.progress.committed(), self._scene.records)
+        if self._run.progress.batches() > self._said:
+            self._said = self._run.progress.batches()
+            log.info("%d micro-batches, %d of %d records", self._said, self._run.progress.committed(), self._run.records)
 
     def _done(self) -> bool:
         """Sent all, through with the phases, read to the end of the input. The cheap questions come first."""
-        if self._scene.progress.committed() < self._scene.records and self._folder.journal.last(LoadFinished) is None:
+        if self._run.progress.committed() < self._run.records and self._folder.journal.last(LoadFinished) is None:
             return False
         phase = self._folder.journal.last(PhaseBegan)
         if self._folder.journal.last(LoadFinished) is None or phase is None or phase.phase != "done":
             return False
         try:
-            ends = self._cluster.end_offsets(self._scene.job.input_topic)
+            ends = self._cluster.end_offsets(self._run.job.input_topic)
         except TestbedError:  # Kafka is away: it is asked again
             return False
-        until = self._scene.progress.until()
+        until = self._run.progress.until()
         return all(until.get(str(partition), 0) >= end for partition, end in ends.items())
 
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from streamproof import settings
-from streamproof.engines.spark.failpoints import Action, Failpoint, Site
-from streamproof.engines.spark.strategies import STRATEGIES
+from streamproof.engines.spark.registry import STRATEGIES
+from streamproof.engines.spark.spec import profile
 from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.faults.process.crash_at_step import find
+from streamproof.jobs.failpoint import Action, Failpoint, Site
 from streamproof.load.spec import Source, Workload
 from streamproof.run import runner
 from streamproof.run.observer import Observer
@@ -45,7 +46,7 @@ class Cell:
 
     @property
     def failpoint(self) -> Failpoint:
-        return find(self.strategy, self.step)
+        return find(profile(self.strategy), self.step)
 
     @property
     def must(self) -> frozenset[Anomaly]:
@@ -53,7 +54,7 @@ class Cell:
 
     @property
     def may(self) -> frozenset[Anomaly]:
-        second = find(self.strategy, self.then) if self.then else None
+        second = find(profile(self.strategy), self.then) if self.then else None
         return self.failpoint.allows | (second.provokes | second.allows if second else frozenset())
 
     def experiment(self, seed: int, records: int = RECORDS) -> Experiment:

@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 
 from streamproof import settings
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment.model import Experiment
 from streamproof.load import workload
@@ -88,7 +88,7 @@ def train(say: Callable[[str], None]) -> None:
             Experiment(name="training", strategy="two_phase_commit", workload=Workload(source=Source.SYNTHETIC, records=RECORDS), seed=1)
         )
         stages.prepare(folder)
-        job = _dumping(Job.read(folder))
+        job = _dumping(SparkJob.read(folder))
         job.write()
         say(f"a small job: sending {RECORDS} records through Kafka and Spark")
         _run(folder, job, testbed.direct_kafka, say)
@@ -110,7 +110,7 @@ def _forget_checkouts_that_are_gone(archives: Path) -> None:
             shutil.rmtree(owner.parent, ignore_errors=True)
 
 
-def _dumping(job: Job) -> Job:
+def _dumping(job: SparkJob) -> SparkJob:
     """The job with one executor, and with JVMs that write their archives at exit."""
     flags = {
         role: " ".join([*java.QUICK_START, f"-XX:ArchiveClassesAtExit={java.archive(role)}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"])
@@ -120,7 +120,7 @@ def _dumping(job: Job) -> Job:
     return replace(job, spark={**job.spark, **changed, "spark.cores.max": job.spark["spark.executor.cores"]})
 
 
-def _run(folder: RunFolder, job: Job, kafka: str, say: Callable[[str], None]) -> None:
+def _run(folder: RunFolder, job: SparkJob, kafka: str, say: Callable[[str], None]) -> None:
     sender = workload.Sender(folder, kafka, job.input_topic)
     sender.send(0, list(workload.events(stages.load(folder).workload, 1)), sender.partitions())
     output = folder.logs / "driver.log"
@@ -133,7 +133,7 @@ def _run(folder: RunFolder, job: Job, kafka: str, say: Callable[[str], None]) ->
             stderr=file,
             env=env,
         )
-    progress = stages.scene(folder).progress
+    progress = stages.context(folder).progress
 
     def finished() -> bool:
         if child.poll() is not None:

@@ -1,13 +1,84 @@
-"""Where a strategy delivers to."""
+"""What a sink is: one kind of output, made before a run, read while the job runs, drained to its end, and deleted."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Iterator
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Protocol
+
+from streamproof.evidence.folder import RunFolder
+from streamproof.jobs.job import Job
+from streamproof.testbed.embedded import Testbed
+
+Row = tuple[Any, ...]
 
 
-class Sink(StrEnum):
-    """KAFKA: the job's output topic. POSTGRES: a table. FILES: a folder of Parquet files."""
+class Reader(Protocol):
+    """Somebody who reads the output while it is written."""
 
-    KAFKA = "kafka"
-    POSTGRES = "postgres"
-    FILES = "files"
+    def visible(self) -> dict[int, int]:
+        """How many records of each batch are visible by now. Asked again and again."""
+
+    def close(self) -> None: ...
+
+
+class Implementation(Protocol):
+    """What is done with one kind of output."""
+
+    def create(self, job: Job, testbed: Testbed, partitions: int) -> None:
+        """Make the job's output, empty. ``partitions`` is how many the input has."""
+
+    def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
+        """Read everything that was delivered into ``delivered/``; write and return ``delivered/drain.json``. May be repeated."""
+
+    def rows(self, job: Job, testbed: Testbed, run: str, drained: dict[str, Any], timeout_s: float) -> Iterator[Row]:
+        """What the drain read once more, to the same end, with keys and values: the columns of ``payloads/``. Raises EvidenceError."""
+
+    def reader(self, job: Job, testbed: Testbed) -> Reader:
+        """A reader that sees what any reader of this output sees."""
+
+    def load(self) -> None:
+        """Import what the drain needs, while there is time: compiled code takes a second. May be repeated."""
+
+    def delete(self, job: Job, testbed: Testbed) -> None:
+        """Delete the job's output, if there is any. May be repeated."""
+
+
+class Sink(Implementation, Protocol):
+    """One kind of output, as it is registered. Importing its module imports neither Arrow nor a client."""
+
+    name: str
+    links: frozenset[str]
+    """The servers that a job needs to deliver there."""
+
+
+class Deferred:
+    """A sink whose implementation, ``module:Class``, is imported when it is first used: forms and DAG files name sinks and use none."""
+
+    def __init__(self, name: str, links: frozenset[str], implementation: str) -> None:
+        self.name, self.links, self._implementation = name, links, implementation
+
+    @cached_property
+    def _sink(self) -> Implementation:
+        module, _, name = self._implementation.partition(":")
+        sink: Implementation = getattr(import_module(module), name)()
+        return sink
+
+    def create(self, job: Job, testbed: Testbed, partitions: int) -> None:
+        self._sink.create(job, testbed, partitions)
+
+    def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
+        return self._sink.drain(folder, job, testbed, timeout_s)
+
+    def rows(self, job: Job, testbed: Testbed, run: str, drained: dict[str, Any], timeout_s: float) -> Iterator[Row]:
+        return self._sink.rows(job, testbed, run, drained, timeout_s)
+
+    def reader(self, job: Job, testbed: Testbed) -> Reader:
+        return self._sink.reader(job, testbed)
+
+    def load(self) -> None:
+        self._sink.load()
+
+    def delete(self, job: Job, testbed: Testbed) -> None:
+        self._sink.delete(job, testbed)

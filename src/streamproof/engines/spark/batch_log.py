@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from streamproof.engines.spark import checkpoints
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.evidence.batches import read_batches
 from streamproof.evidence.folder import append_json_line
 from streamproof.evidence.journal import DriverReady
@@ -20,11 +20,11 @@ from streamproof.evidence.journal import DriverReady
 class BatchLog:
     """The log of one start of the driver."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: SparkJob) -> None:
         self._path, self._start, self._last = job.run.batches, job.start, -1
         self._catch_up(job)
 
-    def _catch_up(self, job: Job) -> None:
+    def _catch_up(self, job: SparkJob) -> None:
         checkpoint = job.checkpoint()
         committed = checkpoints.last(checkpoint / "commits")
         if committed is None:

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from streamproof.verdict.stateful.reference import Declaration
 
 EVENT = "id string, payload struct<stream: int, at: bigint, key: string, value: bigint>"
 
@@ -42,7 +44,12 @@ class Departures(Pipeline):
     summary = "Flights per origin and window of scheduled time, with a watermark: a windowed aggregate"
     stateful = True
 
-    def transform(self, frame: DataFrame, job: Job) -> DataFrame:
+    def reference(self, options: dict[str, int], delay_ms: int) -> Declaration:
+        from streamproof.verdict.stateful.reference import Windows  # it brings Arrow, which a form need not wait for
+
+        return Windows(options["length_ms"], options["slide_ms"], delay_ms)
+
+    def transform(self, frame: DataFrame, job: SparkJob) -> DataFrame:
         from pyspark.sql import functions
 
         options = job.options

@@ -18,19 +18,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamproof.engines.spark.departures import timed
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from streamproof.verdict.stateful.reference import Declaration
 
 
 class DeparturesWithWeather(Pipeline):
     name = "departures_with_weather"
     summary = "Flights with the weather of their hour, a watermark on both: a stream-stream join"
     stateful = True
+    joins = True
 
-    def transform(self, frame: DataFrame, job: Job) -> DataFrame:
+    def reference(self, options: dict[str, int], delay_ms: int) -> Declaration:
+        from streamproof.verdict.stateful.reference import Join  # it brings Arrow, which a form need not wait for
+
+        return Join(delay_ms)
+
+    def transform(self, frame: DataFrame, job: SparkJob) -> DataFrame:
         from pyspark.sql import functions
 
         delay = f"{job.options['delay_ms']} milliseconds"

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from streamproof.engines.spark import checkpoints, kafka_to_kafka, spark_kafka, strategies
+from streamproof.engines.spark import checkpoints, kafka_to_kafka, spark_kafka
 from streamproof.engines.spark.batch_log import BatchLog
-from streamproof.engines.spark.job import Job
-from streamproof.engines.spark.registry import PIPELINES
+from streamproof.engines.spark.job import SparkJob
+from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.evidence.journal import DriverReady, Recovered
 
@@ -33,7 +33,7 @@ POLL_S = 0.05
 log = logging.getLogger("streamproof.engines.spark.driver")
 
 
-def announce(job: Job, jvm_pid: int | None = None, **known: Any) -> None:
+def announce(job: SparkJob, jvm_pid: int | None = None, **known: Any) -> None:
     """Write ``driver.json``: the processes of this start of the driver, for those who kill it."""
 
     def created(pid: int | None) -> float | None:
@@ -50,11 +50,11 @@ def announce(job: Job, jvm_pid: int | None = None, **known: Any) -> None:
     write_atomically(job.run.path / "driver.json", json.dumps(driver))
 
 
-def session(job: Job) -> SparkSession:
+def session(job: SparkJob) -> SparkSession:
     """A Spark session for the job; it is announced in ``driver.json``."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(job.query).master(job.master)
+    builder = SparkSession.builder.appName(job.name).master(job.master)
     for key, value in {**job.spark, **spark_kafka.tell(job)}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
@@ -112,8 +112,8 @@ class ProgressLog:
 
 
 def run(folder: RunFolder, start: int) -> int:
-    job = Job.read(folder, start)
-    strategy, pipeline = strategies.get(job.strategy), PIPELINES[job.pipeline]
+    job = SparkJob.read(folder, start)
+    strategy, pipeline = STRATEGIES[job.strategy], PIPELINES[job.pipeline]
     announce(job)
     recovery = strategy.recover(job)
     if recovery:
@@ -127,7 +127,7 @@ def run(folder: RunFolder, start: int) -> int:
     query = strategy.start(pipeline.transform(kafka_to_kafka.read(spark, job, starting), job), job)
     context = spark.sparkContext
     folder.journal.append(
-        DriverReady(start=start, application=context.applicationId, ui=context.uiWebUrl, query=job.query, resumes_at=resumes_at)
+        DriverReady(start=start, application=context.applicationId, ui=context.uiWebUrl, query=job.name, resumes_at=resumes_at)
     )
 
     def report() -> None:

@@ -8,7 +8,8 @@ A failpoint can also *hold* whoever reaches it first: the process stands there u
 just this step. A hold ends by itself after its bound: whoever ordered it may be dead.
 
 Some steps lie inside Spark, where no strategy's code runs. Such a step is *watched* from outside: its crash window is seen to be open,
-the driver is stopped (SIGSTOP), the window is looked at again, and only if it is still open the driver is killed. See :class:`Watch`.
+the driver is stopped (SIGSTOP), the window is looked at again, and only if it is still open the driver is killed. See
+:class:`streamproof.jobs.failpoint.Watch`.
 """
 
 from __future__ import annotations
@@ -17,77 +18,21 @@ import json
 import os
 import signal
 import time
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.evidence.journal import FailpointFired, FailpointHeld, FailpointReleased
-from streamproof.verdict.anomaly import Anomaly
-
-
-class Action(StrEnum):
-    """What happens at a step: KILL_DRIVER ends the driver's JVM, its Python and this process; KILL_WORKER ends the task's Python worker;
-    RAISE throws :class:`FailpointError`."""
-
-    KILL_DRIVER = "kill_driver"
-    KILL_WORKER = "kill_worker"
-    RAISE = "raise"
-
-
-class Site(StrEnum):
-    """Where a step is passed: by the DRIVER, by a TASK, by the driver in RECOVERY before its query starts, or inside Spark (WATCHED)."""
-
-    DRIVER = "driver"
-    TASK = "task"
-    RECOVERY = "recovery"
-    WATCHED = "watched"
-
+from streamproof.jobs.failpoint import Action
 
 HOLD = "hold"  # the order to stand still; no Action, for it is no crash
 HOLD_S = 20.0
 HOLD_POLL_S = 0.005
 
-ACTIONS: dict[str, tuple[Action, ...]] = {
-    Site.DRIVER: (Action.KILL_DRIVER, Action.RAISE),
-    Site.TASK: (Action.KILL_DRIVER, Action.KILL_WORKER, Action.RAISE),
-    Site.RECOVERY: (Action.KILL_DRIVER,),
-    Site.WATCHED: (Action.KILL_DRIVER,),
-}
-
 
 class FailpointError(RuntimeError):
     """Thrown at an armed failpoint whose action is RAISE."""
-
-
-@dataclass(frozen=True)
-class Failpoint:
-    """A step of a protocol. ``at`` is the :class:`Site` that passes it, ``window`` what a crash there does in words.
-
-    The prediction of what a crash there shows: every anomaly of ``provokes``, perhaps some of ``allows``, and no other.
-    """
-
-    name: str
-    at: str
-    window: str
-    provokes: frozenset[Anomaly] = frozenset()
-    allows: frozenset[Anomaly] = frozenset()
-
-    @property
-    def actions(self) -> tuple[Action, ...]:
-        return ACTIONS[self.at]
-
-
-class Watch(Protocol):
-    """A crash window inside Spark, seen from outside."""
-
-    def entered(self) -> int | None:
-        """The batch whose window is open now, None while none is. Asked often."""
-
-    def still(self) -> bool:
-        """Whether the window that :meth:`entered` saw is still open. Asked while the driver is stopped."""
 
 
 def arm(

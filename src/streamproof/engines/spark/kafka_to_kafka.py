@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamproof.engines.spark import spark_kafka
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NAME = "kafka_to_kafka"
 
 
-def read(spark: SparkSession, job: Job, starting_offsets: str = "earliest") -> DataFrame:
+def read(spark: SparkSession, job: SparkJob, starting_offsets: str = "earliest") -> DataFrame:
     """The input topic as a stream, bounded to ``job.batch_records`` a micro-batch."""
     return (
         spark.readStream.format("kafka")
@@ -51,5 +51,5 @@ class KafkaToKafka(Pipeline):
     name = NAME
     summary = "Events pass on as they came, with where each came from"
 
-    def transform(self, frame: DataFrame, job: Job) -> DataFrame:
+    def transform(self, frame: DataFrame, job: SparkJob) -> DataFrame:
         return transform(frame)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-RESULT_STRATEGIES = ("checkpoint", "offset_commit", "two_phase_commit", "postgres_ledger", "postgres_two_phase_commit")
-"""The strategies that can deliver results: they take any rows, where others need to know the source offset of each."""
+    from streamproof.verdict.stateful.reference import Declaration
 
 
 class Pipeline(Protocol):
@@ -21,12 +20,14 @@ class Pipeline(Protocol):
     stateful: bool = False
     """Whether it keeps state from batch to batch. Its output is results then, which are judged by computing them again."""
 
-    @property
-    def strategies(self) -> tuple[str, ...] | None:
-        """The strategies that can deliver its output; None for all."""
-        return RESULT_STRATEGIES if self.stateful else None
+    joins: bool = False
+    """Whether its input has two streams that it joins: flights, and the weather of the airports."""
 
-    def transform(self, frame: DataFrame, job: Job) -> DataFrame:
+    def reference(self, options: dict[str, int], delay_ms: int) -> Declaration | None:
+        """What its results are computed from again, for one that keeps state; ``delay_ms`` is the declared delay."""
+        return None
+
+    def transform(self, frame: DataFrame, job: SparkJob) -> DataFrame:
         """What is delivered, from the input topic as Spark's Kafka source has it: columns ``key`` and ``value`` (binary) for the sink,
         ``source_partition`` and ``source_offset`` for the strategies."""
         raise NotImplementedError

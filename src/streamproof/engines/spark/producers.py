@@ -6,14 +6,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.kafka.librdkafka import KafkaFailed, TransactionalProducer
 
 REQUEST_S = 30.0
 STOCK = 1
 
 
-def connected(job: Job, transactional_id: str) -> TransactionalProducer:
+def connected(job: SparkJob, transactional_id: str) -> TransactionalProducer:
     """A producer that has its connection, and has not taken its id yet: no producer is fenced, no transaction is aborted.
 
     It asks twice where its topic is: the first answer comes over a bootstrap connection, which librdkafka then closes; the second one

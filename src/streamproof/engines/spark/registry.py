@@ -1,11 +1,10 @@
-"""The pipelines there are, by name. One is registered by naming it in ``_ALL``. Importing this imports neither Spark nor Kafka."""
+"""The strategies and the pipelines there are, by name. Importing this imports neither Spark nor a client of Kafka or PostgreSQL."""
 
 from __future__ import annotations
 
-from streamproof.engines.spark.departures import Departures
-from streamproof.engines.spark.departures_with_weather import DeparturesWithWeather
-from streamproof.engines.spark.kafka_to_kafka import KafkaToKafka
+from streamproof import registry
 from streamproof.engines.spark.pipeline import Pipeline
+from streamproof.engines.spark.strategies.strategy import Strategy
 
-_ALL: tuple[Pipeline, ...] = (KafkaToKafka(), Departures(), DeparturesWithWeather())
-PIPELINES: dict[str, Pipeline] = {pipeline.name: pipeline for pipeline in _ALL}
+STRATEGIES: dict[str, Strategy] = registry.registered("strategies")
+PIPELINES: dict[str, Pipeline] = registry.registered("pipelines")

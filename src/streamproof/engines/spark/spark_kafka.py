@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 VARIABLE = "STREAMPROOF_KAFKA"
 
 
-def address(job: Job) -> dict[str, str]:
+def address(job: SparkJob) -> dict[str, str]:
     """The options by which Spark's source or sink finds Kafka."""
     if job.task_bootstrap == job.bootstrap:
         return {"kafka.bootstrap.servers": job.bootstrap}
@@ -31,13 +31,13 @@ def address(job: Job) -> dict[str, str]:
     }
 
 
-def tell(job: Job) -> dict[str, str]:
+def tell(job: SparkJob) -> dict[str, str]:
     """Tell each JVM its address: this process's environment is the driver's; the settings that are returned are the executors'."""
     os.environ[VARIABLE] = job.bootstrap
     return {f"spark.executorEnv.{VARIABLE}": job.task_bootstrap}
 
 
-def write(batch: DataFrame, job: Job, number: int) -> None:
+def write(batch: DataFrame, job: SparkJob, number: int) -> None:
     """Write columns key and value; the header ``streamproof`` says ``start.batch.0`` (a task's attempt is not known here)."""
     header = f"array(struct('streamproof' AS key, CAST('{job.start}.{number}.0' AS BINARY) AS value)) AS headers"
     (

@@ -10,21 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from streamproof.engines.spark.job import Job
-from streamproof.engines.spark.registry import PIPELINES
+from streamproof.engines.spark.job import SparkJob
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def renew(frame: DataFrame, job: Job) -> None:
+def renew(frame: DataFrame, job: SparkJob) -> None:
     """Compute a batch in the driver's place, and leave its rows where they are."""
-    if PIPELINES[job.pipeline].stateful:
+    if job.stateful:
         frame.write.format("noop").mode("append").save()
 
 
-def read_on(records: Iterable[Any], job: Job) -> None:
+def read_on(records: Iterable[Any], job: SparkJob) -> None:
     """Read what is left of a task's records."""
-    if PIPELINES[job.pipeline].stateful:
+    if job.stateful:
         for _ in records:
             continue

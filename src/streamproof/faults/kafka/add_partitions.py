@@ -16,7 +16,8 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.jobs.profile import JobProfile
 from streamproof.testbed.embedded import Role, Testbed
 from streamproof.testbed.kafka import Cluster
 
@@ -34,7 +35,7 @@ class AddPartitions(Unconditional):
     parameters_model = AddPartitionsParameters
     occupies = frozenset({"kafka", "the input topic"})
 
-    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         return {"count": rng.randint(1, 2)}
 
     def outside(self, parameters: Any) -> frozenset[Role]:
@@ -44,18 +45,18 @@ class AddPartitions(Unconditional):
         """Two that were sent before the partitions were there, one whose records reach them, one to spare."""
         return 4
 
-    def aim(self, scene: Scene, parameters: AddPartitionsParameters) -> dict[str, Any]:
-        before = Cluster(scene.testbed.direct_kafka).partitions(scene.job.input_topic)
-        return {"role": self.target, "topic": scene.job.input_topic, "before": before, "after": before + parameters.count}
+    def aim(self, run: RunContext, parameters: AddPartitionsParameters) -> dict[str, Any]:
+        before = Cluster(run.testbed.direct_kafka).partitions(run.job.input_topic)
+        return {"role": self.target, "topic": run.job.input_topic, "before": before, "after": before + parameters.count}
 
-    def inject(self, scene: Scene, parameters: AddPartitionsParameters, target: dict[str, Any]) -> None:
-        Cluster(scene.testbed.direct_kafka).add_partitions(target["topic"], target["after"])
+    def inject(self, run: RunContext, parameters: AddPartitionsParameters, target: dict[str, Any]) -> None:
+        Cluster(run.testbed.direct_kafka).add_partitions(target["topic"], target["after"])
 
-    def evidence(self, scene: Scene, parameters: AddPartitionsParameters, target: dict[str, Any]) -> list[Claim]:
-        cluster = Cluster(scene.testbed.direct_kafka)
+    def evidence(self, run: RunContext, parameters: AddPartitionsParameters, target: dict[str, Any]) -> list[Claim]:
+        cluster = Cluster(run.testbed.direct_kafka)
         added = [str(number) for number in range(target["before"], target["after"])]
-        scene.eventually(lambda: all(scene.progress.until().get(number, 0) > 0 for number in added), EVIDENCE_S)
-        read = {number: scene.progress.until().get(number, 0) for number in added}
+        run.eventually(lambda: all(run.progress.until().get(number, 0) > 0 for number in added), EVIDENCE_S)
+        read = {number: run.progress.until().get(number, 0) for number in added}
         count = cluster.partitions(target["topic"])
         ends = cluster.end_offsets(target["topic"])
         written = {number: ends.get(int(number), 0) for number in added}

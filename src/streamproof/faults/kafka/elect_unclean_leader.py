@@ -22,7 +22,7 @@ import signal
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, FaultError, Parameters, Scene
+from streamproof.faults.fault import Claim, FaultError, Parameters, RunContext
 from streamproof.faults.kafka.forgotten import Forgotten
 from streamproof.faults.kafka.killed_broker import EVIDENCE_S, caught_up
 from streamproof.faults.outage import found, gone, signalled, tell
@@ -43,34 +43,34 @@ class ElectUncleanLeader(Forgotten):
     def batches(self, parameters: Parameters) -> int:
         return BATCHES + 2
 
-    def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
-        topic, leaders = scene.job.output_topic, Cluster(scene.testbed.direct_kafka).leaders(scene.job.output_topic)
-        partition = scene.rng.choice(sorted(leaders))
+    def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
+        topic, leaders = run.job.output_topic, Cluster(run.testbed.direct_kafka).leaders(run.job.output_topic)
+        partition = run.rng.choice(sorted(leaders))
         leader = leaders[partition]
-        follower = scene.rng.choice([number for number in range(1, len(scene.testbed.brokers) + 1) if number != leader])
-        servers = {name: found(scene.testbed.brokers[number - 1]) for name, number in (("leader", leader), ("follower", follower))}
+        follower = run.rng.choice([number for number in range(1, len(run.testbed.brokers) + 1) if number != leader])
+        servers = {name: found(run.testbed.brokers[number - 1]) for name, number in (("leader", leader), ("follower", follower))}
         return {"role": self.target, "topic": topic, "partition": partition, "brokers": [leader, follower], **servers}
 
-    def inject(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> None:
-        cluster, topic, partition = Cluster(scene.testbed.direct_kafka), target["topic"], target["partition"]
+    def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
+        cluster, topic, partition = Cluster(run.testbed.direct_kafka), target["topic"], target["partition"]
         leader, follower = target["brokers"]
         cluster.configure(topic, min_insync_replicas="1")
         cluster.keep_on(topic, partition, [leader, follower])
-        scene.wait_for("two replicas", lambda: cluster.in_sync(topic, partition) == sorted([leader, follower]), STEP_S)
+        run.wait_for("two replicas", lambda: cluster.in_sync(topic, partition) == sorted([leader, follower]), STEP_S)
         signalled(target["follower"], signal.SIGSTOP)
-        scene.wait_for("the follower to be out of sync", lambda: _in_sync(scene.testbed, target) == [leader], STEP_S)
-        cluster, before = _without(scene.testbed, follower), scene.progress.batches()
-        scene.wait_for("micro-batches without the follower", lambda: scene.progress.batches() >= before + BATCHES, EVIDENCE_S)
+        run.wait_for("the follower to be out of sync", lambda: _in_sync(run.testbed, target) == [leader], STEP_S)
+        cluster, before = _without(run.testbed, follower), run.progress.batches()
+        run.wait_for("micro-batches without the follower", lambda: run.progress.batches() >= before + BATCHES, EVIDENCE_S)
         target["end"] = cluster.end_offsets(topic)[partition]
         if cluster.leaders(topic)[partition] != leader:
             raise FaultError(f"{topic}-{partition} is not led by broker {leader} any more")
         signalled(target["leader"], signal.SIGKILL)
         tell([process] if (process := same_process(target["follower"])) else [], signal.SIGCONT)
 
-    def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
         topic, partition = target["topic"], target["partition"]
         leader, follower = target["brokers"]
-        cluster = _without(scene.testbed, leader)
+        cluster = _without(run.testbed, leader)
 
         def elected() -> bool:
             with contextlib.suppress(TestbedError):  # a client may still ask the broker that is gone
@@ -79,16 +79,16 @@ class ElectUncleanLeader(Forgotten):
                 cluster.elect_unclean(topic, partition)
             return False
 
-        ended = gone(scene, target["leader"])
-        led = scene.eventually(elected, STEP_S)
+        ended = gone(run, target["leader"])
+        led = run.eventually(elected, STEP_S)
         end = cluster.end_offsets(topic)[partition] if led else None
-        before = scene.progress.batches()
-        on = scene.eventually(lambda: scene.progress.batches() > before, EVIDENCE_S)
+        before = run.progress.batches()
+        on = run.eventually(lambda: run.progress.batches() > before, EVIDENCE_S)
         return [
             ended,
             Claim(f"broker {follower}, which was out of sync, leads {topic}-{partition}", led, f"it was broker {leader}"),
             Claim("what it lacks is gone", end is not None and end < target["end"], f"the end was {target['end']}, it is {end}"),
-            Claim("the job committed a batch afterwards", on, f"{scene.progress.batches() - before}"),
+            Claim("the job committed a batch afterwards", on, f"{run.progress.batches() - before}"),
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:

@@ -19,7 +19,8 @@ import random
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.jobs.profile import JobProfile
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 
@@ -34,34 +35,34 @@ class ExpireRecords(Unconditional):
     target = "the input topic"
     parameters_model = Parameters
 
-    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         """Not by chance: another fault may have the job read again what is gone."""
         return None
 
     def batches(self, parameters: Parameters) -> int:
         return BATCHES + 1
 
-    def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
-        topic, cluster = scene.job.input_topic, Cluster(scene.testbed.direct_kafka)
+    def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
+        topic, cluster = run.job.input_topic, Cluster(run.testbed.direct_kafka)
         return {"role": self.target, "topic": topic, "before": _by_name(cluster.start_offsets(topic)), "below": {}}
 
-    def inject(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> None:
+    def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         def committed() -> dict[str, int]:
-            return {number: at for number, at in scene.progress.until().items() if at > target["before"].get(number, 0)}
+            return {number: at for number, at in run.progress.until().items() if at > target["before"].get(number, 0)}
 
-        target["below"] = scene.wait_for("records that the job has committed", committed, COMMITTED_S)
-        cluster = Cluster(scene.testbed.direct_kafka)
+        target["below"] = run.wait_for("records that the job has committed", committed, COMMITTED_S)
+        cluster = Cluster(run.testbed.direct_kafka)
         cluster.delete_records(target["topic"], {int(number): at for number, at in target["below"].items()})
 
-    def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
-        now = _by_name(Cluster(scene.testbed.direct_kafka).start_offsets(target["topic"]))
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+        now = _by_name(Cluster(run.testbed.direct_kafka).start_offsets(target["topic"]))
         forgotten = sum(at - target["before"].get(number, 0) for number, at in target["below"].items())
-        begin = scene.progress.batches()
-        on = scene.eventually(lambda: scene.progress.batches() >= begin + BATCHES, EVIDENCE_S)
+        begin = run.progress.batches()
+        on = run.eventually(lambda: run.progress.batches() >= begin + BATCHES, EVIDENCE_S)
         there = all(now.get(number) == at for number, at in target["below"].items())
         return [
             Claim("each partition begins where the job has committed", there, f"first offsets: {now}, {forgotten} records are gone"),
-            Claim("the job went on", on, f"{scene.progress.batches() - begin} micro-batches"),
+            Claim("the job went on", on, f"{run.progress.batches() - begin} micro-batches"),
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:

@@ -16,17 +16,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamproof.engines.spark import strategies
 from streamproof.engines.spark.decisions import DecisionLog
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
 from streamproof.faults.process.standing import driver_stands, wake
 from streamproof.faults.spark import executors
+from streamproof.jobs.profile import Role, Trait
 from streamproof.kafka.transactions import Coordinator, Prepared
-from streamproof.sinks.sink import Sink
 from streamproof.testbed import kafka
 from streamproof.testbed.embedded import Testbed
-from streamproof.verdict.guarantee import Guarantee
 
 STRIKE_S = 60.0
 EVIDENCE_S = 120.0
@@ -37,33 +35,30 @@ class FenceTransaction(Unconditional):
     summary = "Take over the transactional id of an open transaction of the job"
     target = "an open transaction of the job"
     parameters_model = Parameters
+    of_roles = frozenset({Role.EXECUTORS})
+    of_traits = frozenset({Trait.KAFKA_TRANSACTIONS})
 
     def batches(self, parameters: Parameters) -> int:
         return 3
 
-    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
-        found = strategies.STRATEGIES[strategy]
-        if found.sink is not Sink.KAFKA or found.guarantee is not Guarantee.EXACTLY_ONCE:
-            raise ValueError(f"{self.name}: a job with {strategy!r} has no Kafka transactions")
-
-    def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
-        known = scene.driver()
-        driver = scene.folder.read_json(scene.folder.path / "driver.json")
+    def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
+        known = run.driver()
+        driver = run.folder.read_json(run.folder.path / "driver.json")
         return {"role": self.target, "known": known, "driver": driver, "failed_tasks": executors.failed_tasks(known)}
 
-    def inject(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> None:
-        with Coordinator(scene.testbed.direct_kafka) as coordinator:
-            target["fenced"] = scene.wait_for(
-                "an open transaction that nobody has decided about", lambda: _fence(scene, coordinator, target), STRIKE_S
+    def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
+        with Coordinator(run.testbed.direct_kafka) as coordinator:
+            target["fenced"] = run.wait_for(
+                "an open transaction that nobody has decided about", lambda: _fence(run, coordinator, target), STRIKE_S
             )
 
-    def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
         fenced = Prepared(**target["fenced"])
-        with Coordinator(scene.testbed.direct_kafka) as coordinator:
+        with Coordinator(run.testbed.direct_kafka) as coordinator:
             held, state = coordinator.holder(fenced.transactional_id)
         raised = held.producer_id != fenced.producer_id or held.epoch > fenced.epoch
-        noticed = executors.ran_into(scene, target["known"]["start"], target["failed_tasks"], EVIDENCE_S)
-        on = scene.goes_on(EVIDENCE_S)
+        noticed = executors.ran_into(run, target["known"]["start"], target["failed_tasks"], EVIDENCE_S)
+        on = run.goes_on(EVIDENCE_S)
         return [
             Claim("the coordinator gave the id to another", raised, f"epoch {fenced.epoch} before, {held.epoch} now"),
             Claim("the transaction is not open any more", state != "Ongoing", f"{fenced.transactional_id} is {state}"),
@@ -77,15 +72,15 @@ class FenceTransaction(Unconditional):
         return []
 
 
-def _fence(scene: Scene, coordinator: Coordinator, target: dict[str, Any]) -> dict[str, Any] | None:
+def _fence(run: RunContext, coordinator: Coordinator, target: dict[str, Any]) -> dict[str, Any] | None:
     """Fence an open transaction of the job; the transaction as it was, None when there was none to fence."""
-    found = coordinator.ongoing(f"{scene.job.query}.")
+    found = coordinator.ongoing(f"{run.job.name}.")
     if not found:
         return None
     with driver_stands(target["driver"]):
-        decided = [each for transactions in DecisionLog(scene.job.checkpoint("decisions")).unfinished().values() for each in transactions]
+        decided = [each for transactions in DecisionLog(run.job.checkpoint("decisions")).unfinished().values() for each in transactions]
         held, state = coordinator.holder(found[0].transactional_id)
         if held in decided or held != found[0] or state != "Ongoing":
             return None
-        kafka.fence(scene.testbed.direct_kafka, held.transactional_id)
+        kafka.fence(run.testbed.direct_kafka, held.transactional_id)
         return held.to_dict()

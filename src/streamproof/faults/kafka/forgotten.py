@@ -8,9 +8,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from streamproof.engines.spark import strategies
 from streamproof.faults.fault import Parameters, Unconditional
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.profile import JobProfile
 from streamproof.verdict.guarantee import Guarantee
 
 
@@ -20,10 +19,9 @@ class Forgotten(Unconditional):
     name: str
     parameters_model = Parameters
 
-    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
-        known = strategies.STRATEGIES[strategy]
-        if known.sink is not Sink.KAFKA or known.guarantee is not Guarantee.AT_LEAST_ONCE:
-            raise ValueError(f"{self.name}: a job with {strategy!r} does not write to Kafka at least once and without transactions")
+    def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
+        if profile.sink != "kafka" or profile.guarantee is not Guarantee.AT_LEAST_ONCE:
+            raise ValueError(f"{self.name}: a job with {profile.name!r} does not write to Kafka at least once and without transactions")
 
-    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         return None

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamproof.faults.fault import Scene
+from streamproof.faults.fault import RunContext
 from streamproof.faults.kafka.killed_broker import KilledBroker
+from streamproof.jobs.profile import Trait
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 
@@ -23,11 +24,11 @@ class KillGroupCoordinator(KilledBroker):
     summary = "SIGKILL the broker that keeps the committed offsets of the job's consumer group"
     target = "the coordinator of the consumer group"
     part = "group coordinator"
-    strategies = frozenset({"offset_commit", "offset_in_transaction"})
+    of_traits = frozenset({Trait.GROUP_OFFSETS})
 
-    def find(self, scene: Scene) -> dict[str, Any] | None:
-        broker = Cluster(scene.testbed.direct_kafka).coordinator("group", scene.job.query)
-        return None if broker is None else {"broker": broker, "of": scene.job.query}
+    def find(self, run: RunContext) -> dict[str, Any] | None:
+        broker = Cluster(run.testbed.direct_kafka).coordinator("group", run.job.name)
+        return None if broker is None else {"broker": broker, "of": run.job.name}
 
     def holder(self, testbed: Testbed, target: dict[str, Any]) -> int | None:
         return Cluster(testbed.direct_kafka).coordinator("group", target["of"])

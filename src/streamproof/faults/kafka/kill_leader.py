@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamproof.faults.fault import Scene
+from streamproof.faults.fault import RunContext
 from streamproof.faults.kafka.killed_broker import KilledBroker
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -26,12 +26,12 @@ class KillLeader(KilledBroker):
     target = "the leader of a partition of the input"
     part = "leader"
 
-    def find(self, scene: Scene) -> dict[str, Any] | None:
-        leaders = Cluster(scene.testbed.direct_kafka).leaders(scene.job.input_topic)
-        partition = scene.rng.choice(sorted(leaders))
+    def find(self, run: RunContext) -> dict[str, Any] | None:
+        leaders = Cluster(run.testbed.direct_kafka).leaders(run.job.input_topic)
+        partition = run.rng.choice(sorted(leaders))
         if leaders[partition] < 0:
             return None
-        topic = scene.job.input_topic
+        topic = run.job.input_topic
         return {"broker": leaders[partition], "of": f"{topic}-{partition}", "topic": topic, "partition": partition}
 
     def holder(self, testbed: Testbed, target: dict[str, Any]) -> int | None:

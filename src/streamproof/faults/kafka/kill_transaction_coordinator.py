@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamproof.faults.fault import Scene
+from streamproof.faults.fault import RunContext
 from streamproof.faults.kafka.killed_broker import AIM_S, KilledBroker
+from streamproof.jobs.profile import Trait
 from streamproof.kafka.transactions import Coordinator
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -25,13 +26,13 @@ class KillTransactionCoordinator(KilledBroker):
     summary = "SIGKILL the broker that coordinates an open transaction of the job"
     target = "the coordinator of an open transaction"
     part = "transaction coordinator"
-    strategies = frozenset({"two_phase_commit", "offset_in_transaction"})
+    of_traits = frozenset({Trait.KAFKA_TRANSACTIONS})
 
-    def find(self, scene: Scene) -> dict[str, Any] | None:
-        with Coordinator(scene.testbed.direct_kafka) as asked:
-            ids = scene.wait_for("an open transaction", lambda: asked.ongoing(f"{scene.job.query}."), AIM_S)
+    def find(self, run: RunContext) -> dict[str, Any] | None:
+        with Coordinator(run.testbed.direct_kafka) as asked:
+            ids = run.wait_for("an open transaction", lambda: asked.ongoing(f"{run.job.name}."), AIM_S)
         name = ids[0].transactional_id
-        broker = Cluster(scene.testbed.direct_kafka).coordinator("transaction", name)
+        broker = Cluster(run.testbed.direct_kafka).coordinator("transaction", name)
         return None if broker is None else {"broker": broker, "of": name}
 
     def holder(self, testbed: Testbed, target: dict[str, Any]) -> int | None:

@@ -11,9 +11,8 @@ from typing import Any
 
 from pydantic import Field
 
-from streamproof.engines.spark.strategies import STRATEGIES
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
 from streamproof.faults.outage import found, gone, signalled
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
@@ -29,11 +28,10 @@ class KilledBrokerParameters(Parameters):
 
 
 class KilledBroker(Unconditional):
-    """``part`` is what the broker does; ``strategies`` are those whose jobs need somebody to do it, None for all."""
+    """``part`` is what the broker does for the job."""
 
     least_brokers = 3
     part: str
-    strategies: frozenset[str] | None = None
     name: str
     summary: str
     target: str
@@ -42,12 +40,7 @@ class KilledBroker(Unconditional):
     def batches(self, parameters: KilledBrokerParameters) -> int:
         return parameters.batches + 2
 
-    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
-        if self.strategies is not None and strategy not in self.strategies:
-            known = ", ".join(sorted(self.strategies & set(STRATEGIES)))
-            raise ValueError(f"{self.name}: a job with {strategy!r} needs no {self.part}; these do: {known}")
-
-    def find(self, scene: Scene) -> dict[str, Any] | None:
+    def find(self, run: RunContext) -> dict[str, Any] | None:
         """Whose part it is now: ``broker`` is its id, ``of`` and whatever else :meth:`holder` needs to ask again."""
         raise NotImplementedError
 
@@ -55,26 +48,26 @@ class KilledBroker(Unconditional):
         """The id of the broker that has the part now, None or -1 while none has."""
         raise NotImplementedError
 
-    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
+    def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
         return {"role": self.target}
 
-    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
-        target |= scene.wait_for(f"a broker that is {self.part}", lambda: self.find(scene), AIM_S)
-        target |= found(scene.testbed.brokers[target["broker"] - 1])
-        target["batches"] = scene.progress.batches()
+    def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
+        target |= run.wait_for(f"a broker that is {self.part}", lambda: self.find(run), AIM_S)
+        target |= found(run.testbed.brokers[target["broker"] - 1])
+        target["batches"] = run.progress.batches()
         signalled(target, signal.SIGKILL)
 
-    def evidence(self, scene: Scene, parameters: KilledBrokerParameters, target: dict[str, Any]) -> list[Claim]:
-        ended, before = gone(scene, target), target["broker"]
+    def evidence(self, run: RunContext, parameters: KilledBrokerParameters, target: dict[str, Any]) -> list[Claim]:
+        ended, before = gone(run, target), target["broker"]
 
         def taken_over() -> bool:
-            return self.holder(scene.testbed, target) not in (None, -1, before)
+            return self.holder(run.testbed, target) not in (None, -1, before)
 
-        moved = scene.eventually(taken_over, EVIDENCE_S)
+        moved = run.eventually(taken_over, EVIDENCE_S)
         wanted = target["batches"] + 1 + parameters.batches  # one may have been at its last step
-        on = scene.eventually(lambda: scene.progress.batches() >= wanted, EVIDENCE_S)
-        committed = max(0, scene.progress.batches() - target["batches"] - 1)
-        now = self.holder(scene.testbed, target)
+        on = run.eventually(lambda: run.progress.batches() >= wanted, EVIDENCE_S)
+        committed = max(0, run.progress.batches() - target["batches"] - 1)
+        now = self.holder(run.testbed, target)
         return [
             ended,
             Claim(f"another broker is {self.part} of {target['of']}", moved, f"it was broker {before}, it is broker {now}"),

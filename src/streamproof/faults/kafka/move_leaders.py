@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 
@@ -38,27 +38,27 @@ class MoveLeaders(Unconditional):
     def batches(self, parameters: MoveLeadersParameters) -> int:
         return parameters.batches + 2
 
-    def aim(self, scene: Scene, parameters: MoveLeadersParameters) -> dict[str, Any]:
-        cluster = Cluster(scene.testbed.direct_kafka)
-        topics = [topic for topic in (scene.job.input_topic, scene.job.output_topic) if cluster.partitions(topic)]
+    def aim(self, run: RunContext, parameters: MoveLeadersParameters) -> dict[str, Any]:
+        cluster = Cluster(run.testbed.direct_kafka)
+        topics = [topic for topic in (run.job.input_topic, run.job.output_topic) if cluster.partitions(topic)]
         return {"role": self.target, "before": {topic: _by_text(cluster.leaders(topic)) for topic in topics}}
 
-    def inject(self, scene: Scene, parameters: MoveLeadersParameters, target: dict[str, Any]) -> None:
-        cluster = Cluster(scene.testbed.direct_kafka)
+    def inject(self, run: RunContext, parameters: MoveLeadersParameters, target: dict[str, Any]) -> None:
+        cluster = Cluster(run.testbed.direct_kafka)
         target["wanted"] = {topic: _by_text(cluster.move_leaders(topic)) for topic in target["before"]}
-        target["batches"] = scene.progress.batches()
+        target["batches"] = run.progress.batches()
 
-    def evidence(self, scene: Scene, parameters: MoveLeadersParameters, target: dict[str, Any]) -> list[Claim]:
-        cluster = Cluster(scene.testbed.direct_kafka)
+    def evidence(self, run: RunContext, parameters: MoveLeadersParameters, target: dict[str, Any]) -> list[Claim]:
+        cluster = Cluster(run.testbed.direct_kafka)
         claims = []
         for topic, wanted in target["wanted"].items():
-            led = scene.eventually(lambda topic=topic, wanted=wanted: _by_text(cluster.leaders(topic)) == wanted, EVIDENCE_S)  # type: ignore[misc]
+            led = run.eventually(lambda topic=topic, wanted=wanted: _by_text(cluster.leaders(topic)) == wanted, EVIDENCE_S)  # type: ignore[misc]
             before, now = target["before"][topic], _by_text(cluster.leaders(topic))
             other = all(now[number] != broker for number, broker in before.items())
             claims.append(Claim(f"another broker leads each partition of {topic}", led and other, f"{before} before, {now} now"))
         wanted_batches = target["batches"] + 1 + parameters.batches  # the one in flight had found its leaders
-        on = scene.eventually(lambda: scene.progress.batches() >= wanted_batches, EVIDENCE_S)
-        committed = max(0, scene.progress.batches() - target["batches"] - 1)
+        on = run.eventually(lambda: run.progress.batches() >= wanted_batches, EVIDENCE_S)
+        committed = max(0, run.progress.batches() - target["batches"] - 1)
         return [*claims, Claim(f"{parameters.batches} micro-batches were committed afterwards", on, f"{committed}")]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, Scene
+from streamproof.faults.fault import Claim, Parameters, RunContext
 from streamproof.faults.kafka.forgotten import Forgotten
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -35,27 +35,27 @@ class RecreateTopic(Forgotten):
     def batches(self, parameters: Parameters) -> int:
         return 3
 
-    def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
-        topic, cluster = scene.job.output_topic, Cluster(scene.testbed.direct_kafka)
+    def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
+        topic, cluster = run.job.output_topic, Cluster(run.testbed.direct_kafka)
         known = {"id": cluster.topic_id(topic), "partitions": cluster.partitions(topic)}
         return {"role": self.target, "topic": topic, **known}
 
-    def inject(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> None:
-        topic, cluster = target["topic"], Cluster(scene.testbed.direct_kafka)
-        target["held"] = scene.wait_for("records in the output", lambda: sum(cluster.end_offsets(topic).values()), HELD_S)
+    def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
+        topic, cluster = target["topic"], Cluster(run.testbed.direct_kafka)
+        target["held"] = run.wait_for("records in the output", lambda: sum(cluster.end_offsets(topic).values()), HELD_S)
         cluster.delete_topics([topic])
-        scene.wait_for(f"{topic} to be gone", lambda: not cluster.partitions(topic), GONE_S)
+        run.wait_for(f"{topic} to be gone", lambda: not cluster.partitions(topic), GONE_S)
         cluster.create_topics({topic: target["partitions"]})
 
-    def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
-        topic, cluster = target["topic"], Cluster(scene.testbed.direct_kafka)
-        before, now = scene.progress.batches(), cluster.topic_id(topic)
-        on = scene.eventually(lambda: scene.progress.batches() > before, EVIDENCE_S)
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+        topic, cluster = target["topic"], Cluster(run.testbed.direct_kafka)
+        before, now = run.progress.batches(), cluster.topic_id(topic)
+        on = run.eventually(lambda: run.progress.batches() > before, EVIDENCE_S)
         starts = cluster.start_offsets(topic)
         return [
             Claim("the topic is another one", now != target["id"], f"its id was {target['id']}, it is {now}"),
             Claim("what it held is gone", not any(starts.values()), f"{target['held']} records; its partitions begin at {starts}"),
-            Claim("the job committed a batch afterwards", on, f"{scene.progress.batches() - before}"),
+            Claim("the job committed a batch afterwards", on, f"{run.progress.batches() - before}"),
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:

@@ -26,23 +26,19 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.engines.spark import failpoints
-from streamproof.engines.spark.failpoints import Site
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DecisionLost
-from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
 from streamproof.faults.process.standing import standing
 from streamproof.faults.spark import executors
+from streamproof.jobs.failpoint import Site
+from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.kafka.transactions import Coordinator
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.anomaly import Anomaly
 
 ABORT_S = 30.0
 EVIDENCE_S = 120.0
-_STEPS = {  # by strategy and whether it is decided: where the job is held
-    ("two_phase_commit", False): "after_prepare",
-    ("two_phase_commit", True): "after_decision",
-    ("offset_in_transaction", False): "after_offsets",
-}
 
 
 class TimeOutTransactionParameters(Parameters):
@@ -54,41 +50,43 @@ class TimeOutTransaction(Unconditional):
     summary = "Hold the job until the broker aborts an open transaction of it, whose time is over"
     target = "an open transaction of the job, and who holds it"
     parameters_model = TimeOutTransactionParameters
+    of_roles = frozenset({Role.EXECUTORS})
+    of_traits = frozenset({Trait.KAFKA_TRANSACTIONS})
     sites = frozenset[Site]()
 
     def batches(self, parameters: TimeOutTransactionParameters) -> int:
         return 3
 
-    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
-        decided = TimeOutTransactionParameters.model_validate(parameters).decided
-        if (strategy, False) not in _STEPS:
-            raise ValueError(f"{self.name}: a job with {strategy!r} has no Kafka transactions")
-        if (strategy, decided) not in _STEPS:
-            raise ValueError(f"{self.name}: a job with {strategy!r} decides nothing about its transactions; leave `decided` out")
+    def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
+        super().check(profile, parameters)
+        if profile.open_transaction_step is None:
+            raise ValueError(f"{self.name}: a job with {profile.name!r} has no step at which a transaction is open")
+        if TimeOutTransactionParameters.model_validate(parameters).decided and profile.decided_transaction_step is None:
+            raise ValueError(f"{self.name}: a job with {profile.name!r} decides nothing about its transactions; leave `decided` out")
 
-    def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
+    def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
         return [Anomaly.LOST] if TimeOutTransactionParameters.model_validate(parameters).decided else []
 
-    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         """It takes as long as a transaction may, which by default is longer than all else in a run."""
         return None
 
-    def aim(self, scene: Scene, parameters: TimeOutTransactionParameters) -> dict[str, Any]:
-        known = scene.driver()
+    def aim(self, run: RunContext, parameters: TimeOutTransactionParameters) -> dict[str, Any]:
+        known = run.driver()
         return {
             "role": self.target,
-            "step": _STEPS[scene.job.strategy, parameters.decided],
-            "timeout_s": scene.job.transaction_timeout_ms / 1000,
+            "step": run.profile.decided_transaction_step if parameters.decided else run.profile.open_transaction_step,
+            "timeout_s": run.job.transaction_timeout_ms / 1000,
             "start": known["start"],
             "failed_tasks": executors.failed_tasks(known),
-            "lost": len(scene.folder.journal.all(DecisionLost)),
+            "lost": len(run.folder.journal.all(DecisionLost)),
         }
 
-    def inject(self, scene: Scene, parameters: TimeOutTransactionParameters, target: dict[str, Any]) -> None:
+    def inject(self, run: RunContext, parameters: TimeOutTransactionParameters, target: dict[str, Any]) -> None:
         bound_s = target["timeout_s"] + ABORT_S
-        with standing(scene, target["step"], bound_s) as stands, Coordinator(scene.testbed.direct_kafka) as coordinator:
+        with standing(run, target["step"], bound_s) as stands, Coordinator(run.testbed.direct_kafka) as coordinator:
             begun = time.monotonic()
-            open_then = [each.transactional_id for each in coordinator.ongoing(f"{scene.job.query}.")]
+            open_then = [each.transactional_id for each in coordinator.ongoing(f"{run.job.name}.")]
 
             def aborted() -> dict[str, str] | None:
                 """Of what is decided all must be: a batch that is lost in part would be torn besides."""
@@ -96,15 +94,15 @@ class TimeOutTransaction(Unconditional):
                 found = {name: state for name, state in states.items() if state.endswith("Abort")}
                 return found if found and (not parameters.decided or found == states) else None
 
-            target["aborted"] = scene.wait_for("open transactions to be aborted by the broker", aborted, bound_s)
+            target["aborted"] = run.wait_for("open transactions to be aborted by the broker", aborted, bound_s)
             target |= {"waited_s": round(time.monotonic() - begun, 1), "stood": stands.still()}
 
-    def evidence(self, scene: Scene, parameters: TimeOutTransactionParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: TimeOutTransactionParameters, target: dict[str, Any]) -> list[Claim]:
         if parameters.decided:
-            noticed = _lost(scene, target["lost"])
+            noticed = _lost(run, target["lost"])
         else:
-            noticed = executors.ran_into(scene, target["start"], target["failed_tasks"], EVIDENCE_S)
-        on = scene.goes_on(EVIDENCE_S)
+            noticed = executors.ran_into(run, target["start"], target["failed_tasks"], EVIDENCE_S)
+        on = run.goes_on(EVIDENCE_S)
         states = ", ".join(f"{name} is {state}" for name, state in sorted(target["aborted"].items()))
         waited = f"{target['waited_s']} s after that was looked for; they may last {target['timeout_s']:.0f} s"
         return [
@@ -120,8 +118,8 @@ class TimeOutTransaction(Unconditional):
         return []
 
 
-def _lost(scene: Scene, before: int) -> Claim:
+def _lost(run: RunContext, before: int) -> Claim:
     """That the job journals more transactions that it decided to commit and could not than ``before``."""
-    noticed = scene.eventually(lambda: len(scene.folder.journal.all(DecisionLost)) > before, EVIDENCE_S)
-    lost = len(scene.folder.journal.all(DecisionLost)) - before
+    noticed = run.eventually(lambda: len(run.folder.journal.all(DecisionLost)) > before, EVIDENCE_S)
+    lost = len(run.folder.journal.all(DecisionLost)) - before
     return Claim("the job ran into it", noticed, f"{lost} transactions that it had decided to commit were lost")

@@ -13,11 +13,11 @@ Checked against: Toxiproxy 2.12 (a toxic that is removed closes the connections 
 from __future__ import annotations
 
 from streamproof.faults.outage import LinkOutage
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.profile import POSTGRES
 
 
 class BlackHolePostgres(LinkOutage):
-    sinks = frozenset({Sink.POSTGRES})
+    of_links = frozenset({POSTGRES})
     toxic = ("timeout", {"timeout": 0})
     what = "the link to PostgreSQL"
     name = "black_hole_postgres"

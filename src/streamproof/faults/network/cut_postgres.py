@@ -13,11 +13,11 @@ Checked against: Toxiproxy 2.12 (a toxic that is removed closes the connections 
 from __future__ import annotations
 
 from streamproof.faults.outage import LinkOutage
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.profile import POSTGRES
 
 
 class CutPostgres(LinkOutage):
-    sinks = frozenset({Sink.POSTGRES})
+    of_links = frozenset({POSTGRES})
     what = "the link to PostgreSQL"
     name = "cut_postgres"
     summary = "Close every connection to PostgreSQL, and refuse new ones, for a while"

@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 from pydantic import Field
 
-from streamproof.engines.spark import failpoints
-from streamproof.faults.fault import Claim, Parameters, Scene
-from streamproof.testbed import spark
+from streamproof.faults.fault import Claim, Parameters, RunContext
+from streamproof.jobs import profile as jobs
+from streamproof.jobs.profile import JobProfile
 from streamproof.testbed.embedded import Role, Testbed
 
 CONNECTED_S = 30.0
@@ -30,6 +30,12 @@ def ways(role: Role) -> frozenset[Role]:
     return frozenset({"driver", "executors"} if role == "pipeline" else {role})
 
 
+def check(fault: str, profile: JobProfile, parameters: dict[str, Any]) -> None:
+    """Raises ValueError when the job has no processes of that role."""
+    if parameters.get("role") == "executors" and jobs.Role.EXECUTORS not in profile.roles:
+        raise ValueError(f"{fault}: a job with {profile.name!r} has no executors: leave `role` out")
+
+
 def present(testbed: Testbed, target: dict[str, Any]) -> list[str]:
     """The struck proxies that are still there: a testbed that was made anew since may have others."""
     return [name for name in target["proxies"] if name in testbed.links]
@@ -40,7 +46,7 @@ def spared(testbed: Testbed, role: Role) -> dict[str, str]:
     return {name: address for name, address in testbed.kafka_links().items() if name not in testbed.kafka_links(role)}
 
 
-def connections(scene: Scene, role: Role) -> dict[str, int]:
+def connections(run: RunContext, role: Role) -> dict[str, int]:
     """How many connections lead through the role's proxies, by whose they are; waits until the role has one. Empty for both roles:
     there is no other to tell them from.
 
@@ -48,13 +54,13 @@ def connections(scene: Scene, role: Role) -> dict[str, int]:
     """
     if role == "pipeline":
         return {}
-    ports = {int(address.rpartition(":")[2]) for address in scene.testbed.kafka_links(role).values()}
+    ports = {int(address.rpartition(":")[2]) for address in run.testbed.kafka_links(role).values()}
 
     def counted() -> dict[str, int] | None:
-        found = {who: sum(_open(process, ports) for process in processes) for who, processes in _processes(scene).items()}
+        found = {who: sum(_open(process, ports) for process in processes) for who, processes in _processes(run).items()}
         return found if found[role] else None
 
-    found: dict[str, int] = scene.wait_for(f"a connection of the {role} to Kafka", counted, CONNECTED_S)
+    found: dict[str, int] = run.wait_for(f"a connection of the {role} to Kafka", counted, CONNECTED_S)
     return found
 
 
@@ -67,19 +73,9 @@ def claims(connections: dict[str, int]) -> list[Claim]:
     return [Claim(f"only connections of the {' and the '.join(with_some)} lead through what is struck", len(with_some) == 1, detail)]
 
 
-def _processes(scene: Scene) -> dict[str, list[psutil.Process]]:
-    executors = spark.executor_processes(scene.driver()["application"]).values()
-    return {
-        "driver": failpoints.driver_processes(scene.folder.read_json(scene.folder.path / "driver.json")),
-        "executors": [process for executor in executors for process in (executor, *_children(executor))],
-    }
-
-
-def _children(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
+def _processes(run: RunContext) -> dict[str, list[psutil.Process]]:
+    run.driver()  # a start that is ready has all its processes
+    return {role.value: run.engine.processes(run.job, role) for role in (jobs.Role.DRIVER, jobs.Role.EXECUTORS)}
 
 
 def _open(process: psutil.Process, ports: set[int]) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 from pydantic import Field
 
-from streamproof.faults.fault import Claim, Parameters, Scene
+from streamproof.faults.fault import Claim, Parameters, RunContext
 from streamproof.faults.network.toxic import DOWNSTREAM, Link, Toxic
 from streamproof.testbed import spark
 from streamproof.testbed.embedded import Role
@@ -56,12 +56,12 @@ class LimitData(Toxic):
     def attributes(self, parameters: LimitDataParameters) -> dict[str, int]:
         return {"bytes": parameters.limit_bytes}
 
-    def aim(self, scene: Scene, parameters: LimitDataParameters) -> dict[str, Any]:
-        return {**super().aim(scene, parameters), "cut": []}
+    def aim(self, run: RunContext, parameters: LimitDataParameters) -> dict[str, Any]:
+        return {**super().aim(run, parameters), "cut": []}
 
-    def inject(self, scene: Scene, parameters: LimitDataParameters, target: dict[str, Any]) -> None:
-        target["cut"] = scene.wait_for("connections of the job to Kafka", lambda: _of_job(scene), CUT_S)
-        super().inject(scene, parameters, target)
+    def inject(self, run: RunContext, parameters: LimitDataParameters, target: dict[str, Any]) -> None:
+        target["cut"] = run.wait_for("connections of the job to Kafka", lambda: _of_job(run), CUT_S)
+        super().inject(run, parameters, target)
 
     def measure(self, link: Link, parameters: LimitDataParameters) -> float:
         """How many bytes a probe's connection carries before it is cut; some more than the limit where it is not."""
@@ -82,36 +82,36 @@ class LimitData(Toxic):
             f"{before:.0f} bytes before, without being cut; {during:.0f} bytes during",
         )
 
-    def bites(self, scene: Scene, parameters: LimitDataParameters, target: dict[str, Any], begin: int) -> Claim:
+    def bites(self, run: RunContext, parameters: LimitDataParameters, target: dict[str, Any], begin: int) -> Claim:
         def cut() -> list[int]:
             """Those of the journaled connections that are gone although their process is not."""
-            return [port for known in target["cut"] for port in _gone(scene, known)]
+            return [port for known in target["cut"] for port in _gone(run, known)]
 
-        enough = scene.eventually(lambda: len(cut()) >= parameters.cuts, CUT_S)
+        enough = run.eventually(lambda: len(cut()) >= parameters.cuts, CUT_S)
         had = sum(len(known["ports"]) for known in target["cut"])
         return Claim(f"{parameters.cuts} connections of the executors' JVMs were cut", enough, f"{len(cut())} of {had}")
 
 
-def _of_job(scene: Scene) -> list[dict[str, Any]]:
+def _of_job(run: RunContext) -> list[dict[str, Any]]:
     """The JVMs of the job with the local ports of their connections to the proxy; empty until an executor has one."""
-    driver = scene.driver()
+    driver = run.driver()
     processes = spark.executor_processes(driver["application"])
     found = []
     for process in processes.values():
-        ports = _connections(scene, process)
+        ports = _connections(run, process)
         if ports:
             found.append({"pid": process.pid, "created": process.create_time(), "ports": sorted(ports)})
     return found
 
 
-def _gone(scene: Scene, known: dict[str, Any]) -> list[int]:
+def _gone(run: RunContext, known: dict[str, Any]) -> list[int]:
     process = same_process(known)
     if process is None:
         return []
-    return sorted(set(known["ports"]) - _connections(scene, process))
+    return sorted(set(known["ports"]) - _connections(run, process))
 
 
-def _connections(scene: Scene, process: psutil.Process) -> set[int]:
+def _connections(run: RunContext, process: psutil.Process) -> set[int]:
     """The local ports of an executor's connections to Kafka's proxies."""
-    proxies = scene.testbed.kafka_links("executors").values()
+    proxies = run.testbed.kafka_links("executors").values()
     return {port for address in proxies for port in connections_to(process, int(address.rpartition(":")[2]))}

@@ -21,6 +21,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from streamproof.faults.fault import Claim
 from streamproof.faults.network.toxic import DOWNSTREAM, Link, Toxic, ToxicParameters, links
+from streamproof.jobs.profile import JobProfile
 from streamproof.testbed import probes
 
 # Of as many delays drawn from a range, all lie within a quarter of it once in 300,000 times.
@@ -47,7 +48,7 @@ class NetworkLatency(Toxic):
     summary = "Delay every answer of Kafka, or PostgreSQL, to the pipeline"
     parameters_model = NetworkLatencyParameters
 
-    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         return {"latency_ms": rng.randrange(20, 121, 10), "batches": rng.randint(2, 3)}
 
     def attributes(self, parameters: NetworkLatencyParameters) -> dict[str, int]:
@@ -65,12 +66,12 @@ class NetworkLatency(Toxic):
             f"{before:.1f} ms before, {during:.1f} ms during",
         )
 
-    def evidence(self, scene: Any, parameters: NetworkLatencyParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: Any, parameters: NetworkLatencyParameters, target: dict[str, Any]) -> list[Claim]:
         if not parameters.jitter_ms:
-            return super().evidence(scene, parameters, target)
-        claims = super().evidence(scene, parameters, target)
+            return super().evidence(run, parameters, target)
+        claims = super().evidence(run, parameters, target)
         for proxy in target["proxies"]:
-            times = _round_trips_ms(links(scene.testbed)[proxy], SAMPLES_OF_JITTER)
+            times = _round_trips_ms(links(run.testbed)[proxy], SAMPLES_OF_JITTER)
             differ = times[-1] - times[0] >= parameters.jitter_ms / 2
             claims.append(Claim("probes differ by half the jitter", differ, f"{proxy}: {times[0]:.1f} ms to {times[-1]:.1f} ms"))
         return claims

@@ -13,12 +13,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from streamproof.engines.spark import strategies
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
 from streamproof.faults.network import kafka_link
 from streamproof.faults.network.kafka_link import OfRole, present
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.profile import KAFKA, JobProfile
 from streamproof.testbed import probes
 from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed
 from streamproof.testbed.probes import Echo
@@ -111,45 +110,47 @@ class Toxic(Unconditional):
     def batches(self, parameters: Any) -> int:
         return int(parameters.batches) + 2
 
-    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
-        if parameters.get("link") == "postgres" and strategies.STRATEGIES[strategy].sink is not Sink.POSTGRES:
-            raise ValueError(f"{self.name}: a job with {strategy!r} does not need the link to postgres")
+    def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
+        super().check(profile, parameters)
+        if (server := parameters.get("link", KAFKA)) not in profile.links:
+            raise ValueError(f"{self.name}: a job with {profile.name!r} has no link to {server}")
+        kafka_link.check(self.name, profile, parameters)
 
-    def aim(self, scene: Scene, parameters: Any) -> dict[str, Any]:
+    def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
         toxics = {f"streamproof-{self.kind}-{stream}": stream for stream in self.streams}
-        struck, role = self.proxies(scene.testbed, parameters), self.role(parameters)
-        spared = kafka_link.spared(scene.testbed, role)
-        known = _probed(scene.testbed, spared)
+        struck, role = self.proxies(run.testbed, parameters), self.role(parameters)
+        spared = kafka_link.spared(run.testbed, role)
+        known = _probed(run.testbed, spared)
         before = {proxy: round(self.measure(known[proxy], parameters), 3) for proxy in (*struck, *spared)}
-        connections = kafka_link.connections(scene, role)
+        connections = kafka_link.connections(run, role)
         return {"role": self.target, "proxies": struck, "before": before, "toxics": toxics, "connections": connections}
 
-    def inject(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> None:
+    def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
         for proxy in target["proxies"]:
             for toxic, stream in target["toxics"].items():
-                scene.testbed.proxies.add(proxy, toxic, self.kind, stream, self.attributes(parameters))
+                run.testbed.proxies.add(proxy, toxic, self.kind, stream, self.attributes(parameters))
 
-    def evidence(self, scene: Scene, parameters: Any, target: dict[str, Any]) -> list[Claim]:
-        begin = scene.progress.batches() + 1  # the batch in flight began without it
-        known = _probed(scene.testbed, kafka_link.spared(scene.testbed, self.role(parameters)))
+    def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[Claim]:
+        begin = run.progress.batches() + 1  # the batch in flight began without it
+        known = _probed(run.testbed, kafka_link.spared(run.testbed, self.role(parameters)))
         wanted, claims = self.attributes(parameters), kafka_link.claims(target["connections"])
         for proxy, before in target["before"].items():
             felt = self.felt(parameters, before, self.measure(known[proxy], parameters))
             if proxy not in target["proxies"]:
                 claims.append(Claim(f"through {proxy} nothing is felt", not felt.holds, felt.detail))
                 continue
-            found = scene.testbed.proxies.toxics(proxy)
+            found = run.testbed.proxies.toxics(proxy)
             there = all(found.get(toxic) == wanted for toxic in target["toxics"])
             claims += [
                 Claim(f"the toxic on {proxy} reads back", there, f"{found}"),
                 Claim(f"through {proxy} {felt.claim}", felt.holds, felt.detail),
             ]
-        return [*claims, self.bites(scene, parameters, target, begin)]
+        return [*claims, self.bites(run, parameters, target, begin)]
 
-    def bites(self, scene: Scene, parameters: Any, target: dict[str, Any], begin: int) -> Claim:
+    def bites(self, run: RunContext, parameters: Any, target: dict[str, Any], begin: int) -> Claim:
         """What it does to the job: as a rule the job goes on. ``begin`` is how many micro-batches had begun without it."""
-        under = scene.eventually(lambda: scene.progress.batches() >= begin + parameters.batches, BATCH_S)
-        return Claim(f"{parameters.batches} micro-batches were committed under it", under, f"{max(0, scene.progress.batches() - begin)}")
+        under = run.eventually(lambda: run.progress.batches() >= begin + parameters.batches, BATCH_S)
+        return Claim(f"{parameters.batches} micro-batches were committed under it", under, f"{max(0, run.progress.batches() - begin)}")
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
         claims = []

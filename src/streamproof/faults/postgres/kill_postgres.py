@@ -10,12 +10,12 @@ Checked against: PostgreSQL 18.4 (crash recovery replays the write-ahead log; pr
 from __future__ import annotations
 
 from streamproof.faults.outage import Killed
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.profile import POSTGRES
 
 
 class KillPostgres(Killed):
     what = role = "postgres"
-    sinks = frozenset({Sink.POSTGRES})
+    of_links = frozenset({POSTGRES})
     name = "kill_postgres"
     summary = "SIGKILL PostgreSQL; it is started again on the data it left"
     target = "the database server"

@@ -10,12 +10,12 @@ Checked against: PostgreSQL 18.4 (``statement_timeout`` counts the server's own 
 from __future__ import annotations
 
 from streamproof.faults.outage import Paused
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.profile import POSTGRES
 
 
 class PausePostgres(Paused):
     what = role = "postgres"
-    sinks = frozenset({Sink.POSTGRES})
+    of_links = frozenset({POSTGRES})
     name = "pause_postgres"
     summary = "SIGSTOP PostgreSQL and its sessions for a while"
     target = "the database server"

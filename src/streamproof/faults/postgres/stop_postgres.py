@@ -12,12 +12,12 @@ from __future__ import annotations
 import signal
 
 from streamproof.faults.outage import Stopped
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.profile import POSTGRES
 
 
 class StopPostgres(Stopped):
     what = role = "postgres"
-    sinks = frozenset({Sink.POSTGRES})
+    of_links = frozenset({POSTGRES})
     by = signal.SIGINT
     name = "stop_postgres"
     summary = "Shut PostgreSQL down in good order; it is started again"

@@ -18,13 +18,14 @@ from typing import Any
 
 from pydantic import Field
 
-from streamproof.engines.spark import failpoints, strategies
-from streamproof.engines.spark.failpoints import Action, Failpoint, Site
+from streamproof.engines.spark import failpoints
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import FailpointFired
-from streamproof.faults.fault import DRIVER, EXECUTORS, FAILPOINTS, Claim, Ordinary, Parameters, Scene
+from streamproof.faults.fault import DRIVER, EXECUTORS, FAILPOINTS, Claim, Ordinary, Parameters, RunContext
 from streamproof.faults.process.standing import wake, window
 from streamproof.faults.spark import executors
+from streamproof.jobs.failpoint import Action, Failpoint, Site
+from streamproof.jobs.profile import JobProfile
 from streamproof.shown import shown
 from streamproof.testbed.embedded import Role, Testbed
 from streamproof.testbed.process import same_process
@@ -54,9 +55,9 @@ class CrashAtStep(Ordinary):
     def batches(self, parameters: CrashAtStepParameters) -> int:
         return 2
 
-    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
+    def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
         wanted = CrashAtStepParameters.model_validate(parameters)
-        failpoint = find(strategy, wanted.step)
+        failpoint = find(profile, wanted.step)
         action = wanted.action or Action.KILL_DRIVER
         if action not in failpoint.actions:
             names = ", ".join(failpoint.actions)
@@ -65,30 +66,29 @@ class CrashAtStep(Ordinary):
             raise ValueError(
                 f"crash_at_step: {failpoint.name} is a step of recovery: name the crash to recover from in `step`, this in `then`"
             )
-        if wanted.then is not None and find(strategy, wanted.then).at == Site.WATCHED:
+        if wanted.then is not None and find(profile, wanted.then).at == Site.WATCHED:
             raise ValueError(f"crash_at_step: {wanted.then} is a watched step, it cannot be the second")
         if wanted.then == failpoint.name:
             raise ValueError(f"crash_at_step: `then` names the first step again, {wanted.then}: name another")
 
-    def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
+    def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
         wanted = CrashAtStepParameters.model_validate(parameters)
-        return sorted(find(strategy, wanted.step).provokes)
+        return sorted(find(profile, wanted.step).provokes)
 
-    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         """Of the crashes that need not show anything: a step, an action, and now and then a second crash in the recovery."""
-        known = strategies.STRATEGIES[strategy]
-        harmless = [point for point in known.failpoints if point.at != Site.RECOVERY and not point.provokes]
+        harmless = [point for point in profile.failpoints if point.at != Site.RECOVERY and not point.provokes]
         if not harmless:
             return None
         point = rng.choice(harmless)
-        thens = [then for first, then in known.doubles if first == point.name and not find(strategy, then).provokes]
+        thens = [then for first, then in profile.second_crashes if first == point.name and not find(profile, then).provokes]
         if thens and rng.random() < 1 / 3:
             return {"step": point.name, "action": Action.KILL_DRIVER, "then": rng.choice(thens)}
         return {"step": point.name, "action": rng.choice(point.actions)}
 
-    def aim(self, scene: Scene, parameters: CrashAtStepParameters) -> dict[str, Any]:
-        failpoint = find(scene.job.strategy, parameters.step)
-        driver = scene.driver()
+    def aim(self, run: RunContext, parameters: CrashAtStepParameters) -> dict[str, Any]:
+        failpoint = find(run.profile, parameters.step)
+        driver = run.driver()
         return {
             "role": self.target,
             "failpoint": failpoint.name,
@@ -97,49 +97,49 @@ class CrashAtStep(Ordinary):
             "then": parameters.then,
             "window": failpoint.window,
             "start": driver["start"],
-            "fired_before": len(scene.folder.journal.all(FailpointFired)),
+            "fired_before": len(run.folder.journal.all(FailpointFired)),
             "failed_tasks": executors.failed_tasks(driver),
-            "driver": scene.folder.read_json(scene.folder.path / "driver.json"),
+            "driver": run.folder.read_json(run.folder.path / "driver.json"),
         }
 
-    def inject(self, scene: Scene, parameters: CrashAtStepParameters, target: dict[str, Any]) -> None:
+    def inject(self, run: RunContext, parameters: CrashAtStepParameters, target: dict[str, Any]) -> None:
         if parameters.then is not None:
-            failpoints.arm(scene.folder, parameters.then, Action.KILL_DRIVER, after=target["failpoint"])
+            failpoints.arm(run.folder, parameters.then, Action.KILL_DRIVER, after=target["failpoint"])
         if target["at"] == Site.WATCHED:
-            self._watch(scene, target)
+            self._watch(run, target)
         else:
-            failpoints.arm(scene.folder, target["failpoint"], target["action"])
+            failpoints.arm(run.folder, target["failpoint"], target["action"])
         wanted = 1 if parameters.then is None else 2
         what = target["failpoint"] if parameters.then is None else f"{target['failpoint']}, then {parameters.then},"
-        scene.wait_for(f"{what} to be reached", lambda: len(_fired(scene, target)) >= wanted, FIRE_S)
+        run.wait_for(f"{what} to be reached", lambda: len(_fired(run, target)) >= wanted, FIRE_S)
 
-    def _watch(self, scene: Scene, target: dict[str, Any]) -> None:
+    def _watch(self, run: RunContext, target: dict[str, Any]) -> None:
         """Kill the driver inside a window that is seen to be open while the driver stands still."""
-        with window(scene, target["failpoint"]) as stands:
+        with window(run, target["failpoint"]) as stands:
             held = stands.event
             fired = FailpointFired(failpoint=held.failpoint, batch=held.batch, action=Action.KILL_DRIVER, pid=held.pid)
-            scene.folder.journal.append(fired)
-            (scene.folder.failpoints / f"{target['failpoint']}.fired").touch()
-            failpoints.kill_driver(scene.folder)
+            run.folder.journal.append(fired)
+            (run.folder.failpoints / f"{target['failpoint']}.fired").touch()
+            failpoints.kill_driver(run.folder)
 
-    def evidence(self, scene: Scene, parameters: CrashAtStepParameters, target: dict[str, Any]) -> list[Claim]:
-        fired = _fired(scene, target)
+    def evidence(self, run: RunContext, parameters: CrashAtStepParameters, target: dict[str, Any]) -> list[Claim]:
+        fired = _fired(run, target)
         claims = [Claim(f"the protocol reached {event.failpoint}", True, f"in batch {event.batch}: {event.action}") for event in fired]
-        restarts = sum(event.action == Action.KILL_DRIVER or event.failpoint in _of_driver(scene) for event in fired)
+        restarts = sum(event.action == Action.KILL_DRIVER or event.failpoint in _of_driver(run) for event in fired)
         if target["action"] == Action.KILL_WORKER:
-            gone = scene.eventually(lambda: same_process(asdict(fired[0])) is None, RESTART_S)
+            gone = run.eventually(lambda: same_process(asdict(fired[0])) is None, RESTART_S)
             claims.append(Claim("the Python worker is gone", gone, f"pid {fired[0].pid}"))
         if target["action"] == Action.KILL_DRIVER:
             driver = target["driver"]
-            gone = scene.eventually(lambda: not failpoints.driver_processes(driver), RESTART_S)
+            gone = run.eventually(lambda: not failpoints.driver_processes(driver), RESTART_S)
             claims.append(Claim("the driver's processes are gone", gone, f"JVM {driver['jvm_pid']}, Python {driver['python_pid']}"))
         if restarts:
-            again = scene.eventually(lambda: scene.progress.last_start() >= target["start"] + restarts, RESTART_S)
-            claims.append(Claim("the job was started again and committed a batch", again, f"start {scene.progress.last_start()}"))
+            again = run.eventually(lambda: run.progress.last_start() >= target["start"] + restarts, RESTART_S)
+            claims.append(Claim("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"))
         else:
-            counted = scene.eventually(lambda: executors.failed_tasks(scene.driver()) > target["failed_tasks"], RESTART_S)
-            claims.append(Claim("Spark counted a failed task", counted, f"{executors.failed_tasks(scene.driver())} so far"))
-            claims.append(scene.goes_on(RESTART_S))
+            counted = run.eventually(lambda: executors.failed_tasks(run.driver()) > target["failed_tasks"], RESTART_S)
+            claims.append(Claim("Spark counted a failed task", counted, f"{executors.failed_tasks(run.driver())} so far"))
+            claims.append(run.goes_on(RESTART_S))
         return claims
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
@@ -151,21 +151,21 @@ class CrashAtStep(Ordinary):
         return [Claim("no failpoint is armed", not left, f"still armed was: {', '.join(armed) or 'none'}")]
 
 
-def find(strategy: str, step: str | None) -> Failpoint:
-    """The strategy's failpoint ``step``; without a name the first that a crash of the driver can start from. Raises ValueError."""
-    known = strategies.STRATEGIES[strategy].failpoints
-    fitting = [found for found in known if (found.at in (Site.DRIVER, Site.WATCHED) if step is None else found.name == step)]
+def find(profile: JobProfile, step: str | None) -> Failpoint:
+    """The job's failpoint ``step``; without a name the first that a crash of the driver can start from. Raises ValueError."""
+    known = profile.failpoints
+    fitting = [point for point in known if (point.at in (Site.DRIVER, Site.WATCHED) if step is None else point.name == step)]
     if not fitting:
-        names = ", ".join(found.name for found in known) or "none"
-        raise ValueError(f"crash_at_step: strategy {strategy!r} has no step {shown(step or 'in its driver')}; its steps: {names}")
+        names = ", ".join(point.name for point in known) or "none"
+        raise ValueError(f"crash_at_step: a job with {profile.name!r} has no step {shown(step or 'in its driver')}; its steps: {names}")
     return fitting[0]
 
 
-def _of_driver(scene: Scene) -> set[str]:
+def _of_driver(run: RunContext) -> set[str]:
     """The steps at which an exception ends the driver."""
-    return {found.name for found in strategies.get(scene.job.strategy).failpoints if found.at == Site.DRIVER}
+    return {point.name for point in run.profile.failpoints if point.at == Site.DRIVER}
 
 
-def _fired(scene: Scene, target: dict[str, Any]) -> list[FailpointFired]:
+def _fired(run: RunContext, target: dict[str, Any]) -> list[FailpointFired]:
     """What fired since this injection was aimed."""
-    return scene.folder.journal.all(FailpointFired)[target["fired_before"] :]
+    return run.folder.journal.all(FailpointFired)[target["fired_before"] :]

@@ -19,10 +19,11 @@ from typing import Any
 
 import psutil
 
-from streamproof.engines.spark.failpoints import Site
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import DRIVER, EXECUTORS, Claim, FaultError, Parameters, Scene, Unconditional
+from streamproof.faults.fault import DRIVER, EXECUTORS, Claim, FaultError, Parameters, RunContext, Unconditional
 from streamproof.faults.spark import executors
+from streamproof.jobs.failpoint import Site
+from streamproof.jobs.profile import Role
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import same_process
 
@@ -35,25 +36,22 @@ class ExhaustMemory(Unconditional):
     summary = "Let an executor with a running task have no more memory"
     target = "an executor with a running task"
     parameters_model = Parameters
+    of_roles = frozenset({Role.EXECUTORS, Role.PYTHON_WORKERS})
     occupies = frozenset({DRIVER, EXECUTORS})
     sites = frozenset({Site.TASK})
 
     def batches(self, parameters: Parameters) -> int:
         return 4
 
-    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
-        if not executors.run_python(strategy):
-            raise ValueError(f"{self.name}: a job with {strategy!r} runs no Python in its tasks: its JVM may do with what it has for long")
-
     def prevented(self) -> str | None:
         return None if sys.platform == "linux" else "only Linux lets one process limit another: use kill_executor"
 
-    def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
-        executor, process = executors.at_work(scene)
+    def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
+        executor, process = executors.at_work(run)
         soft, hard = process.rlimit(psutil.RLIMIT_AS)
         return {"role": self.target, **executor, "soft": soft, "hard": hard}
 
-    def inject(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> None:
+    def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         process = same_process(target)
         if process is None:
             raise FaultError(f"executor {target['executor']} ended by itself before it was struck")
@@ -61,11 +59,11 @@ class ExhaustMemory(Unconditional):
         process.rlimit(psutil.RLIMIT_AS, (target["limit"], target["hard"]))
         target["read_back"] = process.rlimit(psutil.RLIMIT_AS)[0]
 
-    def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
         executor = target["executor"]
-        ended = scene.eventually(lambda: same_process(target) is None, BITE_S)
-        lost = scene.eventually(lambda: executors.driver_lost(target), EVIDENCE_S)
-        on = scene.goes_on(EVIDENCE_S)
+        ended = run.eventually(lambda: same_process(target) is None, BITE_S)
+        lost = run.eventually(lambda: executors.driver_lost(target), EVIDENCE_S)
+        on = run.goes_on(EVIDENCE_S)
         return [
             Claim("the limit reads back", target["read_back"] == target["limit"], f"{target['read_back'] >> 20} MiB"),
             Claim(f"executor {executor} ended for want of memory", ended, f"pid {target['pid']}"),

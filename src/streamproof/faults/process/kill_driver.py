@@ -1,21 +1,30 @@
 """``kill_driver``: SIGKILL the driver at no step in particular.
 
+The driver is the process that leads the job, with all that it started itself: of a Spark job the JVM and the Python of its driver, of any
+other command its process group.
+
 The model: the machine that the driver runs on is taken away. Where in a micro-batch it dies is left to chance; ``crash_at_step`` is for
 those who want to choose.
 
-Evidence: the driver's JVM and Python are gone, and the job was started again and committed a batch.
+Evidence: the driver's processes are gone, and the job was started again and committed a batch.
 Checked against: Spark 4.1 in client mode (executors end once their driver is gone; the next start goes on from the checkpoint).
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from streamproof.engines.spark import failpoints
-from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import DRIVER, Claim, Parameters, Scene, Unconditional
-from streamproof.testbed.embedded import Role, Testbed
+import psutil
 
+from streamproof.evidence.folder import RunFolder
+from streamproof.faults.fault import DRIVER, Claim, Parameters, RunContext, Unconditional
+from streamproof.jobs.profile import Role
+from streamproof.testbed import embedded
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import same_process, told
+
+AIM_S = 30.0
 EVIDENCE_S = 120.0
 
 
@@ -24,25 +33,30 @@ class KillDriver(Unconditional):
     summary = "SIGKILL the driver, wherever in a micro-batch it is"
     target = "the driver"
     parameters_model = Parameters
+    of_roles = frozenset({Role.DRIVER})
     occupies = frozenset({DRIVER})
 
-    def outside(self, parameters: Any) -> frozenset[Role]:
+    def outside(self, parameters: Any) -> frozenset[embedded.Role]:
         return frozenset()
 
-    def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
-        start = scene.driver()["start"]
-        return {"role": self.target, "start": start, "driver": scene.folder.read_json(scene.folder.path / "driver.json")}
+    def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
+        start = run.driver()["start"]
+        processes = run.wait_for("a process of the driver", lambda: run.engine.processes(run.job, Role.DRIVER), AIM_S)
+        return {"role": self.target, "start": start, "killed": [told(process) for process in processes]}
 
-    def inject(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> None:
-        failpoints.kill_driver(scene.folder)
+    def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
+        for victim in target["killed"]:
+            if (process := same_process(victim)) is not None:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
 
-    def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
-        driver = target["driver"]
-        gone = scene.eventually(lambda: not failpoints.driver_processes(driver), EVIDENCE_S)
-        again = scene.eventually(lambda: scene.progress.last_start() > target["start"], EVIDENCE_S)
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+        killed = target["killed"]
+        gone = run.eventually(lambda: not any(same_process(victim) for victim in killed), EVIDENCE_S)
+        again = run.eventually(lambda: run.progress.last_start() > target["start"], EVIDENCE_S)
         return [
-            Claim("the driver's processes are gone", gone, f"JVM {driver['jvm_pid']}, Python {driver['python_pid']}"),
-            Claim("the job was started again and committed a batch", again, f"start {scene.progress.last_start()}"),
+            Claim("the driver's processes are gone", bool(killed) and gone, f"pids {', '.join(str(victim['pid']) for victim in killed)}"),
+            Claim("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"),
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:

@@ -16,8 +16,9 @@ from typing import Any
 import psutil
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
 from streamproof.faults.spark import executors
+from streamproof.jobs.profile import Role
 from streamproof.testbed import spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import same_process, told
@@ -31,36 +32,33 @@ class KillPythonWorker(Unconditional):
     summary = "SIGKILL the Python workers of an executor that holds a running task"
     target = "the Python workers of an executor with a running task"
     parameters_model = Parameters
+    of_roles = frozenset({Role.EXECUTORS, Role.PYTHON_WORKERS})
 
     def batches(self, parameters: Parameters) -> int:
         return 4
 
-    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
-        if not executors.run_python(strategy):
-            raise ValueError(f"{self.name}: a job with {strategy!r} runs no Python in its tasks")
-
-    def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
-        driver = scene.driver()
+    def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
+        driver = run.driver()
         return {"role": self.target, "driver": driver, "failed_tasks": executors.failed_tasks(driver), "killed": []}
 
-    def inject(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> None:
-        scene.wait_for("a task to fail with its Python worker", lambda: self._strike(scene, target), EVIDENCE_S)
+    def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
+        run.wait_for("a task to fail with its Python worker", lambda: self._strike(run, target), EVIDENCE_S)
 
-    def _strike(self, scene: Scene, target: dict[str, Any]) -> bool:
+    def _strike(self, run: RunContext, target: dict[str, Any]) -> bool:
         """Kill the workers that there are; whether a task failed with that. A task that has just ended does not notice."""
-        victim, process = executors.at_work(scene)
+        victim, process = executors.at_work(run)
         with contextlib.suppress(psutil.NoSuchProcess):
             for worker in spark.python_workers(process):
                 target["killed"].append({"executor": victim, **told(worker)})
                 worker.kill()
-        return scene.eventually(lambda: executors.failed_tasks(target["driver"]) > target["failed_tasks"], COUNT_S)
+        return run.eventually(lambda: executors.failed_tasks(target["driver"]) > target["failed_tasks"], COUNT_S)
 
-    def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
         killed = target["killed"]
-        gone = scene.eventually(lambda: not any(same_process(worker) for worker in killed), EVIDENCE_S)
+        gone = run.eventually(lambda: not any(same_process(worker) for worker in killed), EVIDENCE_S)
         alive = all(same_process(worker["executor"]) for worker in killed)
         failed = executors.failed_tasks(target["driver"]) - target["failed_tasks"]
-        on = scene.goes_on(EVIDENCE_S)
+        on = run.goes_on(EVIDENCE_S)
         return [
             Claim("the Python workers are gone", bool(killed) and gone, f"pids {', '.join(str(worker['pid']) for worker in killed)}"),
             Claim("their executors live", alive, f"executors {', '.join(sorted({worker['executor']['executor'] for worker in killed}))}"),

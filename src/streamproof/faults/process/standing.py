@@ -16,10 +16,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from streamproof.engines.spark import failpoints, strategies
-from streamproof.engines.spark.failpoints import HOLD_S, Site
+from streamproof.engines.spark import failpoints
+from streamproof.engines.spark.failpoints import HOLD_S
+from streamproof.engines.spark.job import SparkJob
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence.journal import FailpointHeld
-from streamproof.faults.fault import FaultError, Scene
+from streamproof.faults.fault import FaultError, RunContext
+from streamproof.jobs.failpoint import Site
 from streamproof.testbed.process import standing_still
 
 REACH_S = 120.0
@@ -35,39 +38,40 @@ class Standing:
 
 
 @contextlib.contextmanager
-def standing(scene: Scene, step: str, bound_s: float | None = None) -> Iterator[Standing]:
+def standing(run: RunContext, step: str, bound_s: float | None = None) -> Iterator[Standing]:
     """The job stands still at ``step`` while the body runs, for ``bound_s`` at most (``HOLD_S``, and so at a watched step).
 
     Raises FaultError when the step is not reached within ``REACH_S``.
     """
-    site = next(point.at for point in strategies.get(scene.job.strategy).failpoints if point.name == step)
-    journal = scene.folder.journal
+    site = run.profile.failpoint(step).at
+    journal = run.folder.journal
     if site == Site.WATCHED:
-        with window(scene, step) as stands:
+        with window(run, step) as stands:
             journal.append(stands.event)
             yield stands
         return
     before = len(journal.all(FailpointHeld))
-    failpoints.hold(scene.folder, step, HOLD_S if bound_s is None else bound_s)
+    failpoints.hold(run.folder, step, HOLD_S if bound_s is None else bound_s)
     try:
-        event = scene.wait_for(f"{step} to be reached", lambda: journal.all(FailpointHeld)[before:], REACH_S)[0]
-        yield Standing(event, lambda: failpoints.holds(scene.folder, step))
+        event = run.wait_for(f"{step} to be reached", lambda: journal.all(FailpointHeld)[before:], REACH_S)[0]
+        yield Standing(event, lambda: failpoints.holds(run.folder, step))
     finally:
-        failpoints.disarm(scene.folder, step)
+        failpoints.disarm(run.folder, step)
 
 
 @contextlib.contextmanager
-def window(scene: Scene, step: str) -> Iterator[Standing]:
+def window(run: RunContext, step: str) -> Iterator[Standing]:
     """The driver stands still inside the window of the watched ``step``, which is open; the pid is that of its JVM."""
-    watch = strategies.get(scene.job.strategy).watch(scene.job, step)
+    job = SparkJob.read(run.folder)
+    watch = STRATEGIES[job.strategy].watch(job, step)
     deadline, over = time.monotonic() + REACH_S, threading.Event()
     while time.monotonic() < deadline:
         batch = watch.entered()
         if batch is None:
-            scene.check_alive()
+            run.check_alive()
             time.sleep(WATCH_S)
             continue
-        jvm = int(scene.folder.read_json(scene.folder.path / "driver.json")["jvm_pid"])
+        jvm = int(run.folder.read_json(run.folder.path / "driver.json")["jvm_pid"])
         over.clear()
         bound = threading.Timer(HOLD_S, _let_go, [jvm, over])
         os.kill(jvm, signal.SIGSTOP)

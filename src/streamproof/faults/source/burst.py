@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
 from streamproof.load.gate import Gate
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -39,25 +39,25 @@ class Burst(Unconditional):
     def batches(self, parameters: BurstParameters) -> int:
         return parameters.size + 2
 
-    def aim(self, scene: Scene, parameters: BurstParameters) -> dict[str, Any]:
-        return {"role": self.target, "gate": Gate(scene.folder).read(), "backlog": _Backlog(scene).records()}
+    def aim(self, run: RunContext, parameters: BurstParameters) -> dict[str, Any]:
+        return {"role": self.target, "gate": Gate(run.folder).read(), "backlog": _Backlog(run).records()}
 
-    def inject(self, scene: Scene, parameters: BurstParameters, target: dict[str, Any]) -> None:
+    def inject(self, run: RunContext, parameters: BurstParameters, target: dict[str, Any]) -> None:
         ahead = int(target["gate"]["ahead"] or 0)
         target["ahead"] = ahead
-        Gate(scene.folder).open_to(scene.progress.committed() + ahead + parameters.size * scene.job.batch_records)
+        Gate(run.folder).open_to(run.progress.committed() + ahead + parameters.size * run.job.batch_records)
 
-    def evidence(self, scene: Scene, parameters: BurstParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: BurstParameters, target: dict[str, Any]) -> list[Claim]:
         # The job may commit a batch while they are sent.
-        wanted = int(target["ahead"]) + (parameters.size - 1) * scene.job.batch_records
-        backlog, seen = _Backlog(scene), [int(target["backlog"])]
+        wanted = int(target["ahead"]) + (parameters.size - 1) * run.job.batch_records
+        backlog, seen = _Backlog(run), [int(target["backlog"])]
 
         def grown() -> bool:
             seen.append(backlog.records())
             return seen[-1] >= wanted
 
-        grew = scene.eventually(grown, GROW_S)
-        off = scene.eventually(lambda: backlog.records() <= target["ahead"], WORK_OFF_S)
+        grew = run.eventually(grown, GROW_S)
+        off = run.eventually(lambda: backlog.records() <= target["ahead"], WORK_OFF_S)
         return [
             Claim(f"the backlog came to {wanted} records", grew, f"{target['backlog']} before, {max(seen)} at most"),
             Claim("the job worked it off", off, f"{backlog.records()} now, {target['ahead']} lie ahead of it otherwise"),
@@ -72,8 +72,8 @@ class Burst(Unconditional):
 class _Backlog:
     """What lies in the input that the job has not committed."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene, self._cluster = scene, Cluster(scene.testbed.direct_kafka)
+    def __init__(self, run: RunContext) -> None:
+        self._scene, self._cluster = run, Cluster(run.testbed.direct_kafka)
 
     def records(self) -> int:
         return sum(self._cluster.end_offsets(self._scene.job.input_topic).values()) - self._scene.progress.committed()

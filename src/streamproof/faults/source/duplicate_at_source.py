@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder, read_json_lines
-from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
 from streamproof.load.gate import Orders
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -40,32 +40,32 @@ class DuplicateAtSource(Unconditional):
         """Two lie ahead, sent before; one to spare."""
         return parameters.size + 3
 
-    def aim(self, scene: Scene, parameters: DuplicateAtSourceParameters) -> dict[str, Any]:
-        return {"role": self.target, "before": _twice(scene), "wanted": parameters.size * scene.job.batch_records}
+    def aim(self, run: RunContext, parameters: DuplicateAtSourceParameters) -> dict[str, Any]:
+        return {"role": self.target, "before": _twice(run), "wanted": parameters.size * run.job.batch_records}
 
-    def inject(self, scene: Scene, parameters: DuplicateAtSourceParameters, target: dict[str, Any]) -> None:
-        orders, wanted = Orders(scene.folder), target["wanted"]
+    def inject(self, run: RunContext, parameters: DuplicateAtSourceParameters, target: dict[str, Any]) -> None:
+        orders, wanted = Orders(run.folder), target["wanted"]
         orders.give(ORDER, 1)
-        scene.wait_for(f"{wanted} records to be sent twice", lambda: _twice(scene) - target["before"] >= wanted, SEND_S)
+        run.wait_for(f"{wanted} records to be sent twice", lambda: _twice(run) - target["before"] >= wanted, SEND_S)
         orders.withdraw(ORDER)
 
-    def evidence(self, scene: Scene, parameters: DuplicateAtSourceParameters, target: dict[str, Any]) -> list[Claim]:
-        cluster = Cluster(scene.testbed.direct_kafka)
+    def evidence(self, run: RunContext, parameters: DuplicateAtSourceParameters, target: dict[str, Any]) -> list[Claim]:
+        cluster = Cluster(run.testbed.direct_kafka)
 
         def in_topic() -> int:
-            return sum(cluster.end_offsets(scene.job.input_topic).values())
+            return sum(cluster.end_offsets(run.job.input_topic).values())
 
         def surplus() -> int:
-            return in_topic() - _events(scene)
+            return in_topic() - _events(run)
 
         # A chunk that is just being sent was written down before it is there.
-        there = scene.eventually(lambda: surplus() >= _twice(scene), SEND_S)
-        twice, end = _twice(scene), in_topic()
-        read = scene.eventually(lambda: scene.progress.committed() >= end, SEND_S)
+        there = run.eventually(lambda: surplus() >= _twice(run), SEND_S)
+        twice, end = _twice(run), in_topic()
+        read = run.eventually(lambda: run.progress.committed() >= end, SEND_S)
         return [
             Claim("records were sent twice", twice - target["before"] >= target["wanted"], f"{twice - target['before']} so far"),
-            Claim("the topic holds as many more than there were events", there, f"{surplus()} more than {_events(scene)}"),
-            Claim("the job committed them", read, f"{scene.progress.committed()} of {end}"),
+            Claim("the topic holds as many more than there were events", there, f"{surplus()} more than {_events(run)}"),
+            Claim("the job committed them", read, f"{run.progress.committed()} of {end}"),
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
@@ -74,15 +74,15 @@ class DuplicateAtSource(Unconditional):
         return [Claim("the source sends once again", ORDER not in orders.given(), f"orders: {orders.given() or 'none'}")]
 
 
-def _intents(scene: Scene) -> list[dict[str, int]]:
-    return [dict(intent) for intent in read_json_lines(scene.folder.intents)]
+def _intents(run: RunContext) -> list[dict[str, int]]:
+    return [dict(intent) for intent in read_json_lines(run.folder.intents)]
 
 
-def _events(scene: Scene) -> int:
+def _events(run: RunContext) -> int:
     """How many events were to be sent so far, each counted once."""
-    return max((intent["first"] + intent["count"] for intent in _intents(scene)), default=0)
+    return max((intent["first"] + intent["count"] for intent in _intents(run)), default=0)
 
 
-def _twice(scene: Scene) -> int:
+def _twice(run: RunContext) -> int:
     """How many of the records that were to be sent so far are second sends."""
-    return sum(intent["count"] for intent in _intents(scene)) - _events(scene)
+    return sum(intent["count"] for intent in _intents(run)) - _events(run)

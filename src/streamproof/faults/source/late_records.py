@@ -18,7 +18,7 @@ from pydantic import Field
 
 from streamproof.evidence import identity
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
 from streamproof.load.gate import Orders
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -42,24 +42,24 @@ class LateRecords(Unconditional):
         """Two lie ahead, sent before; one is what those that are held back wait for; a half is measured, a half to spare."""
         return 4
 
-    def aim(self, scene: Scene, parameters: LateRecordsParameters) -> dict[str, Any]:
-        ends = Cluster(scene.testbed.direct_kafka).end_offsets(scene.job.input_topic)
+    def aim(self, run: RunContext, parameters: LateRecordsParameters) -> dict[str, Any]:
+        ends = Cluster(run.testbed.direct_kafka).end_offsets(run.job.input_topic)
         return {"role": self.target, "before": {str(number): end for number, end in ends.items()}}
 
-    def inject(self, scene: Scene, parameters: LateRecordsParameters, target: dict[str, Any]) -> None:
-        orders, before = Orders(scene.folder), {int(number): end for number, end in target["before"].items()}
+    def inject(self, run: RunContext, parameters: LateRecordsParameters, target: dict[str, Any]) -> None:
+        orders, before = Orders(run.folder), {int(number): end for number, end in target["before"].items()}
         orders.give(ORDER, parameters.share)
-        target["wanted"] = max(1, int(scene.job.batch_records * parameters.share / 2))
-        scene.wait_for(f"{target['wanted']} late records", lambda: late(scene, before)[0] >= target["wanted"], SEND_S)
+        target["wanted"] = max(1, int(run.job.batch_records * parameters.share / 2))
+        run.wait_for(f"{target['wanted']} late records", lambda: late(run, before)[0] >= target["wanted"], SEND_S)
         orders.withdraw(ORDER)
 
-    def evidence(self, scene: Scene, parameters: LateRecordsParameters, target: dict[str, Any]) -> list[Claim]:
-        found, ends = late(scene, {int(number): end for number, end in target["before"].items()})
-        read = scene.eventually(
-            lambda: all(scene.progress.until().get(str(number), 0) >= end for number, end in ends.items()),
+    def evidence(self, run: RunContext, parameters: LateRecordsParameters, target: dict[str, Any]) -> list[Claim]:
+        found, ends = late(run, {int(number): end for number, end in target["before"].items()})
+        read = run.eventually(
+            lambda: all(run.progress.until().get(str(number), 0) >= end for number, end in ends.items()),
             SEND_S,
         )
-        until = {number: scene.progress.until().get(str(number), 0) for number in ends}
+        until = {number: run.progress.until().get(str(number), 0) for number in ends}
         return [
             Claim("records came behind later ones", found >= target["wanted"], f"{found}, as read from the broker"),
             Claim("the job committed them", read, f"up to {until} of {ends}"),
@@ -71,17 +71,15 @@ class LateRecords(Unconditional):
         return [Claim("the source holds nothing back any more", ORDER not in orders.given(), f"orders: {orders.given() or 'none'}")]
 
 
-def late(scene: Scene, begin: dict[int, int]) -> tuple[int, dict[int, int]]:
+def late(run: RunContext, begin: dict[int, int]) -> tuple[int, dict[int, int]]:
     """How many records of the input topic come behind one of their producer and partition with a higher sequence, from ``begin`` to the
     ends that are returned with it."""
     from confluent_kafka import Consumer, TopicPartition
 
-    ends = Cluster(scene.testbed.direct_kafka).end_offsets(scene.job.input_topic)
-    consumer = Consumer(
-        {"bootstrap.servers": scene.testbed.direct_kafka, "group.id": f"late-{scene.folder.name}", "enable.auto.commit": False}
-    )
+    ends = Cluster(run.testbed.direct_kafka).end_offsets(run.job.input_topic)
+    consumer = Consumer({"bootstrap.servers": run.testbed.direct_kafka, "group.id": f"late-{run.folder.name}", "enable.auto.commit": False})
     left = {number: end for number, end in ends.items() if end > begin.get(number, 0)}
-    consumer.assign([TopicPartition(scene.job.input_topic, number, begin.get(number, 0)) for number in left])
+    consumer.assign([TopicPartition(run.job.input_topic, number, begin.get(number, 0)) for number in left])
     newest: dict[tuple[int, int], int] = {}
     found = 0
     try:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, Scene, Unconditional
+from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
 from streamproof.load.gate import HOT_KEY, Orders
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -38,26 +38,26 @@ class SkewedKey(Unconditional):
         """Two lie ahead, sent before; one is measured, one is to spare."""
         return 4
 
-    def aim(self, scene: Scene, parameters: SkewedKeyParameters) -> dict[str, Any]:
+    def aim(self, run: RunContext, parameters: SkewedKeyParameters) -> dict[str, Any]:
         return {"role": self.target}
 
-    def inject(self, scene: Scene, parameters: SkewedKeyParameters, target: dict[str, Any]) -> None:
-        Orders(scene.folder).give(ORDER, parameters.share)
+    def inject(self, run: RunContext, parameters: SkewedKeyParameters, target: dict[str, Any]) -> None:
+        Orders(run.folder).give(ORDER, parameters.share)
         target["before"] = _ends(
-            scene, Cluster(scene.testbed.direct_kafka)
+            run, Cluster(run.testbed.direct_kafka)
         )  # a chunk that is just being sent is part of what is measured, and spoils it little
 
-    def evidence(self, scene: Scene, parameters: SkewedKeyParameters, target: dict[str, Any]) -> list[Claim]:
-        before, wanted, cluster = target["before"], scene.job.batch_records, Cluster(scene.testbed.direct_kafka)
-        scene.eventually(lambda: sum(_ends(scene, cluster).values()) - sum(before.values()) >= wanted, SEND_S)
-        now = _ends(scene, cluster)
+    def evidence(self, run: RunContext, parameters: SkewedKeyParameters, target: dict[str, Any]) -> list[Claim]:
+        before, wanted, cluster = target["before"], run.job.batch_records, Cluster(run.testbed.direct_kafka)
+        run.eventually(lambda: sum(_ends(run, cluster).values()) - sum(before.values()) >= wanted, SEND_S)
+        now = _ends(run, cluster)
         grown = {number: end - before.get(number, 0) for number, end in now.items()}
         partition = str(zlib.crc32(HOT_KEY.encode()) % len(now))
         share = grown[partition] / max(1, sum(grown.values()))
-        read = scene.eventually(lambda: scene.progress.until().get(partition, 0) >= now[partition], SEND_S)
+        read = run.eventually(lambda: run.progress.until().get(partition, 0) >= now[partition], SEND_S)
         return [
             Claim(f"most records went to partition {partition}", share >= parameters.share * 0.9, f"{share:.0%} of {sum(grown.values())}"),
-            Claim("the job committed them", read, f"up to offset {scene.progress.until().get(partition, 0)} of {now[partition]}"),
+            Claim("the job committed them", read, f"up to offset {run.progress.until().get(partition, 0)} of {now[partition]}"),
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
@@ -66,5 +66,5 @@ class SkewedKey(Unconditional):
         return [Claim("the source has no hot key any more", ORDER not in orders.given(), f"orders: {orders.given() or 'none'}")]
 
 
-def _ends(scene: Scene, cluster: Cluster) -> dict[str, int]:
-    return {str(number): end for number, end in cluster.end_offsets(scene.job.input_topic).items()}
+def _ends(run: RunContext, cluster: Cluster) -> dict[str, int]:
+    return {str(number): end for number, end in cluster.end_offsets(run.job.input_topic).items()}

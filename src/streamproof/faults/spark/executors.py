@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any
 
 import psutil
 
-from streamproof.engines.spark import strategies
-from streamproof.engines.spark.failpoints import Site
-from streamproof.evidence.journal import DriverReady
-from streamproof.faults.fault import Claim, FaultError, Scene
+from streamproof.faults.fault import Claim, FaultError, RunContext
 from streamproof.testbed import spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import TestbedError, told
@@ -21,43 +17,43 @@ LOOK_S = 0.5
 WANTED = "an executor with a running task"
 
 
-def at_work(scene: Scene) -> tuple[dict[str, Any], psutil.Process]:
+def at_work(run: RunContext) -> tuple[dict[str, Any], psutil.Process]:
     """An executor that holds a running task of the query, drawn from the seed, and its process. Waits for one.
 
     What is returned first is for the journal: with it the executor is found again. Tasks may be too short to be seen between two looks:
     then an executor is held still until the driver has given it one, and let go at once.
     """
     with suppress(FaultError):
-        return scene.wait_for(WANTED, lambda: _busy(scene), LOOK_S)  # type: ignore[no-any-return]
-    held = _held(scene)
+        return run.wait_for(WANTED, lambda: _busy(run), LOOK_S)  # type: ignore[no-any-return]
+    held = _held(run)
     try:
-        return scene.wait_for(WANTED, lambda: _busy(scene), AIM_S)  # type: ignore[no-any-return]
+        return run.wait_for(WANTED, lambda: _busy(run), AIM_S)  # type: ignore[no-any-return]
     finally:
         with suppress(psutil.NoSuchProcess):
             held.resume()
 
 
-def _held(scene: Scene) -> psutil.Process:
+def _held(run: RunContext) -> psutil.Process:
     """An executor of the job, drawn from the seed, that stands still from now on."""
 
     def drawn() -> psutil.Process | None:
-        processes = spark.executor_processes(scene.driver()["application"])
-        return processes[scene.rng.choice(sorted(processes, key=int))] if processes else None
+        processes = spark.executor_processes(run.driver()["application"])
+        return processes[run.rng.choice(sorted(processes, key=int))] if processes else None
 
-    process: psutil.Process = scene.wait_for("an executor of the job", drawn, AIM_S)
+    process: psutil.Process = run.wait_for("an executor of the job", drawn, AIM_S)
     process.suspend()
     return process
 
 
-def _busy(scene: Scene) -> tuple[dict[str, Any], psutil.Process] | None:
-    driver = scene.driver()
+def _busy(run: RunContext) -> tuple[dict[str, Any], psutil.Process] | None:
+    driver = run.driver()
     busy = [found for found in known(driver) if found["isActive"] and found["activeTasks"] > 0 and found["id"] != "driver"]
     if not busy:
         return None
     processes = spark.executor_processes(driver["application"])
-    if scene.stands is not None:  # the task that stands still at a step is the one that is meant, as long as there is one
-        busy = [found for found in busy if found["id"] in processes and _runs_in(scene.stands.pid, processes[found["id"]])] or busy
-    chosen = scene.rng.choice(sorted(busy, key=lambda found: int(found["id"])))
+    if run.stands is not None:  # the task that stands still at a step is the one that is meant, as long as there is one
+        busy = [found for found in busy if found["id"] in processes and _runs_in(run.stands.pid, processes[found["id"]])] or busy
+    chosen = run.rng.choice(sorted(busy, key=lambda found: int(found["id"])))
     process = processes.get(chosen["id"])
     if process is None:
         return None
@@ -90,29 +86,18 @@ def master_says(testbed: Testbed, executor: dict[str, Any]) -> str:
     return spark.application_executors(testbed.spark.master_ui, executor["application"]).get(executor["executor"], "not listed")
 
 
-def answered(scene: Scene) -> bool:
-    """Whether the driver that was started last answers questions about its executors; True as long as none was ready."""
-    driver = scene.folder.journal.last(DriverReady)
-    return driver is None or bool(known(asdict(driver)))
-
-
 def failed_tasks(driver: dict[str, Any]) -> int:
     """Failed tasks so far, by the driver's own count; 0 when it does not answer."""
     return sum(int(found["failedTasks"]) for found in known(driver))
 
 
-def ran_into(scene: Scene, start: int, failed: int, timeout_s: float) -> Claim:
+def ran_into(run: RunContext, start: int, failed: int, timeout_s: float) -> Claim:
     """That the job meets what was broken, within ``timeout_s``: tasks fail beyond the ``failed`` of before, or the driver is started again
     after ``start``."""
 
     def met() -> bool:
-        driver = scene.driver()
+        driver = run.driver()
         return bool(driver["start"] > start or failed_tasks(driver) > failed)
 
-    noticed, driver = scene.eventually(met, timeout_s), scene.driver()
+    noticed, driver = run.eventually(met, timeout_s), run.driver()
     return Claim("the job ran into it", noticed, f"start {driver['start']}, {failed_tasks(driver)} failed tasks")
-
-
-def run_python(strategy: str) -> bool:
-    """Whether tasks of a job with that strategy run Python: one of its protocol's steps is passed there."""
-    return any(failpoint.at == Site.TASK for failpoint in strategies.STRATEGIES[strategy].failpoints)

@@ -17,12 +17,14 @@ from typing import Any
 
 from pydantic import Field
 
-from streamproof.engines.spark.failpoints import Site
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import TargetFound
-from streamproof.faults.fault import DRIVER, EXECUTORS, Claim, Parameters, Scene, Unconditional
+from streamproof.faults.fault import DRIVER, EXECUTORS, Claim, Parameters, RunContext, Unconditional
 from streamproof.faults.spark import executors
-from streamproof.testbed.embedded import Role, Testbed
+from streamproof.jobs.failpoint import Site
+from streamproof.jobs.profile import JobProfile, Role
+from streamproof.testbed import embedded
+from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import same_process
 
 EVIDENCE_S = 30.0
@@ -37,33 +39,34 @@ class KillExecutor(Unconditional):
     summary = "SIGKILL an executor that holds a running task of the query"
     target = "an executor with a running task"
     parameters_model = KillExecutorParameters
+    of_roles = frozenset({Role.EXECUTORS})
     occupies = frozenset({DRIVER, EXECUTORS})
     sites = frozenset({Site.TASK})  # while the driver stands still no task runs
 
-    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         return {"count": rng.randint(1, 2)}
 
-    def outside(self, parameters: Any) -> frozenset[Role]:
+    def outside(self, parameters: Any) -> frozenset[embedded.Role]:
         return frozenset()
 
-    def aim(self, scene: Scene, parameters: KillExecutorParameters) -> dict[str, Any]:
+    def aim(self, run: RunContext, parameters: KillExecutorParameters) -> dict[str, Any]:
         return {"role": self.target, "killed": []}
 
-    def inject(self, scene: Scene, parameters: KillExecutorParameters, target: dict[str, Any]) -> None:
+    def inject(self, run: RunContext, parameters: KillExecutorParameters, target: dict[str, Any]) -> None:
         for _ in range(parameters.count):
-            victim, process = executors.at_work(scene)
-            scene.folder.journal.append(TargetFound(fault=self.name, details=victim))
+            victim, process = executors.at_work(run)
+            run.folder.journal.append(TargetFound(fault=self.name, details=victim))
             process.send_signal(signal.SIGKILL)
             target["killed"].append(victim)
 
-    def evidence(self, scene: Scene, parameters: KillExecutorParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: KillExecutorParameters, target: dict[str, Any]) -> list[Claim]:
         claims = []
         for victim in target["killed"]:
             executor = victim["executor"]
-            gone = scene.eventually(partial(_gone, victim), EVIDENCE_S)
-            dropped = scene.eventually(partial(_dropped, scene.testbed, victim), EVIDENCE_S)
-            lost = scene.eventually(partial(executors.driver_lost, victim), EVIDENCE_S)
-            state = f"{victim['application']}: {executors.master_says(scene.testbed, victim)}"
+            gone = run.eventually(partial(_gone, victim), EVIDENCE_S)
+            dropped = run.eventually(partial(_dropped, run.testbed, victim), EVIDENCE_S)
+            lost = run.eventually(partial(executors.driver_lost, victim), EVIDENCE_S)
+            state = f"{victim['application']}: {executors.master_says(run.testbed, victim)}"
             claims += [
                 Claim(f"the process of executor {executor} is gone", gone, f"pid {victim['pid']}"),
                 Claim(f"the master dropped executor {executor}", dropped, state),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamproof.faults.fault import Claim, Scene
+from streamproof.faults.fault import Claim, RunContext
 from streamproof.faults.outage import Killed
 from streamproof.faults.spark.spark_outage import NOTICE_S, SparkOutage, SparkOutageParameters, knows_application
 from streamproof.testbed.process import listening
@@ -28,14 +28,14 @@ class KillMaster(SparkOutage, Killed):
     summary = "SIGKILL Spark's master; it is started again on what it had on disk"
     target = "the master"
 
-    def aim(self, scene: Scene, parameters: SparkOutageParameters) -> dict[str, Any]:
-        return {**super().aim(scene, parameters), "application": scene.driver()["application"]}
+    def aim(self, run: RunContext, parameters: SparkOutageParameters) -> dict[str, Any]:
+        return {**super().aim(run, parameters), "application": run.driver()["application"]}
 
-    def noticed(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
-        port = scene.testbed.spark.master
-        refused = scene.eventually(lambda: not listening("127.0.0.1", port), NOTICE_S)
+    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+        port = run.testbed.spark.master
+        refused = run.eventually(lambda: not listening("127.0.0.1", port), NOTICE_S)
         return [Claim("the master's port refuses connections", refused, f"127.0.0.1:{port}")]
 
-    def returned(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
-        known = scene.eventually(lambda: knows_application(scene.testbed, target["application"]), NOTICE_S)
+    def returned(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+        known = run.eventually(lambda: knows_application(run.testbed, target["application"]), NOTICE_S)
         return [Claim("the master that came back knows the application as running", known, target["application"])]

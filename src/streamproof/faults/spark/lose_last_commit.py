@@ -21,14 +21,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from streamproof.engines.spark import checkpoints, failpoints, strategies
-from streamproof.engines.spark.failpoints import Site
-from streamproof.engines.spark.strategies import Strategy
+from streamproof.engines.spark import checkpoints, failpoints
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, FaultError, Parameters, Scene
+from streamproof.faults.fault import Claim, FaultError, Parameters, RunContext
 from streamproof.faults.process.kill_driver import EVIDENCE_S, KillDriver
 from streamproof.faults.process.standing import wake
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.failpoint import Site
+from streamproof.jobs.profile import JobProfile, Trait
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
@@ -41,25 +40,22 @@ class LoseLastCommit(KillDriver):
     name = "lose_last_commit"
     summary = "Delete the checkpoint's newest commit while the driver is stopped, and SIGKILL it: the batch runs again"
     target = "the checkpoint, and the driver"
+    of_traits = frozenset({Trait.RESUMES_FROM_CHECKPOINT})
     sites = frozenset[Site]()  # it strikes between two batches
 
-    def check(self, strategy: str, parameters: dict[str, Any]) -> None:
-        if type(strategies.STRATEGIES[strategy]).starting_offsets is not Strategy.starting_offsets:
-            raise ValueError(f"{self.name}: a job with {strategy!r} does not go on from Spark's checkpoint")
+    def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
+        writes_again = profile.guarantee is Guarantee.AT_LEAST_ONCE and Trait.SKIPS_COMPLETE_OUTPUT not in profile.traits
+        return [Anomaly.DUPLICATED] if writes_again else []
 
-    def provokes(self, strategy: str, parameters: dict[str, Any]) -> list[Anomaly]:
-        """A file sink knows its batches whatever its readers know."""
-        found = strategies.STRATEGIES[strategy]
-        return [Anomaly.DUPLICATED] if found.guarantee is Guarantee.AT_LEAST_ONCE and found.sink is not Sink.FILES else []
+    def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
+        driver = run.folder.read_json(run.folder.path / "driver.json")
+        return {**super().aim(run, parameters), "driver": driver, "checkpoint": str(run.job.checkpoint())}
 
-    def aim(self, scene: Scene, parameters: Parameters) -> dict[str, Any]:
-        return {**super().aim(scene, parameters), "checkpoint": str(scene.job.checkpoint())}
-
-    def inject(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> None:
+    def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         checkpoint, deadline = Path(target["checkpoint"]), time.monotonic() + STRIKE_S
         while time.monotonic() < deadline:
             if _at_rest(checkpoint) is None:
-                scene.check_alive()
+                run.check_alive()
                 time.sleep(WATCH_S)
                 continue
             os.kill(int(target["driver"]["jvm_pid"]), signal.SIGSTOP)
@@ -67,24 +63,24 @@ class LoseLastCommit(KillDriver):
                 batch = _at_rest(checkpoint)
                 if batch is not None:
                     target["batch"], target["deleted"] = batch, _delete(checkpoint / "commits", batch)
-                    failpoints.kill_driver(scene.folder)
+                    failpoints.kill_driver(run.folder)
                     return
             finally:
                 wake(target["driver"])
         raise FaultError(f"the job was not seen between two micro-batches within {STRIKE_S:.0f} s")
 
-    def evidence(self, scene: Scene, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
         batch, start = target["batch"], target["start"]
 
         def again() -> bool:
-            return any(line["batch"] == batch and line["start"] > start for line in scene.progress.lines())
+            return any(line["batch"] == batch and line["start"] > start for line in run.progress.lines())
 
-        claims = super().evidence(scene, parameters, target)
-        replayed = scene.eventually(again, EVIDENCE_S)
+        claims = super().evidence(run, parameters, target)
+        replayed = run.eventually(again, EVIDENCE_S)
         return [
             Claim("the newest commit was deleted", target["deleted"], f"commits/{batch}"),
             *claims,
-            Claim(f"batch {batch} was run again", replayed, f"by start {scene.progress.last_start()}"),
+            Claim(f"batch {batch} was run again", replayed, f"by start {run.progress.last_start()}"),
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from streamproof.faults.fault import Claim, Scene
+from streamproof.faults.fault import Claim, RunContext
 from streamproof.faults.outage import Paused, signalled
 from streamproof.faults.spark import executors
 from streamproof.faults.spark.spark_outage import NOTICE_S, SparkOutage, SparkOutageParameters
@@ -26,20 +26,20 @@ class PauseExecutor(SparkOutage, Paused):
     summary = "SIGSTOP an executor's JVM until the driver has given it up, then wake it"
     target = "an executor with a running task"
 
-    def aim(self, scene: Scene, parameters: SparkOutageParameters) -> dict[str, Any]:
-        executor, _ = executors.at_work(scene)
+    def aim(self, run: RunContext, parameters: SparkOutageParameters) -> dict[str, Any]:
+        executor, _ = executors.at_work(run)
         return {"role": self.target, "servers": [{"server": f"executor {executor['executor']}", **executor}]}
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for executor in target["servers"]:
             signalled(executor, signal.SIGSTOP)
 
-    def noticed(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
         (executor,) = target["servers"]
-        lost = scene.eventually(lambda: executors.driver_lost(executor), NOTICE_S)
+        lost = run.eventually(lambda: executors.driver_lost(executor), NOTICE_S)
         return [Claim(f"the driver lost {executor['server']}", lost, f"it held {executor['running_tasks']} running tasks")]
 
-    def returned(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+    def returned(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
         (executor,) = target["servers"]
-        ended = scene.eventually(lambda: same_process(executor) is None, NOTICE_S)
+        ended = run.eventually(lambda: same_process(executor) is None, NOTICE_S)
         return [Claim(f"{executor['server']} ended once it was woken", ended, f"pid {executor['pid']}")]

@@ -11,11 +11,12 @@ from typing import Any
 
 from pydantic import Field
 
-from streamproof.faults.fault import DRIVER, EXECUTORS, Claim, FaultError, Parameters, Scene
+from streamproof.faults.fault import DRIVER, EXECUTORS, Claim, FaultError, Parameters, RunContext
 from streamproof.faults.outage import ServerOutage
 from streamproof.faults.spark import executors
+from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed import embedded, spark
-from streamproof.testbed.embedded import Role, Testbed
+from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import TestbedError, remembered, same_process, told
 
 NOTICE_S = 90.0
@@ -28,30 +29,31 @@ class SparkOutageParameters(Parameters):
 
 class SparkOutage(ServerOutage):
     what = "Spark's cluster manager"
+    of_roles = frozenset({Role.EXECUTORS})
     parameters_model = SparkOutageParameters
 
     @property
     def occupies(self) -> frozenset[str]:
         return frozenset({DRIVER, EXECUTORS, self.what})
 
-    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         return {"batches": rng.randint(2, 3)}
 
-    def outside(self, parameters: Any) -> frozenset[Role]:
+    def outside(self, parameters: Any) -> frozenset[embedded.Role]:
         return frozenset()
 
     def batches(self, parameters: SparkOutageParameters) -> int:
         return parameters.batches + 2
 
-    def inject(self, scene: Scene, parameters: SparkOutageParameters, target: dict[str, Any]) -> None:
-        target["batches"] = scene.progress.batches()
-        self.strike(scene.testbed, target)
+    def inject(self, run: RunContext, parameters: SparkOutageParameters, target: dict[str, Any]) -> None:
+        target["batches"] = run.progress.batches()
+        self.strike(run.testbed, target)
 
-    def noticed(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
         """That those who depended on it know."""
         raise NotImplementedError
 
-    def returned(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+    def returned(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
         """What has to be seen once it is back."""
         raise NotImplementedError
 
@@ -59,43 +61,43 @@ class SparkOutage(ServerOutage):
         """Whether the master and every worker do, and belong together."""
         return [spark.registered(testbed.spark)]
 
-    def evidence(self, scene: Scene, parameters: SparkOutageParameters, target: dict[str, Any]) -> list[Claim]:
-        claims = [*self.struck(scene, target), *self.noticed(scene, target)]
+    def evidence(self, run: RunContext, parameters: SparkOutageParameters, target: dict[str, Any]) -> list[Claim]:
+        claims = [*self.struck(run, target), *self.noticed(run, target)]
         begin = target["batches"] + 1  # the batch in flight may have been done with it
-        without = scene.eventually(lambda: scene.progress.batches() >= begin + parameters.batches, BATCH_S)
-        claims.append(Claim("the job went on without it", without, f"{scene.progress.batches() - begin} micro-batches"))
-        return [*claims, *self.heal(scene.testbed, scene.folder, target), *self.returned(scene, target)]
+        without = run.eventually(lambda: run.progress.batches() >= begin + parameters.batches, BATCH_S)
+        claims.append(Claim("the job went on without it", without, f"{run.progress.batches() - begin} micro-batches"))
+        return [*claims, *self.heal(run.testbed, run.folder, target), *self.returned(run, target)]
 
 
 class WorkerOutage(SparkOutage):
     """Strikes the worker node on which an executor holds a running task: the worker's JVM and all that it has started."""
 
-    def aim(self, scene: Scene, parameters: SparkOutageParameters) -> dict[str, Any]:
-        executor, process = executors.at_work(scene)
+    def aim(self, run: RunContext, parameters: SparkOutageParameters) -> dict[str, Any]:
+        executor, process = executors.at_work(run)
         for role, host in spark.WORKERS.items():
             handle = remembered(f"spark-{role}", embedded.folder())
             worker = handle.process() if handle else None
             if worker is not None and worker.pid == process.ppid():
                 servers = [{"server": f"spark-{role}", "host": host, **told(worker)}]
-                return {"role": self.target, "servers": servers, "worker": spark.worker_id(scene.testbed.spark, role), "executor": executor}
+                return {"role": self.target, "servers": servers, "worker": spark.worker_id(run.testbed.spark, role), "executor": executor}
         raise FaultError(f"executor {executor['executor']} runs on no worker of this testbed")
 
-    def noticed(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
-        executor, ports = target["executor"], scene.testbed.spark
+    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+        executor, ports = target["executor"], run.testbed.spark
 
         def state() -> str:
             return spark.worker_states(ports).get(target["worker"], "not listed")
 
-        dead = scene.eventually(lambda: state() != "ALIVE", NOTICE_S)
-        lost = scene.eventually(lambda: executors.driver_lost(executor), NOTICE_S)
+        dead = run.eventually(lambda: state() != "ALIVE", NOTICE_S)
+        lost = run.eventually(lambda: executors.driver_lost(executor), NOTICE_S)
         return [
             Claim(f"the master counts {target['servers'][0]['server']} as dead", dead, f"{target['worker']}: {state()}"),
             Claim(f"the driver lost its executor {executor['executor']}", lost, f"it held {executor['running_tasks']} running tasks"),
         ]
 
-    def returned(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+    def returned(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
         executor = target["executor"]
-        gone = scene.eventually(lambda: same_process(executor) is None, NOTICE_S)
+        gone = run.eventually(lambda: same_process(executor) is None, NOTICE_S)
         return [Claim(f"executor {executor['executor']} is gone for good", gone, f"pid {executor['pid']}")]
 
 

@@ -23,12 +23,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from streamproof.engines.spark.failpoints import Site
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverExited
-from streamproof.faults.fault import DRIVER, STANDSTILL, Claim, FaultError, Scene
+from streamproof.faults.fault import DRIVER, STANDSTILL, Claim, FaultError, RunContext
 from streamproof.faults.outage import EVIDENCE_S, Outage, OutageParameters
 from streamproof.faults.process.standing import driver_stands
+from streamproof.jobs.failpoint import Site
+from streamproof.jobs.profile import JobProfile, Trait
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import TestbedError
 
@@ -42,6 +43,7 @@ class FullDisk(Outage):
     name = "full_disk"
     summary = "Leave no space on the disk with the checkpoint"
     target = "the checkpoint"
+    of_traits = frozenset({Trait.CHECKPOINT})
     occupies = frozenset({DRIVER, STANDSTILL})
     sites = frozenset[Site]()
 
@@ -50,18 +52,18 @@ class FullDisk(Outage):
             return "it mounts a small file system over the checkpoint, which only root on Linux can; run as root, or without it"
         return None
 
-    def draw(self, rng: random.Random, strategy: str) -> dict[str, Any] | None:
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         """Not by chance: not everybody is root, and a seed means the same plan everywhere."""
         return None
 
-    def aim(self, scene: Scene, parameters: OutageParameters) -> dict[str, Any]:
+    def aim(self, run: RunContext, parameters: OutageParameters) -> dict[str, Any]:
         target = {
             "role": self.target,
-            "checkpoint": str(scene.folder.checkpoint.absolute()),
-            "driver_file": str(scene.folder.path / "driver.json"),
-            "start": scene.driver()["start"],
+            "checkpoint": str(run.folder.checkpoint.absolute()),
+            "driver_file": str(run.folder.path / "driver.json"),
+            "start": run.driver()["start"],
         }
-        if not all(self.answers(scene.testbed, target)):
+        if not all(self.answers(run.testbed, target)):
             raise FaultError(f"{self.what} is full before it was struck")
         return target
 
@@ -76,7 +78,7 @@ class FullDisk(Outage):
             shutil.rmtree(before)
             _fill(checkpoint / BALLAST)
 
-    def struck(self, scene: Scene, target: dict[str, Any]) -> list[Claim]:
+    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
         found = os.statvfs(target["checkpoint"])
         return [Claim("no space is left beside the checkpoint", found.f_bavail == 0, f"{found.f_bavail} of {found.f_blocks} blocks")]
 
@@ -100,10 +102,10 @@ class FullDisk(Outage):
             _run("umount", "--lazy", str(checkpoint))
         below.rmdir()
 
-    def evidence(self, scene: Scene, parameters: OutageParameters, target: dict[str, Any]) -> list[Claim]:
-        claims = super().evidence(scene, parameters, target)
-        scene.eventually(lambda: bool(_failed(scene.folder, target)), EVIDENCE_S)
-        starts = _failed(scene.folder, target)
+    def evidence(self, run: RunContext, parameters: OutageParameters, target: dict[str, Any]) -> list[Claim]:
+        claims = super().evidence(run, parameters, target)
+        run.eventually(lambda: bool(_failed(run.folder, target)), EVIDENCE_S)
+        starts = _failed(run.folder, target)
         return [*claims, Claim(f"a driver ended with {SAYS!r}", bool(starts), f"starts {starts or 'none'}")]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -15,40 +16,61 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamproof.engines.spark import strategies
-from streamproof.engines.spark.job import Job
 from streamproof.evidence import histories, identity
 from streamproof.evidence.folder import RunFolder
+from streamproof.jobs.job import Job
 from streamproof.sinks.delivered import Delivered
+from streamproof.sinks.sink import Row
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.timing.recovery import Stamps
 
 
-class FilesOutput:
+class LoggedFiles:
+    """Read by ``_spark_metadata``."""
+
+    honours_log = True
+
+    def _files(self, job: Job) -> list[Path]:
+        return logged_files(job.files)
+
     def create(self, job: Job, testbed: Testbed, partitions: int) -> None:
         shutil.rmtree(job.files, ignore_errors=True)
         job.files.mkdir(parents=True)
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
         delivered = Delivered(folder)
-        honours_log = getattr(strategies.get(job.strategy), "honours_log", True)
-        files = logged_files(job.files) if honours_log else sorted(job.files.glob("*.parquet"))
+        files = self._files(job)
         columns: dict[str, list[Any]] = {name: [] for name in histories.DELIVERED.names}
         unreadable = [path.name for number, path in enumerate(files) if not _read(path, number, columns)]
         delivered.write(columns)
         # Spark's log names complete files only; a file that a listing reader finds half-written is not a delivery.
-        reason = f"files that the log names cannot be read: {', '.join(unreadable)}" if unreadable and honours_log else None
-        stamps = Stamps.WRITTEN if honours_log else Stamps.VISIBLE
+        reason = f"files that the log names cannot be read: {', '.join(unreadable)}" if unreadable and self.honours_log else None
+        stamps = Stamps.WRITTEN if self.honours_log else Stamps.VISIBLE
         return delivered.settle(reason, {}, stamps, files=len(files), half_written_files=unreadable)
 
     def reader(self, job: Job, testbed: Testbed) -> FilesReader:
         return FilesReader(job.files)
+
+    def rows(self, job: Job, testbed: Testbed, run: str, drained: dict[str, Any], timeout_s: float) -> Iterator[Row]:
+        for number, path in enumerate(self._files(job)):
+            table, at = pq.read_table(path, columns=["key", "value"]), int(path.stat().st_mtime * 1000)
+            for offset, (key, value) in enumerate(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)):
+                yield number, offset, None, None, None, at, key, value
 
     def load(self) -> None:
         """All of it is there."""
 
     def delete(self, job: Job, testbed: Testbed) -> None:
         shutil.rmtree(job.files, ignore_errors=True)
+
+
+class ListedFiles(LoggedFiles):
+    """Read by listing the folder."""
+
+    honours_log = False
+
+    def _files(self, job: Job) -> list[Path]:
+        return sorted(job.files.glob("*.parquet"))
 
 
 class FilesReader:

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 import psycopg
 
-from streamproof.engines.spark.job import Job
 from streamproof.evidence import identity
 from streamproof.evidence.folder import RunFolder
+from streamproof.jobs.job import Job
 from streamproof.sinks.delivered import Delivered
 from streamproof.sinks.postgres import tables as postgres
 from streamproof.sinks.postgres.tables import Connection, Tables
+from streamproof.sinks.sink import Row
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import TestbedError
 from streamproof.verdict.timing.recovery import Stamps
@@ -39,6 +40,11 @@ _QUERY = """
         FROM {delivered} ORDER BY position
     ) TO STDOUT (FORMAT binary)
 """
+_ROWS = """
+    SELECT 0, position, batch, attempt, start,
+        floor(extract(epoch FROM coalesce(pg_xact_commit_timestamp(xmin), written_at)) * 1000)::bigint, key, value
+    FROM {delivered} ORDER BY position
+"""
 _HEAD = np.dtype(
     [
         ("fields", ">i2"),
@@ -52,13 +58,13 @@ _HEAD = np.dtype(
 )
 
 
-class PostgresOutput:
+class PostgresTable:
     def create(self, job: Job, testbed: Testbed, partitions: int) -> None:
         with _connected(testbed) as connection:
-            Tables(job.query).create(connection)
+            Tables(job.name).create(connection)
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
-        begun, tables, last = time.monotonic(), Tables(job.query), 0
+        begun, tables, last = time.monotonic(), Tables(job.name), 0
         delivered = Delivered(folder)
         with _connected(testbed) as connection:
             reason = _undecided(connection, tables, begun + min(timeout_s, DECIDED_S))
@@ -73,14 +79,19 @@ class PostgresOutput:
         return delivered.settle(reason, {0: last}, Stamps.VISIBLE)
 
     def reader(self, job: Job, testbed: Testbed) -> PostgresReader:
-        return PostgresReader(testbed.direct_postgres, Tables(job.query))
+        return PostgresReader(testbed.direct_postgres, Tables(job.name))
+
+    def rows(self, job: Job, testbed: Testbed, run: str, drained: dict[str, Any], timeout_s: float) -> Iterator[Row]:
+        tables = Tables(job.name)
+        with _connected(testbed) as connection, connection.cursor(binary=True) as cursor:
+            yield from cursor.execute(tables.named(_ROWS))
 
     def load(self) -> None:
         """All of it is there."""
 
     def delete(self, job: Job, testbed: Testbed) -> None:
         with _connected(testbed) as connection:
-            Tables(job.query).drop(connection)
+            Tables(job.name).drop(connection)
 
 
 class PostgresReader:

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamproof.engines.spark import spark_kafka
-from streamproof.engines.spark.failpoints import Failpoint, Site, reach
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.failpoints import reach
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.strategy import Strategy
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
 
@@ -49,11 +49,11 @@ AFTER_OUTPUT = Failpoint("after_output", Site.DRIVER, "all written: the replay s
 class AtMostOnce(Strategy):
     name = "at_most_once"
     summary = "the batch is marked as done, then written; whatever fails in between is not written again"
-    sink = Sink.KAFKA
+    sink = "kafka"
     guarantee = Guarantee.AT_MOST_ONCE
     failpoints = (AFTER_MARK, DURING_OUTPUT, AFTER_OUTPUT)
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         marks = job.checkpoint("marks")
         marks.mkdir(parents=True, exist_ok=True)
 
@@ -66,7 +66,7 @@ class AtMostOnce(Strategy):
             reach(job.run, AFTER_OUTPUT.name, number)
 
         checkpoint = f"file://{job.checkpoint()}"
-        return frame.writeStream.foreachBatch(deliver).queryName(job.query).option("checkpointLocation", checkpoint).start()
+        return frame.writeStream.foreachBatch(deliver).queryName(job.name).option("checkpointLocation", checkpoint).start()
 
 
 def mark(path: Path) -> bool:
@@ -83,7 +83,7 @@ def mark(path: Path) -> bool:
     return True
 
 
-def _first_attempt_only(job: Job, number: int) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
+def _first_attempt_only(job: SparkJob, number: int) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
     def passed_on(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         from pyspark import TaskContext
 

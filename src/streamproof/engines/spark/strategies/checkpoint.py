@@ -23,10 +23,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamproof.engines.spark import spark_kafka
-from streamproof.engines.spark.failpoints import Failpoint, Site, Watch
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.strategy import Strategy
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.failpoint import Failpoint, Site, Watch
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
 
@@ -45,22 +44,23 @@ AFTER_OUTPUT = Failpoint(
 class Checkpoint(Strategy):
     name = "checkpoint"
     summary = "Spark's own Kafka sink and checkpoint: what most jobs run"
-    sink = Sink.KAFKA
+    sink = "kafka"
+    takes_results = True
     guarantee = Guarantee.AT_LEAST_ONCE
     failpoints = (AFTER_OUTPUT,)
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         return (
             frame.select("key", "value")
             .writeStream.format("kafka")
-            .queryName(job.query)
+            .queryName(job.name)
             .options(**spark_kafka.address(job))
             .option("topic", job.output_topic)
             .option("checkpointLocation", str(job.checkpoint()))
             .start()
         )
 
-    def watch(self, job: Job, failpoint: str) -> Watch:
+    def watch(self, job: SparkJob, failpoint: str) -> Watch:
         from streamproof.engines.spark import watches
 
         size = watches.topic_size(job.bootstrap, job.output_topic)

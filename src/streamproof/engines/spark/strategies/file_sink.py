@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamproof.engines.spark.failpoints import Failpoint, Site, Watch
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.strategy import Strategy
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.failpoint import Failpoint, Site, Watch
+from streamproof.jobs.profile import Trait
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
 
@@ -39,9 +39,9 @@ AFTER_LOG = Failpoint("after_log", Site.WATCHED, "the log names the batch, Spark
 class FileSink(Strategy):
     name = "file_sink"
     summary = "Spark's own Parquet sink, read by its log _spark_metadata"
-    sink = Sink.FILES
+    sink = "files"
     guarantee = Guarantee.EXACTLY_ONCE
-    honours_log = True
+    relies_on = frozenset({Trait.SKIPS_COMPLETE_OUTPUT})
     failpoints = (
         Failpoint(
             AFTER_FILES, Site.WATCHED, "files are written, the log does not name them: the replay writes others, the log names those"
@@ -49,17 +49,17 @@ class FileSink(Strategy):
         AFTER_LOG,
     )
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         return (
             frame.select("key", "value")
             .writeStream.format("parquet")
-            .queryName(job.query)
+            .queryName(job.name)
             .option("path", f"file://{job.files}")
             .option("checkpointLocation", f"file://{job.checkpoint()}")
             .start()
         )
 
-    def watch(self, job: Job, failpoint: str) -> Watch:
+    def watch(self, job: SparkJob, failpoint: str) -> Watch:
         from streamproof.engines.spark import watches
 
         def logged(batch: int) -> bool:
@@ -75,7 +75,7 @@ class FileSinkListed(FileSink):
     name = "file_sink_listed"
     summary = "the same sink, read by listing its folder: what tools see that do not know _spark_metadata"
     guarantee = Guarantee.AT_LEAST_ONCE
-    honours_log = False
+    sink = "listed_files"
     failpoints = (
         Failpoint(
             AFTER_FILES,

@@ -24,11 +24,12 @@ import json
 from typing import TYPE_CHECKING
 
 from streamproof.engines.spark import checkpoints, spark_kafka
-from streamproof.engines.spark.failpoints import Failpoint, reach
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.failpoints import reach
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.strategy import Strategy
+from streamproof.jobs.failpoint import Failpoint
+from streamproof.jobs.profile import Trait
 from streamproof.kafka.asking import asked
-from streamproof.sinks.sink import Sink
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
 
@@ -50,11 +51,13 @@ AFTER_OFFSET_COMMIT = Failpoint("after_offset_commit", "driver", "the batch is d
 class OffsetCommit(Strategy):
     name = "offset_commit"
     summary = "foreachBatch output, then the consumer group's offsets; the next start reads from them"
-    sink = Sink.KAFKA
+    sink = "kafka"
+    takes_results = True
+    relies_on = frozenset({Trait.GROUP_OFFSETS})
     guarantee = Guarantee.AT_LEAST_ONCE
     failpoints = (AFTER_OUTPUT, AFTER_OFFSET_COMMIT)
 
-    def starting_offsets(self, job: Job) -> str:
+    def starting_offsets(self, job: SparkJob) -> str:
         """The group's committed offset of each partition, the earliest where there is none."""
         consumer = _group(job)
         try:  # a new broker elects and loads the group's coordinator when it is first asked for
@@ -64,7 +67,7 @@ class OffsetCommit(Strategy):
         offsets = {str(number): offset if offset >= 0 else checkpoints.EARLIEST for number, offset in committed.items()}
         return json.dumps({job.input_topic: offsets})
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         checkpoint = job.checkpoint(f"start-{job.start}")
         group = _group(job)
 
@@ -75,13 +78,13 @@ class OffsetCommit(Strategy):
             asked(lambda: _commit(group, ends), REQUEST_S)  # the same offsets twice are as good as once
             reach(job.run, AFTER_OFFSET_COMMIT.name, number)
 
-        return frame.writeStream.foreachBatch(deliver).queryName(job.query).option("checkpointLocation", f"file://{checkpoint}").start()
+        return frame.writeStream.foreachBatch(deliver).queryName(job.name).option("checkpointLocation", f"file://{checkpoint}").start()
 
 
-def _group(job: Job) -> Consumer:
+def _group(job: SparkJob) -> Consumer:
     from confluent_kafka import Consumer
 
-    return Consumer({"bootstrap.servers": job.bootstrap, "group.id": job.query, "enable.auto.commit": False, "log_level": 2})
+    return Consumer({"bootstrap.servers": job.bootstrap, "group.id": job.name, "enable.auto.commit": False, "log_level": 2})
 
 
 def _committed(consumer: Consumer, topic: str) -> dict[int, int]:

@@ -44,11 +44,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streamproof.engines.spark.failpoints import Failpoint, Site, reach
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.failpoints import reach
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.strategy import Strategy
+from streamproof.jobs.failpoint import Failpoint, Site
+from streamproof.jobs.profile import Trait
 from streamproof.kafka.transactions import Coordinator
-from streamproof.sinks.sink import Sink
 from streamproof.verdict.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ AFTER_ABORT = Failpoint("after_abort", Site.RECOVERY, "what was open is aborted,
 class OffsetInTransaction(Strategy):
     name = "offset_in_transaction"
     summary = "one Kafka transaction per source partition holds the output and the consumed offset"
-    sink = Sink.KAFKA
+    sink = "kafka"
+    relies_on = frozenset({Trait.GROUP_OFFSETS, Trait.KAFKA_TRANSACTIONS})
+    open_transaction_step = "after_offsets"
     guarantee = Guarantee.EXACTLY_ONCE
     ordered = True
     failpoints = (AFTER_FENCE, AFTER_PRODUCE, AFTER_OFFSETS, AFTER_COMMIT, AFTER_TASKS, AFTER_ABORT)
@@ -83,15 +86,15 @@ class OffsetInTransaction(Strategy):
         ("after_tasks", "after_offsets"),
     )
 
-    def recover(self, job: Job) -> dict[str, Any]:
+    def recover(self, job: SparkJob) -> dict[str, Any]:
         """Abort what is open: a partition without new records would keep it open, and hold readers back, until it timed out."""
         with Coordinator(job.bootstrap) as coordinator:
-            aborted = coordinator.abort(coordinator.ongoing(f"{job.query}."))
+            aborted = coordinator.abort(coordinator.ongoing(f"{job.name}."))
         reach(job.run, AFTER_ABORT.name, -1)
         return {"aborted_transactions": aborted} if aborted else {}
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         from streamproof.engines.spark.strategies.offset_in_transaction_sink import deliver
 
         checkpoint = f"file://{job.checkpoint()}"
-        return frame.writeStream.foreachBatch(deliver(job)).queryName(job.query).option("checkpointLocation", checkpoint).start()
+        return frame.writeStream.foreachBatch(deliver(job)).queryName(job.name).option("checkpointLocation", checkpoint).start()

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from streamproof.engines.spark.failpoints import reach
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.producers import REQUEST_S, Stock, connected, take_id
 from streamproof.engines.spark.strategies.offset_in_transaction import AFTER_COMMIT, AFTER_FENCE, AFTER_OFFSETS, AFTER_PRODUCE, AFTER_TASKS
 from streamproof.kafka.asking import asked
@@ -27,7 +27,7 @@ COMMITTED = "source_partition int"
 OFFSETS_S = 10.0  # a group's coordinator that has died is followed by another within seconds; the next attempt's producer finds that one
 
 
-def deliver(job: Job) -> Callable[[DataFrame, int], None]:
+def deliver(job: SparkJob) -> Callable[[DataFrame, int], None]:
     """The driver's part, a function for ``foreachBatch``: every task commits its own transaction, nothing is left to do."""
 
     def delivered(frame: DataFrame, batch: int) -> None:
@@ -40,7 +40,7 @@ def deliver(job: Job) -> Callable[[DataFrame, int], None]:
 class Commit:
     """A task's part: the records of one source partition, from its committed offset on, and their end offset. For ``mapInArrow``."""
 
-    def __init__(self, job: Job, batch: int) -> None:
+    def __init__(self, job: SparkJob, batch: int) -> None:
         self.job, self.batch = job, batch
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -75,14 +75,14 @@ class Commit:
 class _Line:
     """One source partition's way into the output, for one transaction: a producer that holds the partition's id, and where to go on."""
 
-    def __init__(self, job: Job, partition: int) -> None:
+    def __init__(self, job: SparkJob, partition: int) -> None:
         self._topic = job.output_topic
-        self._group = job.query
+        self._group = job.name
         self._source = (job.input_topic, partition)
         self._stock = _stock(job, partition)
         self._producer = take_id(self._stock.take())
         try:
-            self._committed = self._stable_offset(_reader(job.task_bootstrap, job.query))
+            self._committed = self._stable_offset(_reader(job.task_bootstrap, job.name))
         except BaseException:  # whatever it was: no other code will close it
             self.close()
             raise
@@ -144,8 +144,8 @@ def _reader(bootstrap: str, group: str) -> Consumer:
 _stocks: dict[str, Stock] = {}
 
 
-def _stock(job: Job, partition: int) -> Stock:
-    name = f"{job.query}.p{partition}"
+def _stock(job: SparkJob, partition: int) -> Stock:
+    name = f"{job.name}.p{partition}"
     if name not in _stocks:
         _stocks[name] = Stock(lambda: connected(job, name))
     return _stocks[name]

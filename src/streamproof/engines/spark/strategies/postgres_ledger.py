@@ -33,10 +33,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamproof.engines.spark.failpoints import Failpoint, Site
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.strategy import Strategy
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.verdict.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -55,23 +54,25 @@ AFTER_BATCH = Failpoint("after_batch", Site.DRIVER, "all parts are committed, Sp
 class PostgresLedger(Strategy):
     name = "postgres_ledger"
     summary = "Records and a ledger row (batch, source partition) in one PostgreSQL transaction per task"
-    sink = Sink.POSTGRES
+    sink = "postgres"
+    takes_results = True
     guarantee = Guarantee.EXACTLY_ONCE
     failpoints = (BEFORE_TASK_COMMIT, AFTER_TASK_COMMIT, AFTER_BATCH)
     doubles = (("before_task_commit", "after_task_commit"), ("after_task_commit", "after_batch"))
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         from streamproof.engines.spark.strategies.postgres_ledger_sink import deliver
 
         job.checkpoint().mkdir(parents=True, exist_ok=True)
         checkpoint = f"file://{job.checkpoint()}"
-        return frame.writeStream.foreachBatch(deliver(job)).queryName(job.query).option("checkpointLocation", checkpoint).start()
+        return frame.writeStream.foreachBatch(deliver(job)).queryName(job.name).option("checkpointLocation", checkpoint).start()
 
 
 class PostgresLedgerSingle(PostgresLedger):
     name = "postgres_ledger_single"
+    takes_results = False
     summary = "The whole batch and its ledger row in one PostgreSQL transaction of a single task"
     atomic = True
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         return super().start(frame.repartition(1), job)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from streamproof.engines.spark import task
 from streamproof.engines.spark.failpoints import reach
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.postgres_ledger import AFTER_BATCH, AFTER_TASK_COMMIT, BEFORE_TASK_COMMIT
 from streamproof.sinks.postgres import tables as postgres
 from streamproof.sinks.postgres.tables import Copied, Entry, Origin, Tables
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 COMMITTED = "source_partition int"
 
 
-def deliver(job: Job) -> Callable[[DataFrame, int], None]:
+def deliver(job: SparkJob) -> Callable[[DataFrame, int], None]:
     """The driver's part, a function for ``foreachBatch``: every task commits its own transaction, nothing is left to do."""
 
     def delivered(frame: DataFrame, batch: int) -> None:
@@ -38,7 +38,7 @@ def deliver(job: Job) -> Callable[[DataFrame, int], None]:
 class Commit:
     """A task's part: one transaction with the task's records and their rows in the ledger. For ``mapInArrow``; yields nothing."""
 
-    def __init__(self, job: Job, batch: int) -> None:
+    def __init__(self, job: SparkJob, batch: int) -> None:
         self.job, self.batch = job, batch
 
     def __call__(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
@@ -49,7 +49,7 @@ class Commit:
         yield from ()
 
     def deliver(self, connection: postgres.Connection, records: Iterator[RecordBatch], here: task.Task) -> None:
-        tables, entry = Tables(self.job.query), Entry(here.batch, here.attempt)
+        tables, entry = Tables(self.job.name), Entry(here.batch, here.attempt)
         first = next(records)
         records = itertools.chain([first], records)
         if postgres.entered(connection, tables, entry, [first.column("source_partition")[0].as_py()]):

@@ -45,11 +45,11 @@ from typing import TYPE_CHECKING, Any
 
 from streamproof.engines.spark import checkpoints
 from streamproof.engines.spark.decisions import DECIDING
-from streamproof.engines.spark.failpoints import Failpoint, Site, reach
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.failpoints import reach
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.strategy import Strategy
+from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.kafka.transactions import TransactionLost
-from streamproof.sinks.sink import Sink
 from streamproof.verdict.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ BEFORE_FINISH = Failpoint(
 class PostgresTwoPhaseCommit(Strategy):
     name = "postgres_two_phase_commit"
     summary = "PostgreSQL transactions prepared in the executors, ended by the driver's durable decision"
-    sink = Sink.POSTGRES
+    sink = "postgres"
+    takes_results = True
     guarantee = Guarantee.EXACTLY_ONCE
     atomic = True
     failpoints = (
@@ -103,11 +104,11 @@ class PostgresTwoPhaseCommit(Strategy):
         ("after_commit", "between_commits"),
     )
 
-    def recover(self, job: Job) -> dict[str, Any]:
+    def recover(self, job: SparkJob) -> dict[str, Any]:
         """Roll back what is prepared and undecided, then commit what was decided. Raises TransactionLost when that cannot be done."""
         from streamproof.sinks.postgres import tables as postgres
 
-        tables = postgres.Tables(job.query)
+        tables = postgres.Tables(job.name)
         with DECIDING, closing(postgres.connect(job.postgres, autocommit=True)) as connection:
             rolled_back = postgres.roll_back_undecided(connection, tables)
             decisions = postgres.unfinished(connection, tables)
@@ -124,9 +125,9 @@ class PostgresTwoPhaseCommit(Strategy):
                 postgres.finish(connection, tables, batch)
         return {"finished_batches": sorted(decisions), "rolled_back": rolled_back} if decisions or rolled_back else {}
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         from streamproof.engines.spark.strategies.postgres_two_phase_commit_sink import Deliver
 
         job.checkpoint().mkdir(parents=True, exist_ok=True)
         checkpoint = f"file://{job.checkpoint()}"
-        return frame.writeStream.foreachBatch(Deliver(job)).queryName(job.query).option("checkpointLocation", checkpoint).start()
+        return frame.writeStream.foreachBatch(Deliver(job)).queryName(job.name).option("checkpointLocation", checkpoint).start()

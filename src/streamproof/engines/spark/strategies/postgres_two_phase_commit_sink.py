@@ -15,7 +15,7 @@ import pyarrow as pa
 from streamproof.engines.spark import state, task
 from streamproof.engines.spark.decisions import DECIDING
 from streamproof.engines.spark.failpoints import reach
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.postgres_two_phase_commit import (
     AFTER_COMMIT,
     AFTER_DECISION,
@@ -38,7 +38,7 @@ PREPARED = "gid string"
 class Prepare:
     """A task's part: prepare one transaction with the task's records. For ``mapInArrow``; yields the transaction's gid."""
 
-    def __init__(self, job: Job, batch: int) -> None:
+    def __init__(self, job: SparkJob, batch: int) -> None:
         self.job, self.batch = job, batch
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -52,7 +52,7 @@ class Prepare:
 
     def prepare(self, connection: postgres.Connection, records: Iterator[pa.RecordBatch], here: task.Task) -> str | None:
         """The gid of what was prepared; None when the batch is decided already, without this task."""
-        run, tables = self.job.run, Tables(self.job.query)
+        run, tables = self.job.run, Tables(self.job.name)
         if postgres.decision(connection, tables, here.batch) is not None:
             state.read_on(records, self.job)
             return None
@@ -68,7 +68,7 @@ class Prepare:
 class Deliver:
     """The driver's part, a function for ``foreachBatch``: let every task prepare, decide, then carry the decision out."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: SparkJob) -> None:
         self._job = job
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
@@ -81,7 +81,7 @@ class Deliver:
 
     def commit(self, gids: list[str], batch: int) -> None:
         """Every task has prepared: decide, then carry the decision out."""
-        run, tables = self._job.run, Tables(self._job.query)
+        run, tables = self._job.run, Tables(self._job.name)
         with DECIDING, closing(postgres.connect(self._job.postgres, autocommit=True)) as connection:
             decided = postgres.decision(connection, tables, batch)
             if decided is None:
@@ -103,4 +103,4 @@ class Deliver:
     def abort(self) -> None:
         """What was decided stays decided; everything else is rolled back."""
         with DECIDING, closing(postgres.connect(self._job.postgres, autocommit=True)) as connection:
-            postgres.roll_back_undecided(connection, Tables(self._job.query))
+            postgres.roll_back_undecided(connection, Tables(self._job.name))

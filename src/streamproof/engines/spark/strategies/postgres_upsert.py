@@ -26,10 +26,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamproof.engines.spark.failpoints import Failpoint, Site
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.strategy import Strategy
-from streamproof.sinks.sink import Sink
+from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.verdict.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -44,13 +43,13 @@ AFTER_BATCH = Failpoint("after_batch", Site.DRIVER, "all committed, Spark does n
 class PostgresUpsert(Strategy):
     name = "postgres_upsert"
     summary = "INSERT ... ON CONFLICT by the record's identity: writing again changes nothing"
-    sink = Sink.POSTGRES
+    sink = "postgres"
     guarantee = Guarantee.EXACTLY_ONCE
     failpoints = (BEFORE_TASK_COMMIT, AFTER_TASK_COMMIT, AFTER_BATCH)
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         from streamproof.engines.spark.strategies.postgres_upsert_sink import deliver
 
         job.checkpoint().mkdir(parents=True, exist_ok=True)
         checkpoint = f"file://{job.checkpoint()}"
-        return frame.writeStream.foreachBatch(deliver(job)).queryName(job.query).option("checkpointLocation", checkpoint).start()
+        return frame.writeStream.foreachBatch(deliver(job)).queryName(job.name).option("checkpointLocation", checkpoint).start()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from streamproof.engines.spark.failpoints import Failpoint, Watch
-from streamproof.engines.spark.job import Job
-from streamproof.sinks.sink import Sink
+from streamproof.engines.spark.job import SparkJob
+from streamproof.jobs.failpoint import Failpoint, Watch
+from streamproof.jobs.profile import Trait
 from streamproof.verdict.guarantee import Guarantee, Promise
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ class Strategy(Protocol):
 
     name: str
     summary: str
-    sink: Sink
+    sink: str
+    """The kind of output, by the name of its sink."""
     guarantee: Guarantee
     failpoints: tuple[Failpoint, ...]
     atomic: bool = False
@@ -27,6 +28,14 @@ class Strategy(Protocol):
     ordered: bool = False
     """Whether a key's records leave in the order in which they were read. Only if a failed attempt's output is taken back: see
     ``streamproof.verdict.checks.order``."""
+    relies_on: frozenset[Trait] = frozenset()
+    """What else its protocol relies on: see :attr:`traits`."""
+    takes_results: bool = False
+    """Whether it can deliver the results of a stateful pipeline: it takes any rows, and need not know the source offset of each."""
+    open_transaction_step: str | None = None
+    """The step at which a Kafka transaction is open and undecided, for one that writes in them."""
+    decided_transaction_step: str | None = None
+    """The step at which a Kafka transaction is decided and not yet committed, for one that decides about them."""
     doubles: tuple[tuple[str, str], ...] = ()
     """Pairs of steps for a sweep: a crash at the second while the job recovers from a crash at the first."""
 
@@ -36,19 +45,26 @@ class Strategy(Protocol):
         kept = {Promise.ATOMIC: self.atomic, Promise.ORDERED: self.ordered}
         return frozenset(promise for promise, given in kept.items() if given)
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    @property
+    def traits(self) -> frozenset[Trait]:
+        """What the protocol relies on, as far as a fault can break it. Every job on Spark has a checkpoint; one that does not say where its
+        source starts goes on from there."""
+        resumes = type(self).starting_offsets is Strategy.starting_offsets
+        return frozenset({Trait.CHECKPOINT, *([Trait.RESUMES_FROM_CHECKPOINT] if resumes else []), *self.relies_on})
+
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         """Start the query that delivers ``frame`` to the job's output. Its columns are those of
         :func:`streamproof.engines.spark.kafka_to_kafka.transform`."""
 
-    def recover(self, job: Job) -> dict[str, Any]:
+    def recover(self, job: SparkJob) -> dict[str, Any]:
         """Finish or undo what an earlier start left in the sink, before the query starts. Returns what was done, for the journal.
         May be called at any time when no driver of the job runs, and repeated."""
         return {}
 
-    def starting_offsets(self, job: Job) -> str:
+    def starting_offsets(self, job: SparkJob) -> str:
         """Where the source starts when the checkpoint does not say: ``earliest`` or offsets as JSON."""
         return "earliest"
 
-    def watch(self, job: Job, failpoint: str) -> Watch:
+    def watch(self, job: SparkJob, failpoint: str) -> Watch:
         """How the crash window of a watched step is seen. Only asked for steps at ``Site.WATCHED``."""
         raise KeyError(f"{self.name} has no watched step {failpoint!r}")

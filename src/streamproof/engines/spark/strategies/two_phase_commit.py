@@ -39,12 +39,13 @@ from typing import TYPE_CHECKING, Any
 
 from streamproof.engines.spark import checkpoints
 from streamproof.engines.spark.decisions import DECIDING, DecisionLog
-from streamproof.engines.spark.failpoints import Failpoint, Site, reach
-from streamproof.engines.spark.job import Job, OnLostDecision
+from streamproof.engines.spark.failpoints import reach
+from streamproof.engines.spark.job import OnLostDecision, SparkJob
 from streamproof.engines.spark.strategies.strategy import Strategy
 from streamproof.evidence.journal import DecisionLost
+from streamproof.jobs.failpoint import Failpoint, Site
+from streamproof.jobs.profile import Trait
 from streamproof.kafka.transactions import Coordinator, Prepared, TransactionLost
-from streamproof.sinks.sink import Sink
 from streamproof.verdict.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -70,7 +71,11 @@ BEFORE_FINISH = Failpoint(
 class TwoPhaseCommit(Strategy):
     name = "two_phase_commit"
     summary = "Kafka transactions prepared in the executors, finished by the driver from a durable decision log"
-    sink = Sink.KAFKA
+    sink = "kafka"
+    takes_results = True
+    relies_on = frozenset({Trait.KAFKA_TRANSACTIONS})
+    open_transaction_step = "after_prepare"
+    decided_transaction_step = "after_decision"
     guarantee = Guarantee.EXACTLY_ONCE
     atomic = True
     ordered = True
@@ -95,12 +100,12 @@ class TwoPhaseCommit(Strategy):
         ("after_commit", "between_commits"),
     )
 
-    def recover(self, job: Job) -> dict[str, Any]:
+    def recover(self, job: SparkJob) -> dict[str, Any]:
         """Abort what is open and undecided, then commit what was decided. Raises TransactionLost when a decision cannot be carried out."""
         log = decision_log(job)
         with DECIDING, Coordinator(job.bootstrap) as coordinator:
             unfinished = log.unfinished()
-            aborted = coordinator.abort(_undecided(coordinator.ongoing(f"{job.query}."), unfinished))
+            aborted = coordinator.abort(_undecided(coordinator.ongoing(f"{job.name}."), unfinished))
             reach(job.run, AFTER_ABORT.name, max(unfinished, default=-1))
             for batch, transactions in unfinished.items():
                 try:
@@ -114,11 +119,11 @@ class TwoPhaseCommit(Strategy):
                 log.finish(batch)
         return {"finished_batches": sorted(unfinished), "aborted_transactions": aborted} if unfinished or aborted else {}
 
-    def start(self, frame: DataFrame, job: Job) -> StreamingQuery:
+    def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         from streamproof.engines.spark.strategies.two_phase_commit_sink import Deliver
 
         checkpoint = f"file://{job.checkpoint()}"
-        return frame.writeStream.foreachBatch(Deliver(job)).queryName(job.query).option("checkpointLocation", checkpoint).start()
+        return frame.writeStream.foreachBatch(Deliver(job)).queryName(job.name).option("checkpointLocation", checkpoint).start()
 
 
 def _undecided(ongoing: list[Prepared], unfinished: dict[int, list[Prepared]]) -> list[Prepared]:
@@ -126,7 +131,7 @@ def _undecided(ongoing: list[Prepared], unfinished: dict[int, list[Prepared]]) -
     return [transaction for transaction in ongoing if transaction.transactional_id not in decided]
 
 
-def commit(coordinator: Coordinator, job: Job, batch: int, decided: list[Prepared]) -> None:
+def commit(coordinator: Coordinator, job: SparkJob, batch: int, decided: list[Prepared]) -> None:
     """Commit what was decided for ``batch``. One that the broker has aborted is journaled where the job is to go on without it.
 
     Raises TransactionLost where it is not, and CoordinatorBusy.
@@ -141,10 +146,10 @@ def commit(coordinator: Coordinator, job: Job, batch: int, decided: list[Prepare
             job.run.journal.append(event)
 
 
-def prefix(job: Job) -> str:
+def prefix(job: SparkJob) -> str:
     """What every transactional id of this start of the driver begins with."""
-    return f"{job.query}.{job.start}."
+    return f"{job.name}.{job.start}."
 
 
-def decision_log(job: Job) -> DecisionLog:
+def decision_log(job: SparkJob) -> DecisionLog:
     return DecisionLog(job.checkpoint("decisions"))

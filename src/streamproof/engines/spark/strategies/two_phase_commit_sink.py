@@ -18,7 +18,7 @@ import pyarrow as pa
 from streamproof.engines.spark import state
 from streamproof.engines.spark.decisions import DECIDING
 from streamproof.engines.spark.failpoints import reach
-from streamproof.engines.spark.job import Job
+from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.producers import REQUEST_S, Stock, connected, take_id
 from streamproof.engines.spark.strategies.two_phase_commit import (
     AFTER_COMMIT,
@@ -42,7 +42,7 @@ PREPARED = "transactional_id string"
 class Prepare:
     """A task's part: prepare one transaction with the partition's records. A function for ``mapInArrow``; yields the transaction's id."""
 
-    def __init__(self, job: Job, batch: int) -> None:
+    def __init__(self, job: SparkJob, batch: int) -> None:
         self.job, self.batch = job, batch
 
     def __call__(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -70,7 +70,7 @@ class Prepare:
 class Deliver:
     """The driver's part, a function for ``foreachBatch``: let every task prepare, decide, then carry the decision out."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: SparkJob) -> None:
         self._job, self._log = job, decision_log(job)
         self._coordinator: Coordinator | None = None
 
@@ -129,7 +129,7 @@ class Deliver:
 _stocks: dict[str, Stock] = {}
 
 
-def _stock(job: Job) -> Stock:
+def _stock(job: SparkJob) -> Stock:
     begin = prefix(job)
     if begin not in _stocks:
         _stocks[begin] = Stock(lambda: take_id(connected(job, f"{begin}{uuid.uuid4().hex}")))

@@ -1,0 +1,1 @@
+"""Any command line as the job under test."""

@@ -1,0 +1,48 @@
+"""The Spark settings of a job under test: small, quick to start, and with every limit that a fault would run into out of the way."""
+
+from __future__ import annotations
+
+import sys
+
+from streamproof import settings
+from streamproof.testbed import java, spark
+
+EXECUTOR_MARK = "STREAMPROOF_EXECUTOR_OF"
+
+
+def of_run(run: str, *, stateful: bool) -> dict[str, str]:
+    """The settings for the job of ``run``."""
+    flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver")])
+    executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor")])
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "768m",
+        "spark.driver.extraClassPath": spark.connector_class_path(),
+        "spark.driver.extraJavaOptions": flags,
+        "spark.executor.extraClassPath": spark.connector_class_path(),
+        "spark.executor.extraJavaOptions": executor_flags,
+        "spark.executor.memory": "768m",
+        "spark.executor.cores": str(spark.WORKER_CORES),
+        "spark.cores.max": str(spark.WORKER_CORES * len(spark.WORKERS)),
+        "spark.executorEnv.PYTHONPATH": settings.python_path(),
+        f"spark.executorEnv.{EXECUTOR_MARK}": run,
+        "spark.pyspark.python": sys.executable,
+        # What these save, a task and a worker, is told there.
+        "spark.python.daemon.module": "streamproof.engines.spark.python_daemon",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.ui.port": "0",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.killEnabled": "false",
+        # Faults find an executor at work by what the UI says; by default it says so up to 100 ms late, when a short task has ended.
+        "spark.ui.liveUpdate.period": "0",
+        # A killed executor counts as a failure of its tasks; the default of 4 would end the query at the fourth kill.
+        "spark.task.maxFailures": "20",
+        "spark.locality.wait": "0s",
+        "spark.sql.shuffle.partitions": "2" if stateful else "4",
+        "spark.sql.streaming.noDataProgressEventInterval": "1000",
+        "spark.network.timeout": "30s",
+        "spark.network.timeoutInterval": "10s",
+        "spark.executor.heartbeatInterval": "5s",
+        "spark.executor.processTreeMetrics.enabled": "false",
+    }

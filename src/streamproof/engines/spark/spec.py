@@ -1,0 +1,65 @@
+"""A Spark job of ours as an experiment describes it: which pipeline, delivered by which strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamproof.engines.spark import settings
+from streamproof.engines.spark.job import OnLostDecision, SparkJob
+from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
+from streamproof.jobs.failpoint import Site
+from streamproof.jobs.profile import JobProfile, Role
+from streamproof.sinks.outputs import SINKS
+from streamproof.testbed.embedded import Testbed
+
+
+@dataclass(frozen=True)
+class SparkSpec:
+    """``options`` are the pipeline's own."""
+
+    strategy: str
+    pipeline: str = "kafka_to_kafka"
+    options: dict[str, int] = field(default_factory=dict)
+    on_lost_decision: OnLostDecision = OnLostDecision.STOP
+
+    @property
+    def profile(self) -> JobProfile:
+        return profile(self.strategy, self.pipeline)
+
+    def job(self, testbed: Testbed, **common: Any) -> SparkJob:
+        stateful = PIPELINES[self.pipeline].stateful
+        return SparkJob(
+            engine="spark",
+            pipeline=self.pipeline,
+            strategy=self.strategy,
+            sink=STRATEGIES[self.strategy].sink,
+            master=testbed.spark_master,
+            spark=settings.of_run(common["folder"].rpartition("/")[2], stateful=stateful),
+            stateful=stateful,
+            options=self.options,
+            on_lost_decision=self.on_lost_decision,
+            executors_bootstrap=testbed.executors_kafka,
+            **common,
+        )
+
+
+def profile(strategy: str, pipeline: str = "kafka_to_kafka") -> JobProfile:
+    """What is known of a job with that strategy. Its tasks run Python when a step of the protocol is passed there."""
+    known = STRATEGIES[strategy]
+    runs_python = any(point.at == Site.TASK for point in known.failpoints)
+    return JobProfile(
+        name=strategy,
+        engine="spark",
+        sink=known.sink,
+        guarantee=known.guarantee,
+        promises=known.promises,
+        roles=frozenset({Role.DRIVER, Role.EXECUTORS, *([Role.PYTHON_WORKERS] if runs_python else [])}),
+        links=SINKS[known.sink].links,
+        traits=known.traits,
+        failpoints=known.failpoints,
+        second_crashes=known.doubles,
+        open_transaction_step=known.open_transaction_step,
+        decided_transaction_step=known.decided_transaction_step,
+        stateful=PIPELINES[pipeline].stateful,
+    )

@@ -1,0 +1,105 @@
+"""A run as its stages and its faults see it: the folder, the testbed, the job, how far it has come, and until when."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import Aborted, DriverExited, DriverReady, FailpointHeld, StageFailed
+from streamproof.evidence.progress import Progress
+from streamproof.jobs.engine import Engine
+from streamproof.jobs.job import Job
+from streamproof.jobs.profile import JobProfile
+from streamproof.testbed.embedded import Testbed
+
+POLL_S = 0.02
+READY_S = 90.0
+
+
+class FaultError(Exception):
+    """A fault could not take effect: its target did not appear in time, or refused. The run is then INCONCLUSIVE."""
+
+
+class RunEnded(Exception):
+    """The run was aborted, or another of its stages failed, while this one was waiting."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One checked statement about the system under test."""
+
+    claim: str
+    holds: bool
+    detail: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Where a fault strikes: the run, its testbed and job, and choices drawn from the run's seed.
+
+    ``stands`` tells who stands still at which step of the protocol while the fault is injected, if it waited for one; ``over`` is set once
+    what was broken is about to be mended, at the latest when the fault is healed.
+    """
+
+    folder: RunFolder
+    testbed: Testbed
+    job: Job
+    engine: Engine
+    profile: JobProfile
+    progress: Progress
+    rng: random.Random
+    deadline: float
+    records: int
+    stands: FailpointHeld | None = None
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def wait_for(self, what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
+        """Wait until ``condition`` gives something true and return it. Raises FaultError after ``timeout_s`` (or at the run's deadline)."""
+        until = min(time.monotonic() + timeout_s, self.deadline)
+        while True:
+            found = condition()
+            if found:
+                return found
+            if time.monotonic() > until:
+                raise FaultError(f"{what}: not within {timeout_s:.0f} s")
+            self.check_alive()
+            time.sleep(POLL_S)
+
+    def eventually(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether ``condition`` comes true within ``timeout_s``."""
+        try:
+            self.wait_for("", condition, timeout_s)
+        except FaultError:
+            return False
+        return True
+
+    def goes_on(self, timeout_s: float) -> Claim:
+        """That the job commits a micro-batch more, within ``timeout_s`` from now."""
+        before = self.progress.batches()
+        on = self.eventually(lambda: self.progress.batches() > before, timeout_s)
+        return Claim("the job committed a batch afterwards", on, f"{self.progress.batches()} batches")
+
+    def check_alive(self) -> None:
+        """Raises RunEnded when the run was aborted or one of its stages failed."""
+        ended = self.folder.journal.last(Aborted, StageFailed)
+        if isinstance(ended, Aborted):
+            raise RunEnded(ended.reason)
+        if isinstance(ended, StageFailed):
+            raise RunEnded(f"step {ended.stage} failed: {ended.error}")
+
+    def driver(self) -> dict[str, Any]:
+        """The driver start that is ready now: its number, application, ui. One that has ended since is not."""
+
+        def ready() -> DriverReady | None:
+            newest, ended = self.folder.journal.last(DriverReady), self.folder.journal.last(DriverExited)
+            return None if newest is None or (ended is not None and ended.start >= newest.start) else newest
+
+        return asdict(self.wait_for("a driver that is ready", ready, READY_S))

@@ -1,0 +1,77 @@
+"""What an engine is: it answers for one kind of job. ``streamproof.engines`` has the engines there are."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+from pydantic import BaseModel
+
+from streamproof.jobs.job import Job
+from streamproof.jobs.profile import JobProfile, Role
+from streamproof.testbed.embedded import Testbed
+
+RUN_MARK = "STREAMPROOF_RUN"
+"""The variable that every process of a run's job has in its environment: the run's name."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a start of a job is launched: a command, its whole environment, its working folder."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    folder: Path
+
+
+class Engine(Protocol):
+    """Launches the starts of a job, finds its processes, knows how far it has come, and stops it.
+
+    A start is supervised and started again by the run (``streamproof.run.supervisor``), which gives each process of it the mark of the run.
+    """
+
+    name: str
+    job_type: type[Job]
+    description_type: type[BaseModel] | None
+    """What an experiment says of such a job in ``job``; None for an engine whose jobs are described otherwise."""
+
+    def spec(self, described: dict[str, Any]) -> JobSpec:
+        """The job that an experiment's validated ``job`` describes."""
+
+    def launch(self, job: Job, testbed: Testbed) -> Launch:
+        """How the start ``job.start`` is launched."""
+
+    def processes(self, job: Job, role: Role) -> list[psutil.Process]:
+        """The processes that play a role now, the one that does most of the work first. Empty between two starts."""
+
+    def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[object]:
+        """While it is entered, the job's committed source offsets are appended to ``progress.jsonl``, and ``driver_ready`` is journaled
+        for each start that got to work."""
+
+    def stop(self, job: Job, child: subprocess.Popen[bytes]) -> None:
+        """Ask the running start to end by itself. May be repeated."""
+
+    def stopped(self, code: int) -> bool:
+        """Whether a start that was asked to end and ended with exit code ``code`` ended as it was asked."""
+
+    def recover(self, job: Job) -> dict[str, Any]:
+        """Finish or undo what a dead start left in the sink. Returns what was done, for the journal. May be called whenever no start of
+        the job runs, and repeated."""
+
+    def answers(self, job: Job) -> bool:
+        """Whether the start that was ready last answers what faults ask of it. True where faults ask nothing."""
+
+
+class JobSpec(Protocol):
+    """A job as an experiment describes it: which engine runs it, what it promises, how it becomes a :class:`Job`."""
+
+    @property
+    def profile(self) -> JobProfile: ...
+
+    def job(self, testbed: Testbed, **common: Any) -> Job:
+        """The job itself; ``common`` are the fields of :class:`Job` that do not depend on the engine."""

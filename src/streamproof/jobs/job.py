@@ -1,0 +1,64 @@
+"""One job of one run, resolved: what its engine needs to start it, what sinks need to find its output. ``job.json`` in the run's folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Self
+
+from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A streaming job that reads a Kafka topic. An engine adds what it alone needs in a subclass.
+
+    ``name`` is its own in the run: the consumer group, what transactional ids begin with, the schema of its tables. ``bootstrap`` is
+    Kafka's address for its driver, ``executors_bootstrap`` for its executors; empty is the same one. ``postgres`` is a connection string
+    without a secret. ``sink`` is the kind of its output. ``start`` counts its starts from 1. ``batch_records`` is how many records it
+    should commit at once at most. ``transaction_timeout_ms`` is how long a transaction of it may stay open.
+    """
+
+    engine: str
+    name: str
+    folder: str
+    sink: str
+    bootstrap: str
+    input_topic: str
+    output_topic: str
+    batch_records: int
+    transaction_timeout_ms: int
+    executors_bootstrap: str = ""
+    postgres: str = ""
+    start: int = 0
+
+    @property
+    def task_bootstrap(self) -> str:
+        return self.executors_bootstrap or self.bootstrap
+
+    @property
+    def run(self) -> RunFolder:
+        return RunFolder(self.folder)
+
+    @property
+    def files(self) -> Path:
+        """The folder that a sink of files writes to."""
+        return self.run.path / "output"
+
+    def checkpoint(self, name: str = "spark") -> Path:
+        return self.run.checkpoint / name
+
+    def write(self) -> None:
+        write_atomically(self.run.path / "job.json", json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, folder: RunFolder, start: int = 0) -> Self:
+        """The job of a run, without what another class knows of it. Raises EvidenceError when the folder has no job."""
+        path = folder.path / "job.json"
+        stored = folder.read_json(path)
+        names = {field.name for field in fields(cls)}
+        try:
+            return replace(cls(**{name: value for name, value in stored.items() if name in names}), start=start)
+        except TypeError as error:
+            raise EvidenceError(f"{path} does not describe a job of this kind: {error}") from error

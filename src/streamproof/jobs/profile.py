@@ -1,0 +1,68 @@
+"""What is known of a job before it runs: what faults, schedules and judges ask of it, whichever engine runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from streamproof.jobs.failpoint import Failpoint
+from streamproof.verdict.guarantee import Guarantee, Promise
+
+
+class Role(StrEnum):
+    """The parts that processes of a job play.
+
+    DRIVER is the process that leads the job, with all that it started itself: each job has one, and the run's supervisor starts it again
+    when it dies. EXECUTORS do the job's work elsewhere, and PYTHON_WORKERS are the processes in which they run Python.
+    """
+
+    DRIVER = "driver"
+    EXECUTORS = "executors"
+    PYTHON_WORKERS = "Python workers"
+
+
+class Trait(StrEnum):
+    """What a job's commit protocol relies on, as far as a fault can break it.
+
+    CHECKPOINT: it keeps what it needs for going on in the run's checkpoint folder. RESUMES_FROM_CHECKPOINT: a start goes on where Spark's
+    checkpoint says, and asks nothing else. GROUP_OFFSETS: its progress is a consumer group's committed offsets.
+    KAFKA_TRANSACTIONS: it writes in Kafka transactions whose ids begin with the job's name. SKIPS_COMPLETE_OUTPUT: a batch that runs again
+    after its output was complete does not write it again, whatever its guarantee.
+    """
+
+    CHECKPOINT = "checkpoint"
+    RESUMES_FROM_CHECKPOINT = "checkpoint that it goes on from"
+    GROUP_OFFSETS = "committed offsets of a consumer group"
+    KAFKA_TRANSACTIONS = "Kafka transactions"
+    SKIPS_COMPLETE_OUTPUT = "memory of its complete output"
+
+
+KAFKA, POSTGRES = "kafka", "postgres"
+
+
+@dataclass(frozen=True)
+class JobProfile:
+    """A job as others see it. ``name`` is what messages call it; ``links`` are the servers that it needs; ``traits`` what it relies on.
+
+    ``failpoints`` are the steps of its commit protocol at which it can be crashed or held, and ``second_crashes`` pairs of them: a crash at
+    the second while the job recovers from a crash at the first. ``open_transaction_step`` is the step at which a transaction is open and
+    undecided, ``decided_transaction_step`` the one at which it is decided and not yet committed; None where there is no such step.
+    """
+
+    name: str
+    engine: str
+    sink: str
+    guarantee: Guarantee
+    promises: frozenset[Promise] = frozenset()
+    roles: frozenset[Role] = frozenset({Role.DRIVER})
+    links: frozenset[str] = frozenset({KAFKA})
+    traits: frozenset[Trait] = frozenset()
+    failpoints: tuple[Failpoint, ...] = ()
+    second_crashes: tuple[tuple[str, str], ...] = ()
+    open_transaction_step: str | None = None
+    decided_transaction_step: str | None = None
+    stateful: bool = False
+
+    def failpoint(self, step: str) -> Failpoint:
+        """The step of that name. Raises KeyError when there is no such step."""
+        return {point.name: point for point in self.failpoints}[step]
