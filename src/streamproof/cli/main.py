@@ -204,12 +204,15 @@ def check(run: RunArgument, as_json: JsonOption = False, spark: SparkOption = No
     overruled = stages.overruling(folder)
     try:
         judgement = judge(folder, stages.terms(folder)) if spark is None else spark_check.judged(folder, stages.terms(folder), spark)
+        conflict = stages.disagreement(folder, judgement) if spark is None else None
     except EvidenceError as error:
         # A run that was stopped or broke need not have all its evidence.
         if overruled is None:
             raise
         _leave(folder, without_evidence(stages.terms(folder), *overruled), [], as_json, [f"its records say nothing: {error}"])
     records = [row for row in judgement.table.to_pylist() if row["row"] == "record"]
+    if conflict is not None:
+        judgement.verdict.update(outcome=RunOutcome.ERROR, as_expected=False, reason=conflict)
     if overruled is not None:
         told = [f"its records alone say {judgement.verdict['outcome']} ({judgement.verdict['reason']}); but:"]
         outcome, reason = overruled

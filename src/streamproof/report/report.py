@@ -21,8 +21,8 @@ from markupsafe import Markup
 
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
 from streamproof.report import charts, pages, vega
+from streamproof.report.claims import claims
 from streamproof.report.timeline import timeline
-from streamproof.suites import tables
 from streamproof.suites.evaluate import Evaluation, results_path
 from streamproof.verdict.scan.scan import read_flow
 from streamproof.verdict.stateful import reference
@@ -31,6 +31,9 @@ from streamproof.verdict.timing.recovery import Flow
 ANOMALIES = "anomalies.csv"
 SHOWN_RECORDS = 200  # of each anomaly
 SHOWN_BATCHES = 200
+PHASES = ("steady", "impact", "recovery")
+RECORD_COLUMNS = ("anomaly", "producer", "sequence", "partition", "offset", "copies", "blame")
+PARTITION_COLUMNS = ("partition", "acked", "indeterminate", "rejected", "delivered", "lost", "duplicated")
 STEPS = ("prepare", "run_pipeline", "generate_load", "inject_faults", "drain", "verify", "expect", "restore")
 
 
@@ -72,7 +75,7 @@ def render(folder: RunFolder, kept: Path | None = None) -> Path:
         batches_left_out=max(len(found.progress) - SHOWN_BATCHES, 0),
         shown_batches=SHOWN_BATCHES,
         injections=_injections(folder, found),
-        phases=[(phase, (found.verdict.get("phases") or {}).get(phase)) for phase in tables.PHASES],
+        phases=[(phase, (found.verdict.get("phases") or {}).get(phase)) for phase in PHASES],
         records=found.records,
         record_count=found.record_count,
         beside=ANOMALIES,
@@ -128,13 +131,13 @@ def _read(folder: RunFolder) -> _Found:
 
 def _read_reconciliation(folder: RunFolder, found: _Found) -> None:
     table = pq.read_table(folder.reconciliation)
-    records = table.filter(pc.equal(table["row"], "record")).select(list(tables.RECORD_COLUMNS))
+    records = table.filter(pc.equal(table["row"], "record")).select(list(RECORD_COLUMNS))
     found.record_count = records.num_rows
     for anomaly in pc.unique(records["anomaly"]).to_pylist():
         found.records += records.filter(pc.equal(records["anomaly"], anomaly)).slice(0, SHOWN_RECORDS).to_pylist()
     pyarrow.csv.write_csv(records, folder.path / ANOMALIES)
     partitions = table.filter(pc.equal(table["row"], "partition"))
-    found.partitions = partitions.select(list(tables.PARTITION_COLUMNS)).to_pylist()
+    found.partitions = partitions.select(list(PARTITION_COLUMNS)).to_pylist()
 
 
 def _seed(found: _Found) -> Any:
@@ -164,7 +167,7 @@ def _facts(verdict: dict[str, Any]) -> list[tuple[str, str]]:
 def _injections(folder: RunFolder, found: _Found) -> list[dict[str, Any]]:
     """The injections of the verdict, and those that only the journal knows, each with its claims."""
     try:
-        rows = tables.claims(folder, found.verdict)
+        rows = claims(folder, found.verdict)
     except EvidenceError:
         return []
     told = {str(one["injection"]): one for one in found.verdict.get("injections") or []}

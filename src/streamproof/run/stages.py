@@ -18,6 +18,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,14 +38,15 @@ from streamproof.load.gate import Gate
 from streamproof.report.report import render
 from streamproof.run import healing, injector, lock, spark_check, supervisor, watchdog
 from streamproof.sinks import outputs, payloads
-from streamproof.suites import own
+from streamproof.suites import agreement, own
 from streamproof.suites.evaluate import Evaluation, agree, with_own, without_own
 from streamproof.suites.evaluate import evaluate as evaluate_here
+from streamproof.suites.spec import Spec
 from streamproof.testbed import chosen, embedded, java, postgres, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
-from streamproof.verdict.decide import RunOutcome, Terms, judge, notes, without_evidence, write_reconciliation
+from streamproof.verdict.decide import Judgement, RunOutcome, Terms, judge, notes, without_evidence, write_reconciliation
 
 DRAIN_S = 150.0
 log = logging.getLogger("streamproof.run.stages")
@@ -267,16 +269,19 @@ def drain(folder: RunFolder) -> None:
 
 
 def verify(folder: RunFolder, spark: str | None = None) -> None:
-    """Check the histories against each other, here or by a Spark job on the master ``spark``; write ``reconciliation.parquet`` and
-    ``verdict.json``."""
-    judgement = judge(folder, terms(folder)) if spark is None else spark_check.judged(folder, terms(folder), spark)
+    """Check the histories against each other, here or by a Spark job on the master ``spark``; write ``reconciliation.parquet``,
+    ``verdict.json``, and what the run is held to, for the expectation suites."""
+    held_to = terms(folder)
+    judgement = judge(folder, held_to) if spark is None else spark_check.judged(folder, held_to, spark)
+    spec_of(held_to).write(folder)
     write_reconciliation(folder, judgement.table)
     write_verdict(folder, judgement.verdict)
     log.info("%s: %s", judgement.verdict["outcome"], judgement.verdict["reason"])
 
 
 def expect(folder: RunFolder, evaluate: Callable[[RunFolder], Evaluation] = evaluate_here) -> None:
-    """Evaluate the expectation suite. It and the verdict must agree, or the run is an ERROR. The user's own suite may make it FAILED."""
+    """Judge the run's data by the expectation suites. They and the checkers must name the same records, or the run is an ERROR. The user's
+    own suite may make it FAILED."""
     stored = folder.read_json(folder.verdict)
     verdict = without_own(stored)
     evaluation = evaluate(folder)
@@ -428,6 +433,22 @@ def terms(folder: RunFolder) -> Terms:
     )
 
 
+def spec_of(held_to: Terms) -> Spec:
+    """What the expectation suites need to know of the terms."""
+    declared = held_to.stateful
+    computation = None
+    if declared is not None:
+        numbers = asdict(declared) if is_dataclass(declared) and not isinstance(declared, type) else {}
+        computation = {"kind": type(declared).__name__.lower(), **numbers, "delays_ms": list(declared.delays_ms)}
+    promises = tuple(sorted(held_to.promises))
+    return Spec(held_to.guarantee, promises, held_to.asked, held_to.expected, held_to.recover_within_s, computation)
+
+
+def disagreement(folder: RunFolder, judgement: Judgement) -> str | None:
+    """What only one of the two judges of a run names; None when they agree. Writes nothing."""
+    return agreement.check(folder, spec_of(terms(folder)), judgement.table)
+
+
 def write_verdict(folder: RunFolder, verdict: dict[str, Any]) -> None:
     write_atomically(folder.verdict, json.dumps(verdict, indent=1))
 
@@ -452,4 +473,4 @@ def versions() -> dict[str, str]:
     return found
 
 
-__all__ = ["STEPS", "abort", "create", "load", "overruling", "perform", "read_verdict", "scene", "terms", "versions"]
+__all__ = ["STEPS", "abort", "create", "disagreement", "load", "overruling", "perform", "read_verdict", "scene", "terms", "versions"]

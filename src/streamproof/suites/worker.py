@@ -14,6 +14,7 @@ import tempfile
 from types import TracebackType
 from typing import IO, Any
 
+from streamproof import settings
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.suites.evaluate import Evaluation, evaluate, warm_up
 
@@ -36,7 +37,7 @@ class EvaluationWorker:
         """Start the process and let it import. A worker that runs already is left alone."""
         if self._process is not None:
             return
-        environment = {**os.environ, "GX_ANALYTICS_ENABLED": "false", "PYTHONUNBUFFERED": "1"}
+        environment = {**settings.environment(), "GX_ANALYTICS_ENABLED": "false", "PYTHONUNBUFFERED": "1"}
         self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "streamproof.suites.worker"],

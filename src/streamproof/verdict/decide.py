@@ -2,7 +2,6 @@
 
 The rules, in order:
 
-    ERROR         the checkers and the second opinion (``streamproof.verdict.second_opinion``) do not name the same records.
     FAILED        an anomaly that the guarantee, or a promise of the strategy, forbids was found. (LOST, TORN and MISSING only count once
                   the drain reached the end of the output.)
                   Or a fault cost more time than the experiment allows (``recover_within``).
@@ -11,7 +10,8 @@ The rules, in order:
                   or an expected anomaly that was not seen (the control did not bite).
     PASSED        otherwise.
 
-After that, a user's own suite (``suite``) that does not hold makes the run FAILED, and one that cannot be evaluated an ERROR.
+After that, the expectation suites judge the same data, by other means: if they do not name the same records, the run is an ERROR. A user's
+own suite (``suite``) that does not hold makes the run FAILED, and one that cannot be evaluated an ERROR.
 
 A stateful job has results instead of records: they are judged by computing them again (``streamproof.verdict.stateful.reference``).
 
@@ -20,7 +20,7 @@ Other ERRORs and ABORTED are not found by looking at records: a step failed, or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -43,8 +43,7 @@ from streamproof.verdict.checks.records import KINDS, Reconciliation, count, sen
 from streamproof.verdict.checks.source import behind_the_end
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 from streamproof.verdict.scan.scan import Survey, survey
-from streamproof.verdict.second_opinion import disagreement
-from streamproof.verdict.stateful import reference, second_opinion
+from streamproof.verdict.stateful import reference
 from streamproof.verdict.stateful.reference import Declaration
 from streamproof.verdict.timing import baseline
 from streamproof.verdict.timing.recovery import Flow, Stamps, ends, longest_gap, milliseconds, recovery, stamps, throughput
@@ -127,14 +126,12 @@ RECONCILIATION = pa.schema(
 
 
 Look = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps], Survey]
-Second = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], Iterable[Finding]], str | None]
 
 
-def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: Look = survey) -> Judgement:
+def judge(folder: RunFolder, terms: Terms, look: Look = survey) -> Judgement:
     """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged.
 
-    ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR. ``look``
-    compares the histories of a job that delivers records.
+    ``look`` compares the histories of a job that delivers records.
     """
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
     events = [_with(folder.journal.path, event, "at", "event") for event in folder.journal.events()]
@@ -142,7 +139,7 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: 
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
     if terms.stateful is None:
         surveyed = look(folder, terms.asked, progress, ends(events, progress), stamps(drain))
-        judged = _records(folder, terms, progress, surveyed, second)
+        judged = _records(folder, terms, progress, surveyed)
     else:
         judged = _results(folder, terms.stateful)
     evidence, found, findings, seen = judged.evidence, judged.found, judged.findings, judged.seen
@@ -150,8 +147,6 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: 
     phases = _phases(events, progress, seen)
     counts = count(findings, terms.asked)
     outcome, reason = _decide(terms, counts, judged, drain, injections, phases, behind_the_end(folder))
-    if judged.conflict is not None:
-        outcome, reason = RunOutcome.ERROR, judged.conflict
     verdict = {
         **_known(terms, outcome, reason),
         "anomalies": {str(anomaly): count for anomaly, count in counts.items()},
@@ -180,17 +175,16 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: 
 
 @dataclass(frozen=True)
 class _Judged:
-    """What the histories show; ``conflict`` is what the second opinion says otherwise, ``results`` the figures of a stateful job."""
+    """What the histories show; ``results`` are the figures of a stateful job."""
 
     evidence: Evidence
     found: Reconciliation
     seen: Flow
     findings: list[Finding]
-    conflict: str | None
     results: dict[str, Any] | None = None
 
 
-def _records(folder: RunFolder, terms: Terms, progress: Sequence[dict[str, Any]], surveyed: Survey, second: Second) -> _Judged:
+def _records(folder: RunFolder, terms: Terms, progress: Sequence[dict[str, Any]], surveyed: Survey) -> _Judged:
     """A job that delivers records: they were compared with what was sent."""
     evidence, matched = surveyed.evidence, surveyed.matched
     findings = list(surveyed.found.findings)
@@ -200,7 +194,7 @@ def _records(folder: RunFolder, terms: Terms, progress: Sequence[dict[str, Any]]
         findings += torn(matched, progress)
     if Anomaly.AHEAD in terms.asked:
         findings += ahead(matched, evidence.delivered_at, progress)
-    return _Judged(evidence, surveyed.found, surveyed.flow, findings, second(folder, terms.asked, progress, findings))
+    return _Judged(evidence, surveyed.found, surveyed.flow, findings)
 
 
 def _results(folder: RunFolder, declared: Declaration) -> _Judged:
@@ -210,8 +204,7 @@ def _results(folder: RunFolder, declared: Declaration) -> _Judged:
     found = sent_only(evidence.sent, len(payloads.values))
     seen = reference.flow_of_batches(evidence.sent, evidence.sent_at, read_batches(folder.batches))
     evidence = replace(evidence, delivered=payloads.delivered, delivered_at=payloads.delivered_at)
-    conflict = second_opinion.disagreement(folder, declared, judged.findings)
-    return _Judged(evidence, found, seen, list(judged.findings), conflict, judged.figures)
+    return _Judged(evidence, found, seen, list(judged.findings), judged.figures)
 
 
 def notes(events: Sequence[dict[str, Any]]) -> list[str]:
