@@ -107,10 +107,10 @@ def fill(connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collection[s
     faults.define(connection)
 
 
-def histories(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
+def histories(connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collection[str] = ()) -> None:
     """What was sent and delivered, what was to be sent, and what was committed when."""
     for name, columns in HISTORIES.items():
-        parquet(connection, name, folder / name, columns)
+        parquet(connection, name, folder / name, columns, keep)
     intents = ([line["producer"], line["first"], line["count"]] for line in lines(folder / "sent" / "intents.jsonl", *_INTENTS))
     table(connection, "intents", _INTENTS, intents)
     progress = list(lines(folder / "progress.jsonl", "batch", "start", "committed_at", "from", "until"))

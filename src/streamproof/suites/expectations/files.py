@@ -17,17 +17,13 @@ class Unreadable(Exception):
     """A file of the run cannot be read as evidence. The message names the file."""
 
 
-def parquet(connection: duckdb.DuckDBPyConnection, name: str, place: Path, columns: str) -> None:
+def parquet(connection: duckdb.DuckDBPyConnection, name: str, place: Path, columns: str, keep: Collection[str] = ()) -> None:
     """A view over a file, or over those of a directory. Hidden ones are not evidence: their writers did not finish them."""
     inside = sorted(path for path in place.glob("*.parquet") if not path.name.startswith("."))
     paths = [str(path) for path in ([place] if place.suffix else inside)]
-    connection.execute(f"DROP VIEW IF EXISTS {name}")
-    if paths:
-        quoted = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
-        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{quoted}])")
-    else:
-        nothing = ", ".join(f"CAST(NULL AS {kind}) AS {column}" for column, kind in (one.split() for one in columns.split(",")))
-        connection.execute(f"CREATE VIEW {name} AS SELECT {nothing} WHERE false")
+    quoted = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    nothing = ", ".join(f"CAST(NULL AS {kind}) AS {column}" for column, kind in (one.split() for one in columns.split(",")))
+    define(connection, {name: f"SELECT * FROM read_parquet([{quoted}])" if paths else f"SELECT {nothing} WHERE false"}, keep)
 
 
 def table(connection: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, str], rows: Iterable[list[Any]]) -> None:
