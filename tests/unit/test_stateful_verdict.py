@@ -22,7 +22,9 @@ from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.decide import Terms, without_evidence, write_reconciliation
 from streamproof.verdict.decide import judge as verdict_of
 from streamproof.verdict.guarantee import Guarantee
-from streamproof.verdict.stateful import second_opinion
+from streamproof.suites import agreement
+from streamproof.suites.expectations import database
+from streamproof.run import stages
 from streamproof.verdict.stateful.reference import Join, Windows, judge
 from tests.support.stateful import Declared, Event, Story, Told, job, write
 
