@@ -17,6 +17,7 @@ from streamproof.report.report import render
 from streamproof.run import stages
 from streamproof.suites import own
 from streamproof.suites.evaluate import agree, evaluate, with_own, without_own
+from tests.support.checkout import ROOT
 from tests.unit.test_expectations import CLEAN, T0, tell
 
 VALUES = [
@@ -40,10 +41,10 @@ TOO_HIGH = _expect("expect_column_values_to_be_between", column="delay", min_val
 NOT_THERE = _expect("expect_column_values_to_not_be_null", column="nowhere")
 
 
-def _run(path: Path, suite: dict[str, Any] | None) -> RunFolder:
+def _run(path: Path, suite: dict[str, Any] | None, values: list[bytes] = VALUES) -> RunFolder:
     folder = tell(path / "run-1", CLEAN)
     folder.payloads.mkdir()
-    rows = [(0, number, 7, 0, 1, T0, b"k", value) for number, value in enumerate(VALUES)]
+    rows = [(0, number, 7, 0, 1, T0, b"k", value) for number, value in enumerate(values)]
     write_payloads(folder, 0, {name: [row[at] for row in rows] for at, name in enumerate(PAYLOADS.names)})
     if suite is not None:
         write_atomically(own.path(folder), json.dumps(suite))
@@ -121,6 +122,51 @@ def test_a_step_that_expects_writes_what_the_suite_says_and_may_be_repeated(tmp_
     assert first["outcome"] == "FAILED"
     assert folder.read_json(folder.verdict) == first
     assert stages.overruling(folder) == ("FAILED", first["reason"])
+
+
+# --- expectations of the project's own ------------------------------------------------------------------------------------------------
+
+
+def test_the_projects_own_expectation_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``chaos/plausible-flights.yaml`` has it: the suite and the expectation are files of the project."""
+    monkeypatch.setenv("STREAMPROOF_PROJECT", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    experiment = stages.load(RunFolder(_experiment_folder(tmp_path, ROOT / "chaos" / "plausible-flights.yaml")))
+    assert experiment.suite is not None
+    stages.check_suite(experiment)
+    folder = _run(tmp_path, experiment.suite.document(), [_flight(EWR, 3, -5), _flight(EWR, 1441, 2)])
+    evaluation = evaluate(folder)
+    assert evaluation.errors == []
+    told = "No flight is more than two hours early, or more than a day late."
+    assert [(result.description, result.success) for result in evaluation.own] == [
+        ("Every flight leaves from New York.", True),
+        ("Every flight has a number.", True),
+        (told, False),
+        (told, True),
+    ]
+    assert evaluation.own[2].observed == "1 of 2 values are not as expected, for instance 1441"
+
+
+def test_a_file_that_does_not_define_its_expectation_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMPROOF_PROJECT", str(tmp_path))
+    (tmp_path / "expectations").mkdir()
+    (tmp_path / "expectations" / "expect_miracle.py").write_text("")
+    with pytest.raises(own.SuiteError, match=r"expect_miracle\.py defines no expectation 'expect_miracle'"):
+        own.check(_suite(_expect("expect_miracle")))
+
+
+EWR = "EWR"
+
+
+def _flight(origin: str, dep_delay: int, arr_delay: int) -> bytes:
+    return json.dumps({"payload": {"origin": origin, "flight": 7, "dep_delay": dep_delay, "arr_delay": arr_delay}}).encode()
+
+
+def _experiment_folder(path: Path, experiment: Path) -> Path:
+    folder = RunFolder(path / "experiment")
+    folder.path.mkdir()
+    folder.experiment.write_text(experiment.read_text())
+    return folder.path
 
 
 # --- before anything is started ---------------------------------------------------------------------------------------------------

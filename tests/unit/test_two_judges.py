@@ -127,9 +127,7 @@ def test_what_was_to_be_sent_and_has_no_row_may_be_delivered_once(tmp_path: Path
         (lambda folder: (folder.sent / "00000.parquet").write_bytes(b"no parquet"), "00000.parquet"),
     ],
 )
-def test_evidence_that_the_suites_cannot_read_is_refused_by_name(
-    tmp_path: Path, damage: Callable[[RunFolder], object], named: str
-) -> None:
+def test_evidence_that_the_suites_cannot_read_is_refused_by_name(tmp_path: Path, damage: Callable[[RunFolder], object], named: str) -> None:
     folder = Story().write(tmp_path / "run")
     table = judge(folder, TERMS).table
     damage(folder)
@@ -156,7 +154,9 @@ def _with(table: pa.Table, **row: Any) -> pa.Table:
         (lambda table: _with(table, anomaly="LOST", producer=0, sequence=4), "only the checkers name LOST 0/4"),
         (lambda table: _with(table, anomaly="CORRUPTED"), "only the checkers name CORRUPTED None/None"),
         (
-            lambda table: _with(_with(_with(_with(table, anomaly="CORRUPTED"), anomaly="CORRUPTED"), anomaly="CORRUPTED"), anomaly="CORRUPTED"),
+            lambda table: _with(
+                _with(_with(_with(table, anomaly="CORRUPTED"), anomaly="CORRUPTED"), anomaly="CORRUPTED"), anomaly="CORRUPTED"
+            ),
             "only the checkers name CORRUPTED None/None, CORRUPTED None/None, CORRUPTED None/None and 1 more",
         ),
     ],

@@ -18,7 +18,6 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -438,8 +437,7 @@ def spec_of(held_to: Terms) -> Spec:
     declared = held_to.stateful
     computation = None
     if declared is not None:
-        numbers = asdict(declared) if is_dataclass(declared) and not isinstance(declared, type) else {}
-        computation = {"kind": type(declared).__name__.lower(), **numbers, "delays_ms": list(declared.delays_ms)}
+        computation = {"kind": type(declared).__name__.lower(), **vars(declared), "delays_ms": list(declared.delays_ms)}
     promises = tuple(sorted(held_to.promises))
     return Spec(held_to.guarantee, promises, held_to.asked, held_to.expected, held_to.recover_within_s, computation)
 

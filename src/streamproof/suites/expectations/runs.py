@@ -26,9 +26,9 @@ def batch(context: Any, file: Path | str, config: dict[str, Any]) -> Any:
     return source.add_query_asset("run", query="SELECT * FROM progress").add_batch_definition_whole_table("whole run")
 
 
-def suite(path: Path) -> Any:
+def suite(path: Path | str) -> Any:
     """The suite in a JSON file."""
-    return gx.ExpectationSuite(**json.loads(path.read_text()))
+    return gx.ExpectationSuite(**json.loads(Path(path).read_text()))
 
 
 class RunExpectation(BatchExpectation):
