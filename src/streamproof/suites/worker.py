@@ -19,6 +19,8 @@ from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.suites.evaluate import Evaluation, evaluate, warm_up
 
 _END_S = 5.0
+BYTES_PER_S = 100_000
+"""How much of the histories a slow machine judges in a second; it may take so long in addition to ``timeout_s``."""
 
 
 class WorkerError(Exception):
@@ -52,10 +54,11 @@ class EvaluationWorker:
         """Evaluate a run; the worker ends with it. Raises EvidenceError where ``evaluate`` in this process would, else WorkerError."""
         self.start()
         assert self._process is not None
+        allowed_s = self.timeout_s + sum(path.stat().st_size for path in folder.path.glob("*/*.parquet")) / BYTES_PER_S
         try:
-            answer, _ = self._process.communicate(f"{folder.path}\n", timeout=self.timeout_s)
+            answer, _ = self._process.communicate(f"{folder.path}\n", timeout=allowed_s)
         except subprocess.TimeoutExpired as error:
-            raise WorkerError(f"the evaluation of {folder.name} did not end within {self.timeout_s:.0f} s{self._tail()}") from error
+            raise WorkerError(f"the evaluation of {folder.name} did not end within {allowed_s:.0f} s{self._tail()}") from error
         else:
             return self._read(folder, answer)
         finally:
