@@ -19,7 +19,7 @@ from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.suites.evaluate import Evaluation, evaluate, warm_up
 
 _END_S = 5.0
-BYTES_PER_S = 100_000
+BYTES_PER_S = 500_000
 """How much of the histories a slow machine judges in a second; it may take so long in addition to ``timeout_s``."""
 
 
