@@ -30,9 +30,7 @@ from streamproof.verdict.checks.records import check
 from tests.support.checkout import ROOT
 
 RECORDS, FIRST_PART = 1000, 400
-LOADS = (
-    "import sys; from chaos import steps; from streamproof.evidence.folder import RunFolder; steps.generate_load(RunFolder(sys.argv[1]))"
-)
+LOADS = "import sys; from streamproof.run import stages; from streamproof.evidence.folder import RunFolder; stages.generate_load(RunFolder(sys.argv[1]))"
 
 
 @pytest.fixture

@@ -483,7 +483,7 @@ def test_a_drain_is_not_complete_while_a_transaction_is_prepared(testbed: Testbe
 def test_a_drain_of_several_files_holds_every_row_once(
     testbed: Testbed, job: Job, tables: Tables, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("postgres.READ_RECORDS", "delivered.GROUP_RECORDS", "delivered.FILE_RECORDS"):
+    for name in ("postgres.drain.READ_RECORDS", "delivered.GROUP_RECORDS", "delivered.FILE_RECORDS"):
         monkeypatch.setattr(f"streamproof.sinks.{name}", 400)
     output.append(connection, tables, [records(1000)], ORIGIN)
     connection.rollback()

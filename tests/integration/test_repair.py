@@ -19,7 +19,7 @@ from tests.support.checkout import ROOT
 DAMAGING = """
 import os, signal
 import pytest
-from testbed import embedded
+from streamproof.testbed import embedded
 from streamproof.testbed.process import remembered, wait_until
 from tests.support import repair
 

@@ -82,7 +82,7 @@ def test_up_again_starts_nothing_and_says_the_same(testbed: Testbed) -> None:
 
 def test_several_who_ask_at_once_get_the_same_testbed(testbed: Testbed) -> None:
     before = _handles()
-    command = [sys.executable, "-c", "from testbed import embedded; print(embedded.up())"]
+    command = [sys.executable, "-c", "from streamproof.testbed import embedded; print(embedded.up())"]
     asking = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(3)]
     assert {process.communicate(timeout=60)[0].strip() for process in asking} == {repr(testbed)}
     assert _handles() == before

@@ -236,7 +236,7 @@ def test_only_one_set_up_is_at_work_and_the_other_names_it(tmp_path: Path) -> No
 
 def test_a_set_up_that_was_killed_holds_no_lock(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from testbed import install\n"
+        "import sys, time; from pathlib import Path; from streamproof.testbed import install\n"
         "with install.only_one(Path(sys.argv[1]), print):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(60)"

@@ -50,8 +50,8 @@ def give_back(folder: RunFolder) -> None:
     """
     with _alone(folder):
         held = lock.holder()
-        if not _left_behind(folder) and held is not None and held.run != folder.name:
-            kill_drivers(folder)  # another restored it while this one waited, and the testbed is not this run's any more
+        if not _left_behind(folder) and (held is None or held.run != folder.name):
+            kill_drivers(folder)  # another restored it while this one waited: the testbed is not this run's any more
             return
         try:
             toxics = _unblock(folder)
