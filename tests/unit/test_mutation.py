@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -90,9 +89,9 @@ def test_an_oracle_that_does_not_look_at_results_is_seen(monkeypatch: pytest.Mon
     assert any(f"missing [('{missed}'" in each for each in run(7, len(ALL), 0, []).wrong)
 
 
-@pytest.mark.parametrize(
-    ("anomaly", "of"), [*((name, records) for name in records.ANOMALIES), ("wrong_value", results), ("dropped", results)]
-)
-def test_suites_without_one_of_their_queries_are_seen(monkeypatch: pytest.MonkeyPatch, anomaly: str, of: ModuleType) -> None:
-    monkeypatch.setitem(of._VIEWS, anomaly, f"FROM ({of._VIEWS[anomaly]}) WHERE false")
-    assert any(each.startswith("suites: ") and f"missing [('{anomaly.upper()}'" in each for each in run(7, len(ALL), 0, []).wrong)
+def test_suites_without_their_queries_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    blunted = {**dict.fromkeys(records.ANOMALIES, records), "wrong_value": results, "dropped": results}
+    for anomaly, of in blunted.items():
+        monkeypatch.setitem(of._VIEWS, anomaly, f"FROM ({of._VIEWS[anomaly]}) WHERE false")
+    wrong = [each for each in run(7, len(ALL), 0, []).wrong if each.startswith("suites: ")]
+    assert {anomaly for anomaly in blunted if any(f"('{anomaly.upper()}'" in each for each in wrong)} == set(blunted)
