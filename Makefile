@@ -12,7 +12,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4
 TWO_TESTBEDS = -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-all test-browser mutate lint format bench-run bench-sinks bench-oracle down docs lock clean
+.PHONY: help setup demo ui test test-all test-browser mutate lint format bench-run bench-sinks bench-oracle bench-suites down docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -58,6 +58,9 @@ bench-sinks: setup  ## how fast each strategy is beside Spark's own sink; ROUNDS
 
 bench-oracle: setup  ## how fast drain and check are beside Kafka's own consumer and others' joins; SIZES=1,10,50 for millions of records
 	@$(RUN) -m benchmarks.oracle $(if $(SIZES),--sizes $(SIZES)) $(if $(PICTURE),--picture $(PICTURE))
+
+bench-suites: setup  ## time and memory of the expectation suites' queries; SIZES=1,10,50 for millions of records
+	@$(RUN) -m benchmarks.suites $(if $(SIZES),--sizes $(SIZES))
 
 down: setup  ## stop the testbed
 	@.venv/bin/streamproof down

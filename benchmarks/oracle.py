@@ -5,10 +5,10 @@ transactions of a job that commits in two phases, four partitions, a thousand ke
 whoever does not find just these is not measured, but told. Then, one after the other, each in a process of its own:
 
     ConsumerPerformance   Kafka's own tool: how fast a consumer in Java reads the topic. Its own figure, without the time to join a group
-    drain and check       ``drain`` and ``verify`` without the second opinion: from the topic to the verdict
+    drain and check       ``drain`` and ``verify``: from the topic to the verdict
     check                 the same without the drain: from the run's folder to the verdict
     check, all promises   the same for a strategy that promises order and atomicity too; the batches of the missing records are torn then
-    check and second opinion   check, and then what ``verify`` asks DuckDB
+    check and suites' queries   check, and then the other judge: the queries of the expectation suites, compared record by record
     duckdb, polars        a full outer join of both sides' Parquet files by identity: lost, doubled, unknown, damaged; no blame, no times
     spark                 the same join, as a Spark job would do it, on two cores
 
@@ -40,11 +40,12 @@ from streamproof import settings
 from streamproof.evidence import histories
 from streamproof.evidence.folder import RunFolder, append_json_line
 from streamproof.evidence.journal import DriverReady
+from streamproof.run.stages import spec_of
+from streamproof.suites import agreement
 from streamproof.testbed import embedded, install, java
 from streamproof.testbed.kafka import Cluster
 from streamproof.verdict.guarantee import Guarantee, Promise
-from streamproof.verdict.judge import Second, Terms, judge
-from streamproof.verdict.second_opinion import disagreement
+from streamproof.verdict.judge import Terms, judge
 from tests.support.checkout import ROOT
 
 PARTITIONS = 4
@@ -54,7 +55,6 @@ PER_MS = 800
 DAMAGED = 5
 BEGUN_MS = 1_790_000_000_000
 LIMIT_S = 400.0
-MOST = {"second": 10_000_000}  # beyond that it takes minutes: one thread, and the disk
 FREE_BYTES_A_RECORD = 200
 PAYLOAD = b'{"n":"0000000000","carrier":"UA","flight":"1545","at":"2013-01-01T05:15Z"}'
 NAMES = {
@@ -62,7 +62,7 @@ NAMES = {
     "whole": "drain and check",
     "check": "check",
     "promises": "check, all promises",
-    "second": "check and second opinion",
+    "suites": "check and suites' queries",
     "duckdb": "duckdb",
     "polars": "polars",
     "spark": "spark",
@@ -133,8 +133,6 @@ def _measure(bootstrap: str, size: int, only: list[str], found: dict[tuple[str, 
     _fill(folder, bootstrap, topic, size)
     _say(f"{size} records sent in {time.monotonic() - begun:.0f} s")
     for who in NAMES:
-        if size > MOST.get(who, size):
-            continue
         if who not in only and not (who == "whole" and set(NAMES) - {"consumer"} & set(only)):
             continue
         found[who, size] = measured = _in_a_process(who, folder, bootstrap, topic, size)
@@ -290,22 +288,22 @@ def _drain_and_check(folder: RunFolder, bootstrap: str, topic: str) -> dict[str,
     return {"seconds": time.monotonic() - begun, "found": found, "more": {"drain_s": round(read, 2)}}
 
 
-def _unasked(*_: Any) -> None:
-    """No second opinion."""
-
-
-def _check(folder: RunFolder, *_: str, promises: frozenset[Promise] = frozenset(), second: Second = _unasked) -> dict[str, Any]:
+def _check(folder: RunFolder, *_: str, promises: frozenset[Promise] = frozenset(), by_suites: bool = False) -> dict[str, Any]:
     begun = time.monotonic()
     terms = Terms("bench", "bench", "kafka_to_kafka", "two_phase_commit", Guarantee.EXACTLY_ONCE, (), (), 1, promises=promises)
-    verdict = judge(folder, terms, second).verdict.to_json()
+    judgement = judge(folder, terms)
+    verdict = judgement.verdict.to_json()
     assert verdict["outcome"] == "FAILED", verdict["reason"]
     counts = verdict["anomalies"]
+    if by_suites:
+        conflict = agreement.check(folder, spec_of(terms), judgement.table)
+        assert conflict is None, conflict
     names = {"lost": "LOST", "doubled": "DUPLICATED", "unknown": "PHANTOM", "damaged": "CORRUPTED"}
     return {"seconds": time.monotonic() - begun, "found": {name: counts[anomaly] for name, anomaly in names.items()}}
 
 
 def _check_twice(folder: RunFolder, *_: str) -> dict[str, Any]:
-    return _check(folder, second=disagreement)
+    return _check(folder, by_suites=True)
 
 
 def _check_promises(folder: RunFolder, *_: str) -> dict[str, Any]:
@@ -395,7 +393,7 @@ MEASURES: dict[str, Callable[[RunFolder, str, str], dict[str, Any]]] = {
     "whole": _drain_and_check,
     "check": _check,
     "promises": _check_promises,
-    "second": _check_twice,
+    "suites": _check_twice,
     "duckdb": _duckdb,
     "polars": _polars,
     "spark": _spark,

@@ -30,12 +30,13 @@ from streamproof.faults import FAULTS, Fault
 from streamproof.history import changes, compare, junit, matrix
 from streamproof.history import metrics as history_metrics
 from streamproof.history import record as remembered
+from streamproof.suites.expectations import results as suites_of_results
 from streamproof.testbed import listeners
 from streamproof.verdict import decide, reconciliation
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.checks import atomicity, commits, order
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
-from streamproof.verdict.stateful import deduplication, joins, results, second_opinion, sessions, totals, watermark, windows
+from streamproof.verdict.stateful import deduplication, joins, results, sessions, totals, watermark, windows
 from streamproof.verdict.timing import baseline, recovery
 
 STATEFUL: dict[str, ModuleType] = {
@@ -48,7 +49,7 @@ STATEFUL: dict[str, ModuleType] = {
     "joins": joins,
     "deduplication": deduplication,
     "totals": totals,
-    "second_opinion": second_opinion,
+    "suites": suites_of_results,
 }
 DOCS = Path(__file__).resolve().parent
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z_:]+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -51,7 +51,7 @@ def spark() -> Iterator[SparkSession]:
 def judged(folder: RunFolder, **look: Look) -> Any:
     """The verdict with each record that it names, and its blame; of evidence that is refused the complaint."""
     try:
-        judgement = judge(folder, TERMS, lambda *_: None, **look)
+        judgement = judge(folder, TERMS, **look)
     except EvidenceError as error:
         return str(error)
     return judgement.verdict.to_json(), judgement.table.to_pylist()

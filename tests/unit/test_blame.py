@@ -237,7 +237,7 @@ def test_a_record_out_of_order_a_torn_batch_and_an_early_commit_are_told(tmp_pat
     story = Story()
     story.histories.drop([(0, 22)])
     story.progress[3]["committed_at"] = at(5)
-    rows = judge(story.write(tmp_path / "run"), terms, lambda *_: None).table.to_pylist()
+    rows = judge(story.write(tmp_path / "run"), terms).table.to_pylist()
     told = {row["anomaly"]: row["blame"] for row in rows if row["row"] == "record"}
     assert told["TORN"] == (
         "batch 1 of start 1 is torn: 14 of its records are visible, others not; the first that is missing is "

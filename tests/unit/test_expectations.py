@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 import subprocess
 import sys
 import time
@@ -41,9 +40,10 @@ from streamproof.evidence.outcome import Outcome
 from streamproof.report import charts, vega
 from streamproof.report.report import ANOMALIES, SHOWN_RECORDS, render
 from streamproof.report.timeline import BINS, Span, _bin, timeline
-from streamproof.suites import tables
+from streamproof.run.stages import spec_of
 from streamproof.suites.data_docs import rewrite
-from streamproof.suites.evaluate import Evaluation, disagreement, evaluate, results_path
+from streamproof.suites.evaluate import Evaluation, disagreement_with, evaluate, results_path
+from streamproof.suites.expectations import database
 from streamproof.suites.worker import EvaluationWorker, WorkerError
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
@@ -126,9 +126,12 @@ def tell(path: Path, story: Story) -> RunFolder:
         moment = {"started_at": at(committed - 1), "committed_at": at(committed), "trigger_ms": 1000}
         lines.append({"batch": number, "start": 1, "rows": 13, **moment, "from": None, "until": until, "behind_latest": 0})
     folder.progress.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    planned = [{"injection": name, "fault": "kill_executor"} for name in story.planned]
+    folder.schedule.write_text(json.dumps({"injections": planned}))
     judgement = judge(folder, story.terms)
     write_reconciliation(folder, judgement.table)
     write_atomically(folder.verdict, json.dumps(judgement.verdict.to_json()))
+    spec_of(story.terms).write(folder)
     return folder
 
 
@@ -170,10 +173,10 @@ DOUBLED = [*range(RECORDS), 3, 3]
 STORIES: dict[str, tuple[Story, RunOutcome, set[str]]] = {
     "clean": (CLEAN, RunOutcome.PASSED, set()),
     "no fault planned": (replace(CLEAN, planned=()), RunOutcome.PASSED, set()),
-    "one lost": (replace(CLEAN, deliver=list(range(1, RECORDS))), RunOutcome.FAILED, {"ExpectNoRecordLost"}),
-    "one doubled": (replace(CLEAN, deliver=DOUBLED), RunOutcome.FAILED, {"ExpectNoRecordDuplicated"}),
-    "one never sent": (replace(CLEAN, deliver=[*range(RECORDS), 999]), RunOutcome.FAILED, {"ExpectNoPhantomRecord"}),
-    "one refused, yet delivered": (replace(CLEAN, acked=RECORDS - 1), RunOutcome.FAILED, {"ExpectNoPhantomRecord"}),
+    "one lost": (replace(CLEAN, deliver=list(range(1, RECORDS))), RunOutcome.FAILED, {"expect_no_record_to_be_lost"}),
+    "one doubled": (replace(CLEAN, deliver=DOUBLED), RunOutcome.FAILED, {"expect_no_record_to_be_duplicated"}),
+    "one never sent": (replace(CLEAN, deliver=[*range(RECORDS), 999]), RunOutcome.FAILED, {"expect_no_phantom_record"}),
+    "one refused, yet delivered": (replace(CLEAN, acked=RECORDS - 1), RunOutcome.FAILED, {"expect_no_phantom_record"}),
     "doubled where that is allowed": (replace(AT_LEAST_ONCE, deliver=DOUBLED), RunOutcome.PASSED, set()),
     "lost where that is allowed": (
         replace(CLEAN, guarantee=Guarantee.AT_MOST_ONCE, deliver=list(range(1, RECORDS))),
@@ -184,45 +187,49 @@ STORIES: dict[str, tuple[Story, RunOutcome, set[str]]] = {
     "control did not bite": (
         replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,)),
         RunOutcome.INCONCLUSIVE,
-        {"ExpectNegativeControlToBite"},
+        {"expect_negative_control_to_be_observed"},
     ),
-    "no evidence": (replace(CLEAN, claims=None), RunOutcome.INCONCLUSIVE, {"ExpectEveryFaultToHaveEvidence"}),
-    "evidence of nothing": (replace(CLEAN, claims=[]), RunOutcome.INCONCLUSIVE, {"ExpectEveryFaultToHaveEvidence"}),
+    "no evidence": (replace(CLEAN, claims=None), RunOutcome.INCONCLUSIVE, {"expect_every_fault_to_have_evidence"}),
+    "evidence of nothing": (replace(CLEAN, claims=[]), RunOutcome.INCONCLUSIVE, {"expect_every_fault_to_have_evidence"}),
     "a claim that does not hold": (
         replace(CLEAN, claims=[GOOD_CLAIM, {**GOOD_CLAIM, "holds": False}]),
         RunOutcome.INCONCLUSIVE,
-        {"ExpectEveryFaultToHaveEvidence"},
+        {"expect_every_fault_to_have_evidence"},
     ),
-    "not healed": (replace(CLEAN, heals=None), RunOutcome.INCONCLUSIVE, {"ExpectEveryFaultToBeHealed"}),
+    "not healed": (replace(CLEAN, heals=None), RunOutcome.INCONCLUSIVE, {"expect_every_fault_to_be_healed"}),
     "nothing to heal": (replace(CLEAN, heals=[]), RunOutcome.PASSED, set()),
-    "drain stopped early": (replace(CLEAN, drained=False), RunOutcome.INCONCLUSIVE, {"ExpectDrainToReachTheEnd"}),
-    "no batch under impact": (replace(CLEAN, batches=("steady", "recovery")), RunOutcome.INCONCLUSIVE, {"ExpectEveryPhaseToHaveBatches"}),
+    "drain stopped early": (replace(CLEAN, drained=False), RunOutcome.INCONCLUSIVE, {"expect_drain_to_reach_the_end"}),
+    "no batch under impact": (
+        replace(CLEAN, batches=("steady", "recovery")),
+        RunOutcome.INCONCLUSIVE,
+        {"expect_every_phase_to_have_batches"},
+    ),
     "no recovery phase": (
         replace(CLEAN, phases=("steady", "impact"), batches=("steady", "impact")),
         RunOutcome.INCONCLUSIVE,
-        {"ExpectEveryPhaseToHaveBatches"},
+        {"expect_every_phase_to_have_batches"},
     ),
     "no output after the fault": (
         replace(CLEAN, batches=("steady",)),
         RunOutcome.INCONCLUSIVE,
-        {"ExpectEveryPhaseToHaveBatches", "ExpectOutputAfterEveryFault"},
+        {"expect_every_phase_to_have_batches", "expect_output_after_every_fault"},
     ),
     "recovered in time": (replace(CLEAN, recover_within_s=14), RunOutcome.PASSED, set()),
-    "recovered too late": (replace(CLEAN, recover_within_s=13), RunOutcome.FAILED, {"ExpectRecoveryInTime"}),
+    "recovered too late": (replace(CLEAN, recover_within_s=13), RunOutcome.FAILED, {"expect_recovery_in_time"}),
     "not healed, and so not known to have recovered in time": (
         replace(CLEAN, heals=None, recover_within_s=13),
         RunOutcome.INCONCLUSIVE,
-        {"ExpectEveryFaultToBeHealed", "ExpectRecoveryInTime"},
+        {"expect_every_fault_to_be_healed", "expect_recovery_in_time"},
     ),
     "the source lost what it had acknowledged": (
         replace(CLEAN, ends={"0": RECORDS // 2, "1": RECORDS // 2 - 1}),
         RunOutcome.INCONCLUSIVE,
-        {"ExpectSourceToBeComplete"},
+        {"expect_source_to_be_complete"},
     ),
     "nothing acknowledged": (
         replace(CLEAN, acked=0, deliver=[]),
         RunOutcome.INCONCLUSIVE,
-        {"ExpectSourceToBeComplete", "ExpectOutputAfterEveryFault"},
+        {"expect_source_to_be_complete", "expect_output_after_every_fault"},
     ),
 }
 
@@ -237,27 +244,27 @@ def test_the_suite_holds_exactly_when_the_verdict_is_passed(tmp_path: Path, name
     assert evaluation.errors == []
     assert {result.expectation for result in evaluation.results if not result.success} == failing
     assert evaluation.success == (outcome is RunOutcome.PASSED)
-    assert disagreement(as_of(verdict), evaluation) == (None, None)
+    assert disagreement_with(as_of(verdict), evaluation) == (None, None)
 
 
 def test_a_result_says_what_was_observed_and_shows_the_rows(tmp_path: Path) -> None:
     evaluation = evaluate(tell(tmp_path / "run-1", replace(CLEAN, deliver=DOUBLED)))
     found = {result.expectation: result for result in evaluation.results}
-    doubled = found["ExpectNoRecordDuplicated"]
+    doubled = found["expect_no_record_to_be_duplicated"]
     assert (doubled.observed, doubled.unexpected) == ("1 DUPLICATED", 1)
     assert doubled.sample[0]["sequence"] == 3
-    assert "delivered 3 times" in doubled.sample[0]["blame"]
-    assert found["ExpectSourceToBeComplete"].observed == "40 acknowledged; 40 in 2 partitions"
-    assert found["ExpectEveryPhaseToHaveBatches"].observed == "steady 1, impact 1, recovery 1"
-    assert found["ExpectEveryFaultToHaveEvidence"].observed == "1 of 1 claims hold, 1 injected"
+    assert doubled.sample[0]["copies"] == 3
+    assert found["expect_source_to_be_complete"].observed == "40 acknowledged in 2 partitions"
+    assert found["expect_every_phase_to_have_batches"].observed == "steady 1, impact 1, recovery 1"
+    assert found["expect_every_fault_to_have_evidence"].observed == "1 of 1 claims hold, 1 injected"
     assert all(result.description.endswith(".") for result in evaluation.results)
 
 
 def test_what_a_guarantee_allows_is_not_expected_to_be_absent(tmp_path: Path) -> None:
     evaluation = evaluate(tell(tmp_path / "run-1", AT_LEAST_ONCE))
-    assert "ExpectNoRecordDuplicated" not in {result.expectation for result in evaluation.results}
+    assert "expect_no_record_to_be_duplicated" not in {result.expectation for result in evaluation.results}
     assert evaluation.suite == "at-least-once"
-    assert evaluation.notes == ["At-least-once allows DUPLICATED: not expected to be absent."]
+    assert evaluation.notes == ["At-least-once allows DUPLICATED: a record may come twice, but none may be missing."]
 
 
 def test_evaluating_twice_leaves_one_validation_and_the_same_answer(tmp_path: Path) -> None:
@@ -271,7 +278,7 @@ def test_evaluating_twice_leaves_one_validation_and_the_same_answer(tmp_path: Pa
 
 def test_many_records_are_counted_in_full_and_sampled(tmp_path: Path) -> None:
     evaluation = evaluate(tell(tmp_path / "run-1", replace(CLEAN, deliver=list(range(30, RECORDS)))))
-    lost = next(result for result in evaluation.results if result.expectation == "ExpectNoRecordLost")
+    lost = next(result for result in evaluation.results if result.expectation == "expect_no_record_to_be_lost")
     assert (lost.unexpected, len(lost.sample)) == (30, 20)
 
 
@@ -279,10 +286,11 @@ def test_an_aborted_run_without_its_files_does_not_hold(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run-1")
     verdict = unjudged(CLEAN.terms, RunOutcome.ABORTED, "stopped by hand")
     write_atomically(folder.verdict, json.dumps(verdict, default=str))
+    spec_of(CLEAN.terms).write(folder)
     evaluation = evaluate(folder)
     assert not evaluation.success
-    assert any("no such table: records" in error for error in evaluation.errors)
-    assert disagreement(as_of(verdict), evaluation) == (None, None)
+    assert any("Table with name drain does not exist" in error for error in evaluation.errors)
+    assert disagreement_with(as_of(verdict), evaluation) == (None, None)
 
 
 def test_without_a_verdict_there_is_nothing_to_evaluate(tmp_path: Path) -> None:
@@ -299,20 +307,28 @@ def test_a_damaged_reconciliation_is_named(tmp_path: Path) -> None:
 
 def test_an_expectation_that_cannot_be_evaluated_is_an_error_and_no_failure_of_the_run(tmp_path: Path) -> None:
     folder = tell(tmp_path / "run-1", CLEAN)
-    folder.reconciliation.unlink()
+    folder.drain.unlink()
+    folder.schedule.unlink()
     evaluation = evaluate(folder)
     verdict = folder.read_json(folder.verdict)
     assert not evaluation.success
     assert {error.split(":")[0] for error in evaluation.errors} == {
-        "ExpectNoRecordLost",
-        "ExpectNoRecordDuplicated",
-        "ExpectNoPhantomRecord",
-        "ExpectNoCorruptedRecord",
-        "ExpectNoCommitAheadOfOutput",
-        "ExpectSourceToBeComplete",
-        "ExpectVerdictToMatchItsRecords",
+        "expect_no_record_to_be_lost",
+        "expect_drain_to_reach_the_end",
+        "expect_every_fault_to_have_evidence",
+        "expect_every_fault_to_be_healed",
+        "expect_output_after_every_fault",
     }
-    assert "could not be evaluated" in str(disagreement(as_of(verdict), evaluation)[1])
+    assert all("does not exist" in error for error in evaluation.errors)
+    assert "5 expectations could not be evaluated" in str(disagreement_with(as_of(verdict), evaluation)[1])
+
+
+def test_without_a_reconciliation_there_is_nothing_to_agree_with(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", CLEAN)
+    folder.reconciliation.unlink()
+    evaluation = evaluate(folder)
+    assert evaluation.success
+    assert "reconciliation.parquet is missing" in str(disagreement_with(as_of(folder.read_json(folder.verdict)), evaluation)[0])
 
 
 def _forget_the_records(folder: RunFolder) -> None:
@@ -329,9 +345,9 @@ def _forget_the_journal(folder: RunFolder) -> None:
     [
         (CLEAN, "FAILED", lambda folder: None, "every expectation holds"),
         (CLEAN, "INCONCLUSIVE", lambda folder: None, "every expectation holds"),
-        (replace(CLEAN, deliver=DOUBLED), "PASSED", lambda folder: None, "ExpectNoRecordDuplicated (observed: 1 DUPLICATED)"),
-        (replace(AT_LEAST_ONCE, deliver=DOUBLED), "PASSED", _forget_the_records, "ExpectVerdictToMatchItsRecords"),
-        (CLEAN, "PASSED", _forget_the_journal, "ExpectEveryFaultToHaveEvidence"),
+        (replace(CLEAN, deliver=DOUBLED), "PASSED", lambda folder: None, "expect_no_record_to_be_duplicated (observed: 1 DUPLICATED)"),
+        (replace(AT_LEAST_ONCE, deliver=DOUBLED), "PASSED", _forget_the_records, "only the expectation suites name DUPLICATED 0/3"),
+        (CLEAN, "PASSED", _forget_the_journal, "expect_every_fault_to_have_evidence"),
     ],
 )
 def test_a_verdict_that_the_evidence_does_not_bear_out_is_found(
@@ -341,17 +357,15 @@ def test_a_verdict_that_the_evidence_does_not_bear_out_is_found(
     damage(folder)
     verdict = {**folder.read_json(folder.verdict), "outcome": outcome}
     write_atomically(folder.verdict, json.dumps(verdict))
-    assert said in str(disagreement(as_of(verdict), evaluate(folder))[0])
+    assert said in str(disagreement_with(as_of(verdict), evaluate(folder))[0])
 
 
 def test_a_claim_told_again_replaces_the_first(tmp_path: Path) -> None:
     folder = tell(tmp_path / "run-1", replace(CLEAN, claims=None))
     folder.journal.append(InjectionEvidence(injection="kill_executor-1", checks=(EvidenceCheck.from_json(GOOD_CLAIM),)))
-    verdict = folder.read_json(folder.verdict)
-    connection = sqlite3.connect(tables.load(folder, verdict))
-    rows = connection.execute("SELECT kind, claim, holds FROM claims").fetchall()
-    connection.close()
-    assert rows == [("evidence", GOOD_CLAIM["claim"], 1), ("heal", HEALED_CLAIM["claim"], 1)]
+    with database.building(folder.path) as connection:
+        rows = connection.execute("SELECT kind, claim, holds FROM claims ORDER BY kind").fetchall()
+    assert rows == [("evidence", GOOD_CLAIM["claim"], True), ("heal", HEALED_CLAIM["claim"], True)]
 
 
 # What a browser would fetch by itself, or follow when asked to, from somewhere else.

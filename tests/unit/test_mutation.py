@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streamproof.evidence.folder import RunFolder
+from streamproof.suites.expectations import records, results
 from streamproof.verdict import judge as judging
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import Finding
@@ -18,7 +19,7 @@ from streamproof.verdict.stateful import reference
 from tests.mutation import clean
 from tests.mutation.damage import DAMAGES
 from tests.mutation.run import DAMAGES as ALL
-from tests.mutation.run import FIXTURES, due, judged, run
+from tests.mutation.run import FIXTURES, JUDGES, due, judged, run
 
 REAL = FIXTURES / "two-phase-commit-killed-between-commits"
 
@@ -28,6 +29,11 @@ def test_every_kind_of_damage_is_found_and_named_and_legal_histories_raise_no_al
     assert result.wrong == []
     assert len(ALL) >= 40
     assert all(tally.mutants >= 1 for tally in result.by_kind.values())
+    for name in JUDGES:
+        score = result.total(name)
+        assert score.detected == score.named_rightly == score.asked
+        assert score.asked >= 0.8 * len(ALL)
+        assert score.false_alarms == 0
     assert result.legal_histories >= 100
     assert result.real > 0, "none was made from the real run"
 
@@ -81,3 +87,11 @@ def test_an_oracle_that_does_not_look_at_results_is_seen(monkeypatch: pytest.Mon
     monkeypatch.setattr(reference, finds, lambda *_: nothing)
     missed = {"compare": "WRONG_VALUE", "dropped": "DROPPED"}[finds]
     assert any(f"missing [('{missed}'" in each for each in run(7, len(ALL), 0, []).wrong)
+
+
+def test_suites_without_their_queries_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    blunted = {**dict.fromkeys(records.ANOMALIES, records), "wrong_value": results, "dropped": results}
+    for anomaly, of in blunted.items():
+        monkeypatch.setitem(of._VIEWS, anomaly, f"FROM ({of._VIEWS[anomaly]}) WHERE false")
+    wrong = [each for each in run(7, len(ALL), 0, []).wrong if each.startswith("suites: ")]
+    assert {anomaly for anomaly in blunted if any(f"('{anomaly.upper()}'" in each for each in wrong)} == set(blunted)

@@ -16,11 +16,12 @@ from streamproof.experiment.model import Experiment
 from streamproof.report.report import render
 from streamproof.run import stages
 from streamproof.suites import own
-from streamproof.suites.evaluate import Evaluation, disagreement, evaluate, own_suite
+from streamproof.suites.evaluate import Evaluation, disagreement_with, evaluate, own_suite
 from streamproof.verdict.decide import RunOutcome, decide
 from streamproof.verdict.ending import Ending
 from streamproof.verdict.judge import judge
 from streamproof.verdict.verdict import Verdict, decided, ending
+from tests.support.checkout import ROOT
 from tests.unit.test_expectations import CLEAN, T0, tell
 
 VALUES = [
@@ -44,10 +45,10 @@ TOO_HIGH = _expect("expect_column_values_to_be_between", column="delay", min_val
 NOT_THERE = _expect("expect_column_values_to_not_be_null", column="nowhere")
 
 
-def _run(path: Path, suite: dict[str, Any] | None) -> RunFolder:
+def _run(path: Path, suite: dict[str, Any] | None, values: list[bytes] = VALUES) -> RunFolder:
     folder = tell(path / "run-1", CLEAN)
     folder.payloads.mkdir()
-    rows = [(0, number, 7, 0, 1, T0, b"k", value) for number, value in enumerate(VALUES)]
+    rows = [(0, number, 7, 0, 1, T0, b"k", value) for number, value in enumerate(values)]
     write_payloads(folder, 0, {name: [row[at] for row in rows] for at, name in enumerate(PAYLOADS.names)})
     if suite is not None:
         write_atomically(own.path(folder), json.dumps(suite))
@@ -71,7 +72,7 @@ def test_a_suite_that_holds_leaves_the_verdict(tmp_path: Path) -> None:
     folder = _run(tmp_path, _suite(IN_SET))
     verdict, evaluation = Verdict.read(folder), evaluate(folder)
     assert (evaluation.own_suite, [result.success for result in evaluation.own], evaluation.errors) == ("own: mine", [True], [])
-    assert disagreement(decide(verdict.facts(Ending())), evaluation) == (None, None)
+    assert disagreement_with(decide(verdict.facts(Ending())), evaluation) == (None, None)
     found = _with_own(verdict, evaluation).to_json()
     assert (found["outcome"], found["suite"]["failed"]) == ("PASSED", [])
     assert {**found, "suite": None} == verdict.to_json()
@@ -81,7 +82,7 @@ def test_an_expectation_that_does_not_hold_makes_the_run_failed_and_is_named(tmp
     folder = _run(tmp_path, _suite(IN_SET, {**TOO_HIGH, "description": "No flight leaves early"}, TOO_HIGH))
     verdict, evaluation = Verdict.read(folder), evaluate(folder)
     assert evaluation.success, "it is no part of what is expected of the delivery"
-    assert disagreement(decide(verdict.facts(Ending())), evaluation) == (None, None)
+    assert disagreement_with(decide(verdict.facts(Ending())), evaluation) == (None, None)
     found = _with_own(verdict, evaluation).to_json()
     assert (found["outcome"], found["as_expected"]) == ("FAILED", False)
     assert found["reason"] == (
@@ -103,7 +104,7 @@ def test_an_expectation_that_does_not_hold_makes_the_run_failed_and_is_named(tmp
 def test_an_expectation_that_cannot_be_evaluated_is_an_error_and_neither_failed_nor_passed(tmp_path: Path) -> None:
     folder = _run(tmp_path, _suite(NOT_THERE))
     evaluation = evaluate(folder)
-    conflict, not_evaluated = disagreement(decide(Verdict.read(folder).facts(Ending())), evaluation)
+    conflict, not_evaluated = disagreement_with(decide(Verdict.read(folder).facts(Ending())), evaluation)
     assert conflict is None
     assert "expect_column_values_to_not_be_null(column='nowhere')" in str(not_evaluated)
     stages.expect(folder)
@@ -134,6 +135,51 @@ def test_a_step_that_expects_writes_what_the_suite_says_and_may_be_repeated(tmp_
     stored = Verdict.read(folder)
     again = decided(judge(folder, CLEAN.terms).verdict.with_expectations(stored), ending(folder, stored))
     assert (again.outcome, again.reason) == ("FAILED", first["reason"]), "a run that is checked again has its suite's results"
+
+
+# --- expectations of the project's own ------------------------------------------------------------------------------------------------
+
+
+def test_the_projects_own_expectation_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``chaos/plausible-flights.yaml`` has it: the suite and the expectation are files of the project."""
+    monkeypatch.setenv("STREAMPROOF_PROJECT", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    experiment = stages.load(RunFolder(_experiment_folder(tmp_path, ROOT / "chaos" / "plausible-flights.yaml")))
+    assert experiment.suite is not None
+    stages.check_suite(experiment)
+    folder = _run(tmp_path, experiment.suite.document(), [_flight(EWR, 3, -5), _flight(EWR, 1441, 2)])
+    evaluation = evaluate(folder)
+    assert evaluation.errors == []
+    told = "No flight is more than two hours early, or more than a day late."
+    assert [(result.description, result.success) for result in evaluation.own] == [
+        ("Every flight leaves from New York.", True),
+        ("Every flight has a number.", True),
+        (told, False),
+        (told, True),
+    ]
+    assert evaluation.own[2].observed == "1 of 2 values are not as expected, for instance 1441"
+
+
+def test_a_file_that_does_not_define_its_expectation_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMPROOF_PROJECT", str(tmp_path))
+    (tmp_path / "expectations").mkdir()
+    (tmp_path / "expectations" / "expect_miracle.py").write_text("")
+    with pytest.raises(own.SuiteError, match=r"expect_miracle\.py defines no expectation 'expect_miracle'"):
+        own.check(_suite(_expect("expect_miracle")))
+
+
+EWR = "EWR"
+
+
+def _flight(origin: str, dep_delay: int, arr_delay: int) -> bytes:
+    return json.dumps({"payload": {"origin": origin, "flight": 7, "dep_delay": dep_delay, "arr_delay": arr_delay}}).encode()
+
+
+def _experiment_folder(path: Path, experiment: Path) -> Path:
+    folder = RunFolder(path / "experiment")
+    folder.path.mkdir()
+    folder.experiment.write_text(experiment.read_text())
+    return folder.path
 
 
 # --- before anything is started ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The verdict on a stateful job from its folder: outcome, figures, blame, and a second opinion that must agree."""
+"""The verdict on a stateful job from its folder: outcome, figures, blame, and a second judge that must agree."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamproof.evidence.batches import Batch, in_order
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.evidence.histories import read_sent
-from streamproof.evidence.payloads import read_payloads
 from streamproof.report.report import render
-from streamproof.suites.evaluate import disagreement, evaluate
+from streamproof.run.stages import spec_of
+from streamproof.suites import agreement, shipped
+from streamproof.suites.evaluate import disagreement_with, evaluate
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
-from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.guarantee import Guarantee
 from streamproof.verdict.judge import Terms
 from streamproof.verdict.judge import judge as verdict_of
-from streamproof.verdict.reconciliation import write_reconciliation
-from streamproof.verdict.stateful import second_opinion
-from streamproof.verdict.stateful.reference import Join, Windows, judge
+from streamproof.verdict.reconciliation import RECONCILIATION, write_reconciliation
+from streamproof.verdict.stateful.reference import Join, Windows
 from tests.support.histories import as_of, unjudged
 from tests.support.stateful import Declared, Event, Story, Told, job, write
 
@@ -110,11 +109,14 @@ def test_the_suite_and_the_report_know_results(tmp_path: Path, broken: bool) -> 
     folder, verdict, _ = _judged(tmp_path, told)
     write_reconciliation(folder, verdict_of(folder, TERMS).table)
     folder.verdict.write_text(json.dumps(verdict))
+    folder.schedule.write_text(json.dumps({"injections": []}))
+    spec_of(TERMS).write(folder)
     evaluation = evaluate(folder)
     assert evaluation.errors == []
-    assert disagreement(as_of(verdict), evaluation) == (None, None)
+    assert evaluation.unjudged is None
+    assert disagreement_with(as_of(verdict), evaluation) == (None, None)
     failing = [result.expectation for result in evaluation.results if not result.success]
-    assert failing == (["ExpectResultsToBeEqual"] if broken else [])
+    assert failing == (["expect_no_result_to_be_wrong"] if broken else [])
     assert ("was delivered wrong" in render(folder).read_text()) is broken
 
 
@@ -157,7 +159,7 @@ def test_damaged_evidence_is_no_verdict(tmp_path: Path) -> None:
         verdict_of(folder, TERMS)
 
 
-# --- the second opinion -----------------------------------------------------------------------------------------------------------
+# --- the second judge -----------------------------------------------------------------------------------------------------------
 
 _NUMBERS = iter(range(10**6))
 
@@ -199,23 +201,41 @@ def test_it_names_the_same_results(declared: Declared, tmp_path: Path, data: Any
     told = job(story, declared)
     _damaged(told, data)
     folder = write(tmp_path / str(next(_NUMBERS)), story, told)
-    assert second_opinion.find(folder, declared) is not None
-    findings = judge(folder, declared, read_sent(folder), read_payloads(folder)).findings
-    assert second_opinion.disagreement(folder, declared, findings) is None
+    terms = replace(TERMS, stateful=declared)
+    table = verdict_of(folder, terms).table
+    assert agreement.check(folder, spec_of(terms), table) is None
+    assert agreement.check(folder, spec_of(terms), _with(table, "REPEATED", "nothing")) is not None, "they were judged"
 
 
 def test_a_disagreement_names_what_only_one_of_the_two_found(tmp_path: Path) -> None:
     told = job(STORY, WINDOWS)
     told.results.pop(0)
     folder = write(tmp_path / "run", STORY, told)
-    invented = Finding(Anomaly.REPEATED, None, None, 2, None, (), result="the window of q", about=(1, 2))
-    assert second_opinion.disagreement(folder, WINDOWS, [invented]) == (
-        "the checker and the second opinion do not agree: only the checker names REPEATED the window of q;"
-        " only the second opinion names MISSING the window of a from 1970-01-01 00:01"
+    table = _with(verdict_of(folder, TERMS).table, "REPEATED", "the window of q")
+    table = table.filter([anomaly != "MISSING" for anomaly in table["anomaly"].to_pylist()])
+    assert agreement.check(folder, spec_of(TERMS), table) == (
+        "the checkers and the expectation suites do not agree: only the checkers name REPEATED the window of q;"
+        " only the expectation suites name MISSING the window of a from 1970-01-01 00:01"
     )
 
 
-def test_it_has_no_opinion_where_nobody_knows_what_was_sent(tmp_path: Path) -> None:
+def _with(table: pa.Table, anomaly: str, result: str) -> pa.Table:
+    row = {"row": "record", "anomaly": anomaly, "result": result}
+    return pa.concat_tables([table, pa.Table.from_pylist([row], schema=RECONCILIATION)])
+
+
+def test_the_suites_do_not_judge_results_where_nobody_knows_what_was_sent(tmp_path: Path) -> None:
     story = Story([[Event(1, sure=False), Event(2)], [Event(3 * MINUTE)]])
     folder = write(tmp_path / "run", story, job(story, WINDOWS))
-    assert second_opinion.find(folder, WINDOWS) is None
+    judgement = verdict_of(folder, TERMS)
+    write_reconciliation(folder, _with(judgement.table, "REPEATED", "nothing"))
+    folder.verdict.write_text(json.dumps({**judgement.verdict, "outcome": "FAILED"}))
+    folder.schedule.write_text(json.dumps({"injections": []}))
+    spec_of(TERMS).write(folder)
+    evaluation = evaluate(folder)
+    assert (evaluation.unjudged, evaluation.disagreement, evaluation.errors) == ("1 sends have an unknown outcome", None, [])
+    assert not {result.expectation for result in evaluation.results} & shipped.OF_RESULTS
+    assert evaluation.notes[-1] == "The results are judged by the checkers alone: 1 sends have an unknown outcome."
+    assert disagreement_with(as_of(folder.read_json(folder.verdict)), evaluation) == (None, None), (
+        "what is wrong may be what they did not judge"
+    )

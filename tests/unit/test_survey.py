@@ -28,7 +28,7 @@ EVERYTHING = Terms("run", "x", "kafka_to_kafka", "strategy", Guarantee.EXACTLY_O
 
 def judged(folder: RunFolder) -> Any:
     try:
-        judgement = judge(folder, EVERYTHING, lambda *_: None)
+        judgement = judge(folder, EVERYTHING)
     except EvidenceError as error:
         return str(error)
     flow = scan.read_flow(folder)

@@ -207,13 +207,14 @@ def check(run: RunArgument, as_json: JsonOption = False, spark: SparkOption = No
     ended, terms = ending(folder, stored), stages.terms(folder)
     try:
         judgement = judge(folder, terms) if spark is None else spark_check.judged(folder, terms, spark)
+        conflict = stages.disagreement(folder, judgement) if spark is None else None
     except EvidenceError as error:
         # A run that was stopped or broke need not have all its evidence.
         if ended == Ending():
             raise
         _leave(folder, decided(terms.account(), ended), [], as_json, [f"its records say nothing: {error}"])
     records = [row for row in judgement.table.to_pylist() if row["row"] == "record"]
-    by_records = judgement.verdict
+    by_records = decided(judgement.verdict.model_copy(update={"disagreement": conflict}), Ending())
     verdict = decided(by_records.with_expectations(stored), ended)
     lines = []
     if (verdict.outcome, verdict.reason) != (by_records.outcome, by_records.reason):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import yaml
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from streamproof import registry
+from streamproof import registry, settings
 from streamproof.engines.spark.job import OnLostDecision
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
 from streamproof.engines.spark.spec import SparkSpec
@@ -128,12 +128,18 @@ class Random(Strict):
     overlaps: bool = Field(False, description="Let some strike while a slow link lasts")
 
 
+def _of_project(name: str) -> Path:
+    """A file by its name, from the working folder or from the project's."""
+    here = Path(name)
+    return here if here.exists() else settings.project() / name
+
+
 def _read(value: Any) -> Any:
     """An external Kafka, or a suite, may be named by its file."""
     if not isinstance(value, str):
         return value
     try:
-        return parsed_yaml(Path(value).read_text())
+        return parsed_yaml(_of_project(value).read_text())
     except (OSError, UnicodeDecodeError, *NOT_YAML) as error:
         raise ValueError(f"{value} cannot be read: {error}") from error
 

@@ -24,8 +24,8 @@ from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_line
 from streamproof.evidence.journal import Event, InjectionStarted, RunCreated, StageFailed, StageFinished, StageStarted
 from streamproof.evidence.stages import ORDER, REPORT
 from streamproof.report import charts, pages, vega
+from streamproof.report.claims import claims
 from streamproof.report.timeline import timeline
-from streamproof.suites import tables
 from streamproof.suites.evaluate import Evaluation, results_path
 from streamproof.verdict.decide import PHASES
 from streamproof.verdict.scan.scan import read_flow
@@ -36,6 +36,8 @@ from streamproof.verdict.verdict import Injection, Verdict
 ANOMALIES = "anomalies.csv"
 SHOWN_RECORDS = 200  # of each anomaly
 SHOWN_BATCHES = 200
+RECORD_COLUMNS = ("anomaly", "producer", "sequence", "partition", "offset", "copies", "blame")
+PARTITION_COLUMNS = ("partition", "acked", "indeterminate", "rejected", "delivered", "lost", "duplicated")
 
 
 @dataclass
@@ -131,13 +133,13 @@ def _read(folder: RunFolder) -> _Found:
 
 def _read_reconciliation(folder: RunFolder, found: _Found) -> None:
     table = pq.read_table(folder.reconciliation)
-    records = table.filter(pc.equal(table["row"], "record")).select(list(tables.RECORD_COLUMNS))
+    records = table.filter(pc.equal(table["row"], "record")).select(list(RECORD_COLUMNS))
     found.record_count = records.num_rows
     for anomaly in pc.unique(records["anomaly"]).to_pylist():
         found.records += records.filter(pc.equal(records["anomaly"], anomaly)).slice(0, SHOWN_RECORDS).to_pylist()
     pyarrow.csv.write_csv(records, folder.path / ANOMALIES)
     partitions = table.filter(pc.equal(table["row"], "partition"))
-    found.partitions = partitions.select(list(tables.PARTITION_COLUMNS)).to_pylist()
+    found.partitions = partitions.select(list(PARTITION_COLUMNS)).to_pylist()
 
 
 def _seed(found: _Found) -> int | None:
@@ -166,7 +168,7 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
 def _injections(folder: RunFolder, found: _Found) -> list[dict[str, Any]]:
     """The injections of the verdict, and those that only the journal knows, each with its evidence checks."""
     try:
-        rows = tables.claims(folder, found.verdict.to_json() if found.verdict is not None else {})
+        rows = claims(folder, found.verdict.to_json() if found.verdict is not None else {})
     except EvidenceError:
         return []
     judged = {each.injection: each for each in found.verdict.injections} if found.verdict is not None else {}

@@ -50,8 +50,7 @@ _SETTINGS = {
 
 
 def judged(folder: RunFolder, terms: Terms, said: str) -> Judgement:
-    """What :func:`streamproof.verdict.judge.judge` says, where Spark compares the histories; nobody is asked for a second opinion then,
-    and the verdict's notes say so.
+    """What :func:`streamproof.verdict.judge.judge` says, where Spark compares the histories; the verdict's notes say so.
 
     Raises BadInput for a master that is none and a run that Spark cannot judge, EvidenceError as the local check does, TestbedError when
     no Spark job could be run there.
@@ -59,8 +58,8 @@ def judged(folder: RunFolder, terms: Terms, said: str) -> Judgement:
     preflight(said, stateful=terms.stateful is not None)
     where = embedded.current().spark_master if said == TESTBED else said
     with session(where) as opened, _told(where, folder):
-        found = judge(folder, terms, lambda *_: None, partial(spark_scan.survey, opened))
-    note = f"the histories were compared by a Spark job on {where}; no second opinion was asked"
+        found = judge(folder, terms, partial(spark_scan.survey, opened))
+    note = f"the histories were compared by a Spark job on {where}"
     return replace(found, verdict=found.verdict.model_copy(update={"notes": (*found.verdict.notes, note)}))
 
 

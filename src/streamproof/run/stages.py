@@ -52,16 +52,17 @@ from streamproof.load.gate import Gate
 from streamproof.report.report import render
 from streamproof.run import healing, injector, lock, spark_check, supervisor, watchdog
 from streamproof.sinks import outputs, payloads
-from streamproof.suites import own
-from streamproof.suites.evaluate import Evaluation, disagreement, own_suite
+from streamproof.suites import agreement, own
+from streamproof.suites.evaluate import Evaluation, disagreement_with, own_suite
 from streamproof.suites.evaluate import evaluate as evaluate_here
+from streamproof.suites.spec import Spec
 from streamproof.testbed import chosen, embedded, postgres
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
 from streamproof.verdict.decide import decide
 from streamproof.verdict.ending import Ending, notes
-from streamproof.verdict.judge import Terms, judge
+from streamproof.verdict.judge import Judgement, Terms, judge
 from streamproof.verdict.reconciliation import write_reconciliation
 from streamproof.verdict.verdict import Verdict, decided
 
@@ -243,20 +244,23 @@ def drain(folder: RunFolder) -> None:
 
 
 def verify(folder: RunFolder, spark: str | None = None) -> None:
-    """Check the histories against each other, here or by a Spark job on the master ``spark``; write ``reconciliation.parquet`` and
-    a preliminary ``verdict.json``: what the expectations say is not known yet."""
-    judgement = judge(folder, terms(folder)) if spark is None else spark_check.judged(folder, terms(folder), spark)
+    """Check the histories against each other, here or by a Spark job on the master ``spark``; write ``reconciliation.parquet``, what the
+    run is held to, and a preliminary ``verdict.json``: what the expectation suites say is not known yet."""
+    held_to = terms(folder)
+    judgement = judge(folder, held_to) if spark is None else spark_check.judged(folder, held_to, spark)
+    spec_of(held_to).write(folder)
     write_reconciliation(folder, judgement.table)
     judgement.verdict.write(folder)
     log.info("%s: %s", judgement.verdict.outcome, judgement.verdict.reason)
 
 
 def expect(folder: RunFolder, evaluate: Callable[[RunFolder], Evaluation] = evaluate_here) -> None:
-    """Evaluate the expectation suites, and add what they say to the verdict: whether they agree with it, and what the user's own found."""
+    """Judge the run's data by the expectation suites, and add what they say to the verdict: whether they and the checkers name the same
+    records, and what the user's own suite found."""
     verdict = Verdict.read(folder)
     evaluation = evaluate(folder)
     by_records = decide(verdict.model_copy(update={"suite": None}).facts(Ending()))
-    conflict, not_evaluated = disagreement(by_records, evaluation)
+    conflict, not_evaluated = disagreement_with(by_records, evaluation)
     known = {
         "disagreement": verdict.disagreement or conflict,
         "not_evaluated": verdict.not_evaluated or not_evaluated,
@@ -392,6 +396,21 @@ def terms(folder: RunFolder) -> Terms:
     )
 
 
+def spec_of(held_to: Terms) -> Spec:
+    """What the expectation suites need to know of the terms."""
+    declared = held_to.stateful
+    computation = None
+    if declared is not None:
+        computation = {"kind": type(declared).__name__.lower(), **vars(declared), "delays_ms": list(declared.delays_ms)}
+    promises = tuple(sorted(held_to.promises))
+    return Spec(held_to.guarantee, promises, held_to.asked, held_to.expected, held_to.recover_within_s, computation)
+
+
+def disagreement(folder: RunFolder, judgement: Judgement) -> str | None:
+    """What only one of the two judges of a run names; None when they agree. Writes nothing."""
+    return agreement.check(folder, spec_of(terms(folder)), judgement.table)
+
+
 def versions() -> dict[str, str]:
     """What runs here, by name."""
     packages = ("pyspark", "confluent-kafka", "kafka-python", "psycopg", "great-expectations", "apache-airflow", "toxiproxy-python")
@@ -404,4 +423,4 @@ def versions() -> dict[str, str]:
     return found
 
 
-__all__ = ["STEPS", "abort", "context", "create", "load", "perform", "terms", "versions"]
+__all__ = ["STEPS", "abort", "context", "create", "disagreement", "load", "perform", "terms", "versions"]

@@ -1,10 +1,12 @@
-"""Judge a run's evidence with Great Expectations, and compare that with the verdict.
+"""Judge a run's data with Great Expectations, and compare that with what the checkers found.
 
-:func:`evaluate` writes, below the run's ``expectations/``: ``evidence.sqlite`` (the evidence as tables), ``gx/`` (the Great Expectations
-project: suite, checkpoint, validation), ``data_docs/`` (pages that open offline) and ``results.json`` (the :class:`Evaluation`). It starts
-from nothing each time, so it may be repeated.
+:func:`evaluate` opens the run's raw histories as a database (:mod:`streamproof.suites.expectations`), evaluates the suites of the run's
+guarantee and promises over it, and compares, record by record, what their queries name with the reconciliation. It writes, below the run's
+``expectations/``: ``gx/`` (the Great Expectations project: suite, checkpoint, validation), ``data_docs/`` (pages that open offline) and
+``results.json`` (the :class:`Evaluation`). It starts from nothing each time, so it may be repeated; the database is removed afterwards.
 
-Great Expectations takes seconds to import, the evaluation itself well under one; ``streamproof.suites.worker`` imports ahead of time.
+Great Expectations takes seconds to import, the evaluation of a small run itself about one; ``streamproof.suites.worker`` imports ahead of
+time.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ import os
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
-from streamproof.suites import data_docs, own, tables
+from streamproof.suites import agreement, data_docs, own, shipped, spec
+from streamproof.suites.spec import Spec
 from streamproof.verdict.decide import Decision, RunOutcome
 from streamproof.verdict.verdict import OwnSuite, Verdict
 
@@ -42,9 +47,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the suite found. ``errors`` are expectations that could not be evaluated: then ``success`` says nothing of the run.
+    """What the suites found. ``errors`` are expectations that could not be evaluated: then ``success`` says nothing of the run.
 
-    ``own`` are the results of the user's own suite, ``own_suite`` is its name; they are no part of ``success``.
+    ``disagreement`` says which records only one of the two judges names. ``unjudged`` says why the suites do not judge the results of this
+    stateful job. ``own`` are the results of the user's own suite, ``own_suite`` is its name; they are no part of ``success``.
     """
 
     suite: str
@@ -56,6 +62,13 @@ class Evaluation:
     seconds: float
     own_suite: str | None = None
     own: list[Result] = field(default_factory=list)
+    disagreement: str | None = None
+    unjudged: str | None = None
+
+    @property
+    def error(self) -> str | None:
+        """A sentence when an expectation could not be evaluated."""
+        return f"{len(self.errors)} expectations could not be evaluated: {'; '.join(self.errors)}" if self.errors else None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -71,13 +84,15 @@ def results_path(folder: RunFolder) -> Path:
     return Path(folder.expectations) / "results.json"
 
 
-def disagreement(by_records: Decision, evaluation: Evaluation) -> tuple[str | None, str | None]:
-    """Where the suite and the checkers' decision contradict each other, and which expectations could not be evaluated; each None or a
+def disagreement_with(by_records: Decision, evaluation: Evaluation) -> tuple[str | None, str | None]:
+    """Where the suites and the checkers' decision contradict each other, and which expectations could not be evaluated; each None or a
     sentence. A run that broke or was stopped says nothing of its records, so there is nothing to contradict."""
     if by_records.outcome in (RunOutcome.ERROR, RunOutcome.ABORTED):
         return None, None
-    if evaluation.errors:
-        return None, f"{len(evaluation.errors)} expectations could not be evaluated: {'; '.join(evaluation.errors)}"
+    if evaluation.error is not None or evaluation.disagreement is not None:
+        return evaluation.disagreement, evaluation.error
+    if evaluation.success and evaluation.unjudged is not None:
+        return None, None  # what is wrong may be what they did not judge
     if evaluation.success == by_records.as_expected:
         return None, None
     if evaluation.success:
@@ -103,22 +118,23 @@ def warm_up() -> None:
     """Import Great Expectations, with its usage statistics off. Takes seconds the first time."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read at import; a run's evidence is nobody else's business
     logging.getLogger("great_expectations").setLevel(logging.WARNING)  # its info lines speak of its own fields, by the hundred
-    import streamproof.suites.expectations  # noqa: F401
+    import streamproof.suites.expectations.runs  # noqa: F401
 
 
 def evaluate(folder: RunFolder) -> Evaluation:
-    """Run the suite over a run's evidence and write what it found. Raises EvidenceError when there is no verdict to compare with."""
+    """Run the suites over a run's evidence and write what they found. Raises EvidenceError when the evidence, or what it is to be held to,
+    cannot be read."""
     warm_up()
     started = time.monotonic()
-    verdict = Verdict.read(folder).to_json()
-    database = tables.load(folder, verdict)
+    verdict, held_to = Verdict.read(folder).to_json(), spec.read(folder)
     project, site = Path(folder.expectations) / "gx", Path(folder.expectations) / "data_docs"
     for directory in (project, site):
         shutil.rmtree(directory, ignore_errors=True)
     context = _project(project, site)
-    suite, outcome = _validate(context, verdict, database)
-    results, errors = _results(outcome, {type(expectation).__name__: str(expectation.description) for expectation in suite.expectations})
-    success = bool(outcome.success) and not errors
+    with _database(folder, held_to) as found:
+        suite = context.suites.add(_suite(held_to, found.unjudged))
+        results, errors = _validate(context, verdict, found, suite)
+    success = all(result.success for result in results) and not errors
     own_suite, own_results, own_errors = _own(context, folder, verdict)
     errors += own_errors
     groups = {suite.name: [asdict(result) for result in results]}
@@ -135,9 +151,58 @@ def evaluate(folder: RunFolder) -> Evaluation:
         seconds=round(time.monotonic() - started, 3),
         own_suite=own_suite,
         own=own_results,
+        disagreement=found.disagreement,
+        unjudged=found.unjudged,
     )
     write_atomically(results_path(folder), json.dumps(evaluation.to_dict(), indent=1, default=str) + "\n")
     return evaluation
+
+
+@dataclass(frozen=True)
+class _Database:
+    """A run's database in a file, closed; what the suites' queries name was compared with the reconciliation."""
+
+    file: Path
+    config: dict[str, Any]
+    disagreement: str | None
+    unjudged: str | None
+
+
+@contextmanager
+def _database(folder: RunFolder, held_to: Spec) -> Iterator[_Database]:
+    """Make the run's database; remove it in the end."""
+    import duckdb
+
+    from streamproof.suites.expectations import database
+    from streamproof.suites.expectations.files import Unreadable
+
+    scratch = Path(folder.path) / agreement.SPILL
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    file, config = scratch / "run.duckdb", database.settings(scratch / "spill")
+    try:
+        with database.building(folder.path, file, config, [anomaly.lower() for anomaly in held_to.asked]) as connection:
+            disagreement = agreement.disagreement(connection, held_to.asked, folder.reconciliation)
+            unjudged = agreement.reason_unjudged(connection)
+        yield _Database(file, config, disagreement, unjudged)
+    except (Unreadable, duckdb.Error) as error:
+        raise EvidenceError(f"{folder.path}: the expectation suites cannot read the evidence: {error}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _suite(held_to: Spec, unjudged: str | None) -> Any:
+    """All that is expected of the run, as one suite with the name of its guarantee."""
+    import great_expectations as gx
+
+    parts = [shipped.read(name) for name in held_to.suites]
+    notes = [note for part in parts[:1] for note in part["notes"]]
+    expectations = [expectation for part in parts for expectation in part["expectations"]]
+    own.load_project([expectation["type"] for expectation in expectations])
+    if unjudged is not None:
+        expectations = [expectation for expectation in expectations if expectation["type"] not in shipped.OF_RESULTS]
+        notes.append(f"The results are judged by the checkers alone: {unjudged}.")
+    return gx.ExpectationSuite(name=str(held_to.guarantee), expectations=expectations, notes=notes)
 
 
 def _project(project: Path, site: Path) -> Any:
@@ -161,14 +226,20 @@ def _project(project: Path, site: Path) -> Any:
     return context
 
 
-def _validate(context: Any, verdict: dict[str, Any], database: Path) -> tuple[Any, Any]:
-    """The suite, and its validation result for the one batch that a run is."""
-    from streamproof.suites.expectations import build
+def _validate(context: Any, verdict: dict[str, Any], found: _Database, suite: Any) -> tuple[list[Result], list[str]]:
+    """The results of the suite, for the one batch that a run is, and a sentence for each expectation that could not be evaluated."""
+    from streamproof.suites.expectations import runs
 
-    source = context.data_sources.add_sqlite("evidence", connection_string=f"sqlite:///{database}")
-    batch = source.add_table_asset("run", table_name="summary").add_batch_definition_whole_table("whole run")
-    suite = context.suites.add(build(verdict))
-    return suite, _run(context, "delivery", verdict, batch, suite, "COMPLETE")
+    batch = runs.batch(context, found.file, found.config)
+    try:
+        outcome = _run(context, "delivery", verdict, batch, suite, "COMPLETE")
+    finally:
+        source = batch.data_asset.datasource
+        for engine in (source.get_execution_engine().engine, source.get_engine()):
+            engine.dispose()  # the file is closed, so that it can be removed
+    pairs = _paired(suite.expectations, outcome.results)
+    results = [_result(expectation, each) for expectation, each in pairs]
+    return results, [f"{expectation.expectation_type}: {error}" for expectation, each in pairs if (error := _error(each)) is not None]
 
 
 def _run(context: Any, name: str, verdict: dict[str, Any], batch: Any, suite: Any, result_format: str, **parameters: Any) -> Any:
@@ -195,27 +266,18 @@ def _own(context: Any, folder: RunFolder, verdict: dict[str, Any]) -> tuple[str 
     if not own.path(folder).exists():
         return None, [], []
     given = folder.read_json(own.path(folder))
+    own.load_project([str(expectation["type"]) for expectation in given["expectations"]])
     name = f"own: {given['name']}"
     suite = context.suites.add(gx.ExpectationSuite(name=name, expectations=given["expectations"]))
     asset = context.data_sources.add_pandas("output").add_dataframe_asset("records")
     batch = asset.add_batch_definition_whole_dataframe("whole output")
     outcome = _run(context, "own", verdict, batch, suite, "SUMMARY", batch_parameters={"dataframe": own.columns(folder)})
-    results, errors = [], []
-    for expectation, found in _paired(suite.expectations, outcome.results):
-        message = _exception(found.exception_info) if found is not None else "was not evaluated"
-        if message is not None:
-            errors.append(f"{name}: {own.said(expectation)}: {message}")
-        detail = (found.result or {}) if found is not None else {}
-        results.append(
-            Result(
-                expectation=expectation.expectation_type,
-                description=own.said(expectation),
-                success=message is None and bool(found.success),
-                observed=f"could not be evaluated: {message}" if message is not None else own.observed(detail),
-                unexpected=int(detail.get("unexpected_count") or 0),
-                sample=[],
-            )
-        )
+    pairs = _paired(suite.expectations, outcome.results)
+    results = [
+        replace(_result(expectation, found), description=own.said(expectation), observed=_observed(found, own.observed), sample=[])
+        for expectation, found in pairs
+    ]
+    errors = [f"{name}: {own.said(expectation)}: {error}" for expectation, found in pairs if (error := _error(found)) is not None]
     return name, results, errors
 
 
@@ -225,30 +287,28 @@ def _paired(expectations: Any, results: Any) -> list[tuple[Any, Any]]:
     return [(expectation, of.get(expectation.id)) for expectation in expectations]
 
 
-def _results(outcome: Any, descriptions: dict[str, str]) -> tuple[list[Result], list[str]]:
-    """The results in the suite's order, and a sentence for each expectation that could not be evaluated."""
-    results, errors = [], []
-    for found in outcome.results:
-        name = "".join(word.capitalize() for word in found.expectation_config.type.split("_"))
-        message = _exception(found.exception_info)
-        if message is not None:
-            errors.append(f"{name}: {message}")
-        detail = found.result or {}
-        unexpected = detail.get("details") or {}
-        results.append(
-            Result(
-                expectation=name,
-                description=descriptions[name],
-                success=bool(found.success),
-                observed=f"could not be evaluated: {message}" if message is not None else str(detail.get("observed_value")),
-                unexpected=int(unexpected.get("unexpected_row_count") or 0),
-                sample=[dict(row) for row in (unexpected.get("unexpected_rows") or [])[:SAMPLE]],
-            )
-        )
-    order = list(descriptions)
-    missing = [name for name in order if name not in {result.expectation for result in results}]
-    errors += [f"{name}: was not evaluated" for name in missing]
-    return sorted(results, key=lambda result: order.index(result.expectation)), sorted(errors)
+def _result(expectation: Any, found: Any) -> Result:
+    """One expectation's result; of one that could not be evaluated, why."""
+    detail = (found.result or {}) if found is not None else {}
+    unexpected = detail.get("details") or {}
+    return Result(
+        expectation=expectation.expectation_type,
+        description=str(expectation.description or expectation.expectation_type),
+        success=_error(found) is None and bool(found.success),
+        observed=_observed(found, lambda detail: str(detail.get("observed_value"))),
+        unexpected=int(unexpected.get("unexpected_row_count") or detail.get("unexpected_count") or 0),
+        sample=[dict(row) for row in (unexpected.get("unexpected_rows") or [])[:SAMPLE]],
+    )
+
+
+def _observed(found: Any, in_words: Callable[[dict[str, Any]], str]) -> str:
+    error = _error(found)
+    return in_words(found.result or {}) if error is None else f"could not be evaluated: {error}"
+
+
+def _error(found: Any) -> str | None:
+    """Why an expectation could not be evaluated; None when it was."""
+    return "was not evaluated" if found is None else _exception(found.exception_info)
 
 
 def _exception(info: dict[str, Any] | None) -> str | None:

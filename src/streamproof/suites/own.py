@@ -5,16 +5,21 @@ the delivered records, copies included, a row each. The columns are the fields o
 own); what is no plain value is there as JSON. Beside them, where each came from: ``_key``, ``_partition``, ``_offset``, ``_batch`` and
 ``_start``, -1 where a number is not known.
 
+An expectation that Great Expectations does not have may be the project's own: ``expectations/<its type>.py`` in the project defines it.
+
 These are expectations on data, not on delivery: one that does not hold makes the run FAILED, whatever became of the records. One that
 cannot be evaluated (it names a column that is not there) makes it an ERROR.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamproof import settings
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.payloads import read_payloads
 
@@ -42,6 +47,7 @@ def check(suite: dict[str, Any]) -> None:
     from streamproof.suites.evaluate import warm_up
 
     warm_up()
+    load_project([str(expectation["type"]) for expectation in suite["expectations"]])
     from great_expectations.exceptions.exceptions import ExpectationNotFoundError
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
@@ -59,6 +65,25 @@ def check(suite: dict[str, Any]) -> None:
                 wrong.append(f"suite: expectations.{number}: {kind} is SQL, and the delivered records are not in a database")
     if wrong:
         raise SuiteError("\n".join(wrong))
+
+
+def load_project(types: Iterable[str]) -> None:
+    """Import the project's own expectations among ``types``: ``expectations/<type>.py`` defines the one of that name.
+
+    Raises SuiteError when such a file does not define it.
+    """
+    from great_expectations.expectations.registry import list_registered_expectation_implementations
+
+    for kind in dict.fromkeys(types):
+        file = settings.project() / "expectations" / f"{kind}.py"
+        if kind in list_registered_expectation_implementations() or not file.is_file():
+            continue
+        found = importlib.util.spec_from_file_location(kind, file)
+        if found is None or found.loader is None:
+            raise SuiteError(f"suite: {file} cannot be imported")
+        found.loader.exec_module(importlib.util.module_from_spec(found))
+        if kind not in list_registered_expectation_implementations():
+            raise SuiteError(f"suite: {file} defines no expectation {kind!r}: Great Expectations names it after its class")
 
 
 def _problems(error: Exception) -> str:

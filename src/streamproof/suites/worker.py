@@ -14,10 +14,13 @@ import tempfile
 from types import TracebackType
 from typing import IO, Any
 
+from streamproof import settings
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.suites.evaluate import Evaluation, evaluate, warm_up
 
 _END_S = 5.0
+BYTES_PER_S = 500_000
+"""How much of the histories a slow machine judges in a second; it may take so long in addition to ``timeout_s``."""
 
 
 class WorkerError(Exception):
@@ -36,7 +39,7 @@ class EvaluationWorker:
         """Start the process and let it import. A worker that runs already is left alone."""
         if self._process is not None:
             return
-        environment = {**os.environ, "GX_ANALYTICS_ENABLED": "false", "PYTHONUNBUFFERED": "1"}
+        environment = {**settings.environment(), "GX_ANALYTICS_ENABLED": "false", "PYTHONUNBUFFERED": "1"}
         self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "streamproof.suites.worker"],
@@ -51,10 +54,11 @@ class EvaluationWorker:
         """Evaluate a run; the worker ends with it. Raises EvidenceError where ``evaluate`` in this process would, else WorkerError."""
         self.start()
         assert self._process is not None
+        allowed_s = self.timeout_s + sum(path.stat().st_size for path in folder.path.glob("*/*.parquet")) / BYTES_PER_S
         try:
-            answer, _ = self._process.communicate(f"{folder.path}\n", timeout=self.timeout_s)
+            answer, _ = self._process.communicate(f"{folder.path}\n", timeout=allowed_s)
         except subprocess.TimeoutExpired as error:
-            raise WorkerError(f"the evaluation of {folder.name} did not end within {self.timeout_s:.0f} s{self._tail()}") from error
+            raise WorkerError(f"the evaluation of {folder.name} did not end within {allowed_s:.0f} s{self._tail()}") from error
         else:
             return self._read(folder, answer)
         finally:

@@ -6,7 +6,7 @@ them again (``streamproof.verdict.stateful.reference``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,8 +43,7 @@ from streamproof.verdict.ending import notes
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 from streamproof.verdict.reconciliation import reconciliation_table
 from streamproof.verdict.scan.scan import Survey, survey
-from streamproof.verdict.second_opinion import disagreement
-from streamproof.verdict.stateful import reference, second_opinion
+from streamproof.verdict.stateful import reference
 from streamproof.verdict.stateful.reference import Declaration
 from streamproof.verdict.timing import baseline
 from streamproof.verdict.timing.recovery import Flow, Stamps, ends, longest_gap, milliseconds, recovery, stamps, throughput
@@ -108,14 +107,12 @@ class Judgement:
 
 
 Look = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps], Survey]
-Second = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], Iterable[Finding]], str | None]
 
 
-def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: Look = survey) -> Judgement:
+def judge(folder: RunFolder, terms: Terms, look: Look = survey) -> Judgement:
     """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged.
 
-    ``second`` is asked for a second opinion on the findings: None when it agrees, else a sentence that makes the run an ERROR. ``look``
-    compares the histories of a job that delivers records.
+    ``look`` compares the histories of a job that delivers records.
     """
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
     events = folder.journal.events()
@@ -123,7 +120,7 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: 
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
     if terms.stateful is None:
         surveyed = look(folder, terms.asked, progress, ends(events, progress), stamps(drain))
-        compared = _records(folder, terms, progress, surveyed, second)
+        compared = _records(terms, progress, surveyed)
     else:
         compared = _results(folder, terms.stateful)
     reconciliation, flow = compared.reconciliation, compared.flow
@@ -134,7 +131,6 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: 
             "sent": SentCounts(acked=reconciliation.acked, rejected=reconciliation.rejected, indeterminate=reconciliation.indeterminate),
             "delivered": reconciliation.delivered,
             "results": compared.results,
-            "disagreement": compared.disagreement,
             "injections": tuple(injections),
             "phases": _phases(events, progress, flow),
             "recovery_s": max((each.first_output_s for each in injections if each.first_output_s is not None), default=None),
@@ -156,17 +152,16 @@ def judge(folder: RunFolder, terms: Terms, second: Second = disagreement, look: 
 
 @dataclass(frozen=True)
 class _Compared:
-    """What the histories show; ``disagreement`` is what the second opinion says otherwise, ``results`` the figures of a stateful job."""
+    """What the histories show; ``results`` are the figures of a stateful job."""
 
     evidence: Evidence
     reconciliation: Reconciliation
     flow: Flow
     findings: list[Finding]
-    disagreement: str | None
     results: ResultCounts | None = None
 
 
-def _records(folder: RunFolder, terms: Terms, progress: Sequence[dict[str, Any]], surveyed: Survey, second: Second) -> _Compared:
+def _records(terms: Terms, progress: Sequence[dict[str, Any]], surveyed: Survey) -> _Compared:
     """A job that delivers records: they were compared with what was sent."""
     evidence, matched = surveyed.evidence, surveyed.matched
     findings = list(surveyed.found.findings)
@@ -176,7 +171,7 @@ def _records(folder: RunFolder, terms: Terms, progress: Sequence[dict[str, Any]]
         findings += torn(matched, progress)
     if Anomaly.AHEAD in terms.asked:
         findings += ahead(matched, evidence.delivered_at, progress)
-    return _Compared(evidence, surveyed.found, surveyed.flow, findings, second(folder, terms.asked, progress, findings))
+    return _Compared(evidence, surveyed.found, surveyed.flow, findings)
 
 
 def _results(folder: RunFolder, declared: Declaration) -> _Compared:
@@ -186,9 +181,8 @@ def _results(folder: RunFolder, declared: Declaration) -> _Compared:
     reconciliation = sent_only(evidence.sent, len(payloads.values))
     flow = reference.flow_of_batches(evidence.sent, evidence.sent_at, read_batches(folder.batches))
     evidence = replace(evidence, delivered=payloads.delivered, delivered_at=payloads.delivered_at)
-    conflict = second_opinion.disagreement(folder, declared, judged.findings)
     figures = ResultCounts.model_validate(judged.figures)
-    return _Compared(evidence, reconciliation, flow, list(judged.findings), conflict, figures)
+    return _Compared(evidence, reconciliation, flow, list(judged.findings), figures)
 
 
 def _with(path: Path, fields: Any, *keys: str) -> dict[str, Any]:

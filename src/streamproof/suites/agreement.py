@@ -1,0 +1,98 @@
+"""Whether the two judges of a run name the same records.
+
+The checkers' findings are in the reconciliation; the suites' are the views of their database. They read the same histories by other means
+and share the definitions of the anomalies, no code. If they do not name the same records, one of them is wrong and nobody can say which:
+the run is an ERROR. All records are compared, also those of anomalies that the guarantee allows.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.suites.spec import Spec
+from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from duckdb import DuckDBPyConnection
+
+SHOWN = 3
+SPILL = ".judging"
+_BY_BATCH = (Anomaly.TORN, Anomaly.DROPPED)
+
+
+def check(folder: RunFolder, spec: Spec, reconciliation: pa.Table) -> str | None:
+    """Ask the suites' queries about a run, without Great Expectations. Returns a sentence on what only one of the two judges names."""
+    import duckdb
+
+    from streamproof.suites.expectations import database
+    from streamproof.suites.expectations.files import Unreadable
+
+    spill = folder.path / SPILL
+    try:
+        with database.building(folder.path, spec=spec.to_dict(), config=database.settings(spill)) as connection:
+            connection.register("reconciliation", reconciliation)
+            return disagreement(connection, spec.asked, "reconciliation")
+    except (Unreadable, duckdb.Error) as error:
+        raise EvidenceError(f"{folder.path}: the expectation suites cannot read the evidence: {error}") from error
+    finally:
+        shutil.rmtree(spill, ignore_errors=True)
+
+
+def disagreement(connection: DuckDBPyConnection, asked: Collection[Anomaly], reconciliation: str | Path) -> str | None:
+    """A sentence on what only one of the two judges names; None when they agree. ``reconciliation`` is a file, or a table's name."""
+    if isinstance(reconciliation, Path) and not reconciliation.exists():
+        return f"{reconciliation} is missing: the checkers name no record that could be compared"
+    asked = [anomaly for anomaly in asked if anomaly not in unjudged(connection)]
+    if not asked:
+        return None
+    source = f"read_parquet('{str(reconciliation).replace(chr(39), chr(39) * 2)}')" if isinstance(reconciliation, Path) else reconciliation
+    by_batch, names = ", ".join(f"'{one}'" for one in _BY_BATCH), ", ".join(f"'{one}'" for one in asked)
+    by_checkers = f"""
+        SELECT anomaly, CAST(if(anomaly IN ({by_batch}), start, producer) AS BIGINT) AS one,
+               CAST(if(anomaly IN ({by_batch}), batch, sequence) AS BIGINT) AS other, CAST(result AS VARCHAR) AS result
+        FROM {source} WHERE "row" = 'record' AND anomaly IN ({names})"""
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE by_checkers AS {by_checkers}")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE by_suites AS {' UNION ALL '.join(map(_named, asked))}")
+    differences = (("the checkers name", "by_checkers", "by_suites"), ("the expectation suites name", "by_suites", "by_checkers"))
+    shown = [(who, _shown(connection, f"FROM {one} EXCEPT ALL FROM {other}")) for who, one, other in differences]
+    only = [f"only {who} {named}" for who, named in shown if named]
+    return f"the checkers and the expectation suites do not agree: {'; '.join(only)}" if only else None
+
+
+def unjudged(connection: DuckDBPyConnection) -> tuple[Anomaly, ...]:
+    """The anomalies that the suites do not judge in this run."""
+    return RESULT_KINDS if reason_unjudged(connection) is not None else ()
+
+
+def reason_unjudged(connection: DuckDBPyConnection) -> str | None:
+    """Why the results of a stateful job are not judged by the suites; None when they are, or there are none."""
+    if not connection.execute("SELECT 1 FROM information_schema.tables WHERE table_name = 'unjudged'").fetchall():
+        return None
+    found = connection.execute("SELECT reason FROM unjudged").fetchone()
+    return None if found is None else str(found[0])
+
+
+def _named(anomaly: Anomaly) -> str:
+    """A query for what the suites name."""
+    if anomaly in _BY_BATCH:
+        one, other, result = "start", "batch", "NULL"
+    elif anomaly in RESULT_KINDS:
+        one, other, result = "NULL", "NULL", "name"
+    else:
+        one, other, result = "producer", "sequence", "NULL"
+    return f"""
+        SELECT '{anomaly}' AS anomaly, CAST({one} AS BIGINT) AS one, CAST({other} AS BIGINT) AS other, CAST({result} AS VARCHAR) AS result
+        FROM {anomaly.lower()}"""
+
+
+def _shown(connection: DuckDBPyConnection, query: str) -> str:
+    """The first of the records in words, and how many more there are; empty when there is none."""
+    ((count,),) = connection.execute(f"SELECT count(*) FROM ({query})").fetchall()
+    some = connection.execute(f"SELECT * FROM ({query}) ORDER BY ALL LIMIT {SHOWN}").fetchall()
+    named = [f"{anomaly} {result if result is not None else f'{one}/{other}'}" for anomaly, one, other, result in some]
+    return ", ".join(named) + (f" and {count - len(some)} more" if count > len(some) else "")

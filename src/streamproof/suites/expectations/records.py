@@ -1,0 +1,129 @@
+"""The anomalies of records, as views: joins and windows over what was sent and what was delivered.
+
+    lost            producer, sequence           acknowledged, and no copy was delivered
+    duplicated      producer, sequence, copies   sent (acknowledged or with an unknown outcome) and delivered more than once
+    phantom         producer, sequence           delivered, and never sent, or refused
+    corrupted       producer, sequence           delivered with another checksum; once for each delivery without an identity, which is null
+    reordered       producer, sequence           its first copy came behind one with the same key that was read after it, or copies of it
+                                                 are only in another partition of the output than those of its key
+    torn            start, batch                 of the records of a micro-batch that one start made visible, others are missing
+    ahead           producer, sequence           delivered only after the job had committed an offset above the record's own
+
+Read first: ``copies``, each delivered record beside its send; ``firsts``, of each record that was sent and delivered its first copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import duckdb
+
+from . import files
+
+ANOMALIES = ("lost", "duplicated", "phantom", "corrupted", "reordered", "torn", "ahead")
+TORN = ("start", "batch")
+
+_UNSETTLED = """
+    SELECT producer, sequence FROM (SELECT producer, unnest(range(first, first + count)) AS sequence FROM intents)
+    ANTI JOIN sent USING (producer, sequence)"""
+_NONE_UNSETTLED = "SELECT producer, first AS sequence FROM intents WHERE false"
+_VIEWS = {
+    "sends": """
+        SELECT producer, sequence, partition AS input_partition, "offset" AS input_offset, key, crc AS sent_crc, outcome,
+               epoch_ms(sent_at) AS sent_ms
+        FROM sent
+        UNION ALL
+        SELECT producer, sequence, NULL, NULL, NULL, NULL, 'INDETERMINATE', NULL FROM unsettled""",
+    "copies": """
+        SELECT d.producer, d.sequence, d.crc, d.partition AS output_partition, d."offset" AS output_offset, d.batch, d.start,
+               epoch_ms(d.delivered_at) AS at_ms, s.input_partition, s.input_offset, s.key, s.outcome, s.sent_crc, s.sent_ms
+        FROM delivered AS d LEFT JOIN sends AS s USING (producer, sequence)""",
+    "firsts": """
+        SELECT producer, sequence, any_value(input_partition) AS input_partition, any_value(input_offset) AS input_offset,
+               any_value(outcome) AS outcome, any_value(sent_ms) AS sent_ms, count(*) AS copies, min(at_ms) AS at_ms,
+               arg_min(coalesce(start, -1), (at_ms, coalesce(start, -1))) AS start
+        FROM copies WHERE outcome IS NOT NULL GROUP BY producer, sequence""",
+    "lost": """
+        SELECT producer, sequence, input_partition, input_offset, key FROM sends ANTI JOIN firsts USING (producer, sequence)
+        WHERE sends.outcome = 'ACKED'""",
+    "duplicated": """
+        SELECT producer, sequence, input_partition, input_offset, copies FROM firsts
+        WHERE outcome IN ('ACKED', 'INDETERMINATE') AND copies > 1""",
+    "phantom": """
+        SELECT producer, sequence, count(*) AS copies FROM copies
+        WHERE producer IS NOT NULL AND sequence IS NOT NULL AND (outcome IS NULL OR outcome = 'REJECTED') GROUP BY producer, sequence""",
+    "corrupted": """
+        SELECT producer, sequence, count(*) AS copies FROM copies
+        WHERE outcome IS NOT NULL AND (crc IS NULL OR crc <> sent_crc) GROUP BY producer, sequence
+        UNION ALL
+        SELECT NULL, NULL, 1 FROM copies WHERE producer IS NULL OR sequence IS NULL""",
+    "placed": """
+        SELECT key, input_partition, input_offset, output_partition, min(output_offset) AS output_offset, producer, sequence
+        FROM copies WHERE key IS NOT NULL AND input_offset IS NOT NULL
+        GROUP BY key, input_partition, input_offset, output_partition, producer, sequence""",
+    "reordered": """
+        WITH usual AS (
+            SELECT key, input_partition, output_partition FROM placed GROUP BY key, input_partition, output_partition
+            QUALIFY row_number() OVER (PARTITION BY key, input_partition ORDER BY count(*) DESC, output_partition) = 1
+        ), in_turn AS (
+            SELECT *, max(input_offset) OVER (
+                PARTITION BY key, input_partition ORDER BY output_offset ROWS UNBOUNDED PRECEDING
+            ) AS newest
+            FROM placed SEMI JOIN usual USING (key, input_partition, output_partition)
+        )
+        SELECT producer, sequence FROM in_turn WHERE input_offset < newest
+        UNION
+        SELECT producer, sequence FROM placed ANTI JOIN in_turn USING (producer, sequence)""",
+    "torn": """
+        WITH last AS (
+            SELECT * FROM reached QUALIFY line = max(line) OVER (PARTITION BY batch)
+        ), span AS (
+            SELECT batch, partition, since, until FROM last
+            UNION ALL
+            SELECT later.batch - 1, later.partition, coalesce(earlier.until, 0), later.since
+            FROM last AS later LEFT JOIN last AS earlier ON earlier.batch = later.batch - 2 AND earlier.partition = later.partition
+            WHERE later.batch - 1 NOT IN (SELECT batch FROM last) AND later.batch - 2 IN (SELECT batch FROM last)
+        ), read AS (
+            SELECT span.batch, producer, sequence FROM sends JOIN span
+            ON sends.input_partition = span.partition AND sends.input_offset >= span.since AND sends.input_offset < span.until
+            WHERE sends.outcome = 'ACKED'
+        ), held AS (
+            SELECT DISTINCT start, batch, producer, sequence FROM copies
+            WHERE outcome IS NOT NULL AND start IS NOT NULL AND batch IS NOT NULL
+        )
+        SELECT written.start, written.batch, count(*) AS missing_records
+        FROM (SELECT DISTINCT start, batch FROM held) AS written JOIN read USING (batch)
+        ANTI JOIN held ON held.start = written.start AND held.batch = written.batch
+            AND held.producer = read.producer AND held.sequence = read.sequence
+        GROUP BY written.start, written.batch""",
+    "ahead": """
+        WITH passed AS (
+            SELECT own.start, reached.partition, reached.until,
+                   min(min(reached.committed_ms)) OVER (
+                       PARTITION BY own.start, reached.partition ORDER BY reached.until DESC
+                   ) AS committed_ms
+            FROM (SELECT DISTINCT start FROM firsts) AS own JOIN reached ON own.start <= reached.start
+            GROUP BY own.start, reached.partition, reached.until
+        )
+        SELECT producer, sequence, input_partition, input_offset, at_ms - committed_ms AS late_ms FROM firsts ASOF JOIN passed
+        ON firsts.start = passed.start AND firsts.input_partition = passed.partition AND firsts.input_offset < passed.until
+        WHERE firsts.outcome = 'ACKED' AND firsts.at_ms > passed.committed_ms""",
+}
+_REFUSED = {
+    "the workload sent one identity twice": "SELECT 1 FROM sent GROUP BY producer, sequence HAVING count(*) > 1",
+    "sent/ holds a record without producer or sequence": "SELECT 1 FROM sent WHERE producer IS NULL OR sequence IS NULL",
+    "delivered/ holds a record without delivered_at": "SELECT 1 FROM delivered WHERE delivered_at IS NULL",
+}
+_VIEWS["output"] = "SELECT sent_ms, outcome = 'ACKED' AND sent_ms IS NOT NULL AS waited, at_ms FROM firsts"
+COMPUTED = ("copies", "firsts")
+"""What several of the others read: computed once."""
+
+
+def define(connection: duckdb.DuckDBPyConnection, keep: Collection[str] = ()) -> None:
+    """Define the views. Raises Unreadable for histories that no run writes."""
+    for said, query in _REFUSED.items():
+        if connection.execute(f"{query} LIMIT 1").fetchone() is not None:
+            raise files.Unreadable(f"the histories are damaged: {said}")
+    ((unsettled,),) = connection.execute("SELECT coalesce((SELECT sum(count) FROM intents), 0) > (SELECT count(*) FROM sent)").fetchall()
+    views = {"unsettled": _UNSETTLED if unsettled else _NONE_UNSETTLED, **_VIEWS}
+    files.define(connection, views, {"unsettled", *COMPUTED, *keep})
