@@ -115,7 +115,7 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=RECORDS, help=f"of each run (default {RECORDS})")
     parser.add_argument("--count", type=int, default=COUNT, help=f"faults of each run (default {COUNT})")
     asked = parser.parse_args()
-    logging.getLogger("chaos").setLevel(logging.WARNING)
+    logging.getLogger("streamproof").setLevel(logging.WARNING)
     embedded.up(lambda line: print(line, flush=True))
     results: list[Soaked] = []
     for strategy in asked.strategy or STRATEGIES:

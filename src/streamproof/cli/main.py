@@ -137,7 +137,7 @@ def sweep(
             say(f"{cell.strategy}: {cell.action} at {cell.step}{then}: {must}")
         say(f"{len(cells)} runs")
         return
-    logging.getLogger("chaos").setLevel(logging.WARNING)
+    logging.getLogger("streamproof").setLevel(logging.WARNING)
     embedded.up(lambda line: say(line))
     begun = time.monotonic()
 
@@ -177,7 +177,7 @@ def shrink(run: RunArgument, dry: Annotated[bool, typer.Option("--dry", help="On
             say(f"  {', '.join(kept) or 'no fault'}")
         say("one run each, in this order; the first that fails in the same way is gone on with, and these change")
         return
-    logging.getLogger("chaos").setLevel(logging.WARNING)
+    logging.getLogger("streamproof").setLevel(logging.WARNING)
     embedded.up(lambda line: say(line))
 
     def told(made: shrinking.Try) -> None:
@@ -214,8 +214,11 @@ def check(run: RunArgument, as_json: JsonOption = False, spark: SparkOption = No
             raise
         _leave(folder, decided(terms.account(), ended), [], as_json, [f"its records say nothing: {error}"])
     records = [row for row in judgement.table.to_pylist() if row["row"] == "record"]
-    by_records = decided(judgement.verdict.model_copy(update={"disagreement": conflict}), Ending())
-    verdict = decided(by_records.with_expectations(stored), ended)
+    by_records = judgement.verdict
+    account = by_records.with_expectations(stored)
+    if spark is None:
+        account = account.model_copy(update={"disagreement": conflict})
+    verdict = decided(account, ended)
     lines = []
     if (verdict.outcome, verdict.reason) != (by_records.outcome, by_records.reason):
         lines = [f"its records alone say {by_records.outcome} ({by_records.reason}); but:"]
@@ -443,7 +446,7 @@ def _progress(found: Experiment) -> Iterator[None]:
     from rich.logging import RichHandler
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    logger = logging.getLogger("chaos")
+    logger = logging.getLogger("streamproof")
     logger.setLevel(logging.INFO)
     if not out.is_terminal:
         handler = logging.StreamHandler(sys.stdout)
