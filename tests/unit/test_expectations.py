@@ -40,9 +40,10 @@ from streamproof.evidence.outcome import Outcome
 from streamproof.report import charts, vega
 from streamproof.report.report import ANOMALIES, SHOWN_RECORDS, render
 from streamproof.report.timeline import BINS, Span, _bin, timeline
+from streamproof.run.second_judge import disagreement_with
 from streamproof.run.stages import spec_of
 from streamproof.suites.data_docs import rewrite
-from streamproof.suites.evaluate import Evaluation, disagreement_with, evaluate, results_path
+from streamproof.suites.evaluate import Evaluation, evaluate, results_path
 from streamproof.suites.expectations import database
 from streamproof.suites.worker import EvaluationWorker, WorkerError
 from streamproof.verdict.anomaly import Anomaly

@@ -15,8 +15,9 @@ from streamproof.experiment import reading
 from streamproof.experiment.model import Experiment
 from streamproof.report.report import render
 from streamproof.run import stages
+from streamproof.run.second_judge import disagreement_with, own_suite
 from streamproof.suites import own
-from streamproof.suites.evaluate import Evaluation, disagreement_with, evaluate, own_suite
+from streamproof.suites.evaluate import Evaluation, evaluate
 from streamproof.verdict.decide import RunOutcome, decide
 from streamproof.verdict.ending import Ending
 from streamproof.verdict.judge import judge

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from streamproof.evidence.batches import Batch, in_order
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.report.report import render
+from streamproof.run.second_judge import disagreement_with
 from streamproof.run.stages import spec_of
 from streamproof.suites import agreement, shipped
-from streamproof.suites.evaluate import disagreement_with, evaluate
+from streamproof.suites.evaluate import evaluate
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.guarantee import Guarantee
 from streamproof.verdict.judge import Terms

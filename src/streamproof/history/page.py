@@ -16,10 +16,11 @@ import jinja2
 from markupsafe import Markup
 
 from streamproof.evidence.folder import write_atomically
+from streamproof.history import charts
 from streamproof.history.changes import Change, Kind
 from streamproof.history.matrix import TREND, Line, Matrix, Square, matrix
 from streamproof.history.record import Cell, Run
-from streamproof.report import charts, pages, vega
+from streamproof.report import pages, vega
 from streamproof.report.vega import Figure
 from streamproof.verdict.decide import RunOutcome
 

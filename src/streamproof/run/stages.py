@@ -51,9 +51,10 @@ from streamproof.load import timed, workload
 from streamproof.load.gate import Gate
 from streamproof.report.report import render
 from streamproof.run import healing, injector, lock, spark_check, supervisor, watchdog
+from streamproof.run.second_judge import disagreement_with, own_suite
 from streamproof.sinks import outputs, payloads
 from streamproof.suites import agreement, own
-from streamproof.suites.evaluate import Evaluation, disagreement_with, own_suite
+from streamproof.suites.evaluate import Evaluation
 from streamproof.suites.evaluate import evaluate as evaluate_here
 from streamproof.suites.spec import Spec
 from streamproof.testbed import chosen, embedded, postgres
