@@ -29,11 +29,12 @@ _UNSETTLED = """
 _NONE_UNSETTLED = "SELECT producer, first AS sequence FROM intents WHERE false"
 _VIEWS = {
     "sends": """
-        SELECT producer, sequence, partition AS input_partition, "offset" AS input_offset, key, crc AS sent_crc, outcome,
-               epoch_ms(sent_at) AS sent_ms
+        SELECT producer, sequence, partition AS input_partition, "offset" AS input_offset, key, crc AS sent_crc,
+               CAST(outcome AS ENUM ('ACKED', 'INDETERMINATE', 'REJECTED')) AS outcome, epoch_ms(sent_at) AS sent_ms
         FROM sent
         UNION ALL
-        SELECT producer, sequence, NULL, NULL, NULL, NULL, 'INDETERMINATE', NULL FROM unsettled""",
+        SELECT producer, sequence, NULL, NULL, NULL, NULL, CAST('INDETERMINATE' AS ENUM ('ACKED', 'INDETERMINATE', 'REJECTED')), NULL
+        FROM unsettled""",
     "copies": """
         SELECT d.producer, d.sequence, d.crc, d.partition AS output_partition, d."offset" AS output_offset, d.batch, d.start,
                epoch_ms(d.delivered_at) AS at_ms, s.input_partition, s.input_offset, s.key, s.outcome, s.sent_crc, s.sent_ms
@@ -41,7 +42,7 @@ _VIEWS = {
     "firsts": """
         SELECT producer, sequence, any_value(input_partition) AS input_partition, any_value(input_offset) AS input_offset,
                any_value(outcome) AS outcome, any_value(sent_ms) AS sent_ms, count(*) AS copies, min(at_ms) AS at_ms,
-               arg_min(coalesce(start, -1), (at_ms, coalesce(start, -1))) AS start
+               CAST(min(at_ms * 1048576 + coalesce(start, -1) + 1) % 1048576 AS INTEGER) - 1 AS start
         FROM copies WHERE outcome IS NOT NULL GROUP BY producer, sequence""",
     "lost": """
         SELECT producer, sequence, input_partition, input_offset, key FROM sends ANTI JOIN firsts USING (producer, sequence)
