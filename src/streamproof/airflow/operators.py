@@ -188,7 +188,7 @@ def newest(name: str) -> Path:
     """The folder of a DAG run's newest run: it has several when `prepare` was cleared. Where the first would be when there is none."""
     from streamproof import settings
 
-    found, number = settings.runs() / name, 2
+    folder, number = settings.runs() / name, 2
     while (following := settings.runs() / f"{name}{TRY}{number}").exists():
-        found, number = following, number + 1
-    return found
+        folder, number = following, number + 1
+    return folder

@@ -33,11 +33,11 @@ def describe(name: str) -> dict[str, Any]:
 def _parameter(about: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     """A parameter's JSON schema, flat: what it may be without null, its bounds, whether it may be null."""
     kinds = [_resolved(kind, definitions) for kind in about.get("anyOf", [about])]
-    known = [kind for kind in kinds if kind.get("type") != "null"]
-    bounds = {ours: kind[theirs] for kind in known for theirs, ours in _BOUNDS.items() if theirs in kind}
+    not_null = [kind for kind in kinds if kind.get("type") != "null"]
+    bounds = {ours: kind[theirs] for kind in not_null for theirs, ours in _BOUNDS.items() if theirs in kind}
     return {
-        "type": " or ".join(str(kind.get("type", "any")) for kind in known),
-        "nullable": len(known) < len(kinds),
+        "type": " or ".join(str(kind.get("type", "any")) for kind in not_null),
+        "nullable": len(not_null) < len(kinds),
         "default": about.get("default"),
         **bounds,
         "description": about.get("description", ""),

@@ -87,15 +87,15 @@ class FaultSpec(Strict):
 
     @model_validator(mode="after")
     def _one_trigger(self) -> Self:
-        given = [f"{name}: {value}" for name in ("at", "batch", "step") if (value := getattr(self, name)) is not None]
-        if len(given) > 1:
+        triggers = [f"{name}: {value}" for name in ("at", "batch", "step") if (value := getattr(self, name)) is not None]
+        if len(triggers) > 1:
             raise ValueError(
-                f"{self.fault} has {len(given)} triggers, {' and '.join(given)}: give `at`, `batch` or `step`, or none of them"
+                f"{self.fault} has {len(triggers)} triggers, {' and '.join(triggers)}: give `at`, `batch` or `step`, or none of them"
             )
         if self.overlaps and (self.at is not None or self.batch is not None):
-            raise ValueError(f"{self.fault} overlaps: it strikes as soon as the fault before it has; leave `{given[0]}` out")
+            raise ValueError(f"{self.fault} overlaps: it strikes as soon as the fault before it has; leave `{triggers[0]}` out")
         if self.phase is Phase.RECOVERY and (self.at is not None or self.batch is not None):
-            raise ValueError(f"{self.fault} strikes as the recovery phase begins, or at a `step` in it; leave `{given[0]}` out")
+            raise ValueError(f"{self.fault} strikes as the recovery phase begins, or at a `step` in it; leave `{triggers[0]}` out")
         return self
 
     @field_validator("parameters")
@@ -170,7 +170,10 @@ class Suite(Strict):
     def document(self) -> dict[str, Any]:
         """What of it is evaluated."""
         kept = {"type", "kwargs", "description", "severity", "notes"}
-        return {"name": self.name, "expectations": [each.model_dump(include=kept, exclude_none=True) for each in self.expectations]}
+        return {
+            "name": self.name,
+            "expectations": [expectation.model_dump(include=kept, exclude_none=True) for expectation in self.expectations],
+        }
 
 
 def _seconds(value: Any) -> Any:
@@ -267,7 +270,7 @@ class Experiment(Strict):
             about = "results, which only a stateful pipeline has" if not pipeline.stateful else "records, which results are not"
             raise ValueError(f"expect: {', '.join(foreign)} is about {about}")
         if not pipeline.stateful and self.stateful != Stateful():
-            stateful = ", ".join(name for name, each in PIPELINES.items() if each.stateful)
+            stateful = ", ".join(name for name, declared in PIPELINES.items() if declared.stateful)
             raise ValueError(f"stateful: pipeline {self.pipeline!r} keeps no state; leave it out, or choose one of: {stateful}")
         if pipeline.stateful and self.strategy is not None and not STRATEGIES[self.strategy].takes_results:
             fitting = ", ".join(name for name, strategy in STRATEGIES.items() if strategy.takes_results)
@@ -378,9 +381,9 @@ class Experiment(Strict):
         """What the pipeline is told."""
         if not PIPELINES[self.pipeline].stateful:
             return {}
-        found = self.stateful
-        delay_min = found.delay_min if found.job_delay_min is None else found.job_delay_min
-        minutes = {"length_ms": found.window_min, "slide_ms": found.slide, "delay_ms": delay_min}
+        stateful = self.stateful
+        delay_min = stateful.delay_min if stateful.job_delay_min is None else stateful.job_delay_min
+        minutes = {"length_ms": stateful.window_min, "slide_ms": stateful.slide, "delay_ms": delay_min}
         return {name: value * MINUTE_MS for name, value in minutes.items()}
 
     @property

@@ -22,22 +22,22 @@ FIRST_AT, LAST_AT = 0.1, 0.9
 OVERLAP_CHANCE = 0.5
 
 
-def draw(experiment: Experiment, wanted: Random) -> list[FaultSpec]:
+def draw(experiment: Experiment, plan: Random) -> list[FaultSpec]:
     """The same experiment and seed give the same faults. Raises BadInput when none can be drawn, or not as many as are wanted."""
     rng = random.Random(f"random:{experiment.seed}")
-    room = Room(experiment.workload.records, experiment.micro_batch, wanted.quiet)
-    deck = _Deck(experiment, wanted, rng)
+    room = Room(experiment.workload.records, experiment.micro_batch, plan.quiet)
+    deck = _Deck(experiment, plan, rng)
     left, drawn = LATEST_IMPACT_SHARE - FIRST_AT, list[FaultSpec]()
-    for others in reversed(range(wanted.count)):
+    for others in reversed(range(plan.count)):
         spec = deck.draw(room, left - others * (deck.least(room) + room.quiet_share))
         if spec is None:
             raise BadInput(
-                f"random: {wanted.count} faults with a quiet of {wanted.quiet} need more than the {1 / room.batch_share:.0f} micro-batches "
+                f"random: {plan.count} faults with a quiet of {plan.quiet} need more than the {1 / room.batch_share:.0f} micro-batches "
                 f"of this workload: draw fewer (`count`), send more records, or set batch_records below {experiment.micro_batch}"
             )
         left -= room.share(spec.fault, spec.parameters) + room.quiet_share
         drawn.append(spec)
-    if wanted.overlaps:
+    if plan.overlaps:
         drawn = _overlapping(drawn, rng)
     return _placed(drawn, room, rng)
 
@@ -45,11 +45,11 @@ def draw(experiment: Experiment, wanted: Random) -> list[FaultSpec]:
 class _Deck:
     """The faults that can be drawn, shuffled; when all of them were, they are shuffled again."""
 
-    def __init__(self, experiment: Experiment, wanted: Random, rng: random.Random) -> None:
+    def __init__(self, experiment: Experiment, plan: Random, rng: random.Random) -> None:
         self._experiment, self._rng = experiment, rng
-        names = list(dict.fromkeys(wanted.faults or FAULTS))
+        names = list(dict.fromkeys(plan.faults or FAULTS))
         self._names = [name for name in names if _parameters(name, experiment, random.Random(0)) is not None]
-        strange = [name for name in wanted.faults or () if name not in self._names]
+        strange = [name for name in plan.faults or () if name not in self._names]
         if strange:
             raise BadInput(
                 f"random.faults: {', '.join(strange)} cannot be drawn for {experiment.label!r}: it would have to show an anomaly, or "
@@ -83,21 +83,21 @@ def _parameters(name: str, experiment: Experiment, rng: random.Random) -> dict[s
         return None
     try:
         experiment.check_fault(name, parameters)
-        found = fault.parameters_model.model_validate(parameters)
+        drawn = fault.parameters_model.model_validate(parameters)
     except ValueError:
         return None
-    return None if fault.provokes(profile, parameters) else found.model_dump(mode="json", exclude_none=True)
+    return None if fault.provokes(profile, parameters) else drawn.model_dump(mode="json", exclude_none=True)
 
 
 def _overlapping(drawn: list[FaultSpec], rng: random.Random) -> list[FaultSpec]:
     """Some of the faults that follow one in the background are made to strike under it, where both can."""
-    found = drawn[:1]
+    specs = drawn[:1]
     for spec in drawn[1:]:
         under = spec.model_copy(update={"overlaps": True})
-        leader = found[-1]
+        leader = specs[-1]
         fits = FAULTS[leader.fault].background and not leader.overlaps and overlap.conflict([leader, under]) is None
-        found.append(under if fits and rng.random() < OVERLAP_CHANCE else spec)
-    return found
+        specs.append(under if fits and rng.random() < OVERLAP_CHANCE else spec)
+    return specs
 
 
 def _placed(drawn: list[FaultSpec], room: Room, rng: random.Random) -> list[FaultSpec]:

@@ -21,8 +21,8 @@ class Room:
 
     def share(self, fault: str, parameters: dict[str, Any]) -> float:
         """The share of the records that must still come after the fault struck, for its evidence."""
-        found = FAULTS[fault]
-        return found.batches(found.parameters_model.model_validate(parameters)) * self.batch_share
+        definition = FAULTS[fault]
+        return definition.batches(definition.parameters_model.model_validate(parameters)) * self.batch_share
 
     @property
     def batch_share(self) -> float:

@@ -66,7 +66,7 @@ class Schedule:
     @classmethod
     def from_json(cls, text: str) -> Schedule:
         data = json.loads(text)
-        injections = (Injection(**{**each, "phase": Phase(each.get("phase", Phase.IMPACT))}) for each in data["injections"])
+        injections = (Injection(**{**fields, "phase": Phase(fields.get("phase", Phase.IMPACT))}) for fields in data["injections"])
         return cls(**{**data, "injections": tuple(injections)})
 
     @classmethod

@@ -138,9 +138,9 @@ class Ordinary:
 
     def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
         """That the job has the roles, links and traits."""
-        wanting = [each.value for each in sorted(self.of_roles - profile.roles)]
+        wanting = [member.value for member in sorted(self.of_roles - profile.roles)]
         wanting += [f"link to {server}" for server in sorted(self.of_links - profile.links)]
-        wanting += [each.value for each in sorted(self.of_traits - profile.traits)]
+        wanting += [member.value for member in sorted(self.of_traits - profile.traits)]
         if wanting:
             raise ValueError(f"{self.name}: a job with {profile.name!r} has no {' and no '.join(wanting)}")
 

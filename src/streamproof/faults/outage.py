@@ -132,7 +132,7 @@ class ServerOutage(Outage):
 
     def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
         servers = run.testbed.brokers if self.role == "kafka" else [self.role]
-        return {"role": self.target, "servers": [found(server) for server in servers]}
+        return {"role": self.target, "servers": [server_process(server) for server in servers]}
 
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
         """On the way that does not lead through a proxy."""
@@ -198,7 +198,7 @@ class Paused(ServerOutage):
         return Claim(f"the process of {server['server']} stands still", run.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
 
 
-def found(role: str) -> dict[str, Any]:
+def server_process(role: str) -> dict[str, Any]:
     """The process of the testbed's server of that role, for the journal. Raises FaultError when it does not run."""
     handle = remembered(role, embedded.folder())
     process = handle.process() if handle else None

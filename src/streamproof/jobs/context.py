@@ -65,9 +65,9 @@ class RunContext:
         """Wait until ``condition`` gives something true and return it. Raises FaultError after ``timeout_s`` (or at the run's deadline)."""
         until = min(time.monotonic() + timeout_s, self.deadline)
         while True:
-            found = condition()
-            if found:
-                return found
+            value = condition()
+            if value:
+                return value
             if time.monotonic() > until:
                 raise FaultError(f"{what}: not within {timeout_s:.0f} s")
             self.check_alive()

@@ -141,7 +141,7 @@ class Sender:
 
     def send(self, first: int, chunk: list[Event], partitions: int) -> None:
         """Send a chunk, as a fault may have ordered, and wait for its outcomes. Partitions are chosen by the key's crc32."""
-        orders, numbered = self._orders.given(), list(enumerate(chunk, first))
+        orders, numbered = self._orders.active(), list(enumerate(chunk, first))
         if share := orders.get("hot_share"):
             numbered = [(sequence, (hot(key, sequence, share), payload)) for sequence, (key, payload) in numbered]
         late_share = orders.get("late_share", 0)

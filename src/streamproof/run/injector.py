@@ -110,11 +110,11 @@ def _wait_for_trigger(run: RunContext, injection: Injection) -> None:
     if injection.batch is None:
         _wait_for_share(run, injection.at)
         return
-    wanted = injection.batch
+    batches = injection.batch
     # A driver that is killed may not have reported its last batch: by that share as many were committed, reported or not.
     run.wait_for(
-        f"{wanted} micro-batches",
-        lambda: run.progress.batches() >= wanted or run.progress.committed() >= injection.at * run.records,
+        f"{batches} micro-batches",
+        lambda: run.progress.batches() >= batches or run.progress.committed() >= injection.at * run.records,
         PHASE_S,
     )
 

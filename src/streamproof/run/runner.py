@@ -33,7 +33,7 @@ log = logging.getLogger("streamproof.run.runner")
 
 
 def run(
-    found: Experiment,
+    experiment: Experiment,
     name: str | None = None,
     *,
     baseline: RunFolder | None = None,
@@ -50,7 +50,7 @@ def run(
     A step that fails makes the run an ERROR; SIGINT and SIGTERM make it ABORTED. Raises what ``prepare`` raises before anything was
     started: TestbedError, TestbedBusy.
     """
-    folder = stages.create(found, name, owner=os.getpid())
+    folder = stages.create(experiment, name, owner=os.getpid())
     if baseline is not None:
         attach(folder, baseline, Verdict.read(baseline))
     with _signals(folder), contextlib.closing(EvaluationWorker()) as evaluation:
@@ -114,8 +114,8 @@ def _signals(folder: RunFolder) -> Iterator[None]:
     before: dict[int, Any] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        for each, earlier in before.items():
-            signal.signal(each, earlier)
+        for signal_number, earlier in before.items():
+            signal.signal(signal_number, earlier)
         folder.journal.append(Aborted(reason=f"stopped by {signal.Signals(number).name}"))
 
     for stopping in (signal.SIGINT, signal.SIGTERM):
@@ -123,5 +123,5 @@ def _signals(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     finally:
-        for each, earlier in before.items():
-            signal.signal(each, earlier)
+        for restored, earlier in before.items():
+            signal.signal(restored, earlier)

@@ -35,7 +35,7 @@ def require(testbed: Testbed) -> list[Claim]:
 
 def _conditions(testbed: Testbed, folder: RunFolder | None) -> Iterator[tuple[str, Callable[[], bool], str]]:
     kafka, postgres, master = testbed.kafka_links(), testbed.links[POSTGRES_PROXY], testbed.spark.master_ui
-    yield "Kafka answers through its proxies", lambda: all(answers("kafka", each) for each in kafka.values()), ", ".join(kafka)
+    yield "Kafka answers through its proxies", lambda: all(answers("kafka", listener) for listener in kafka.values()), ", ".join(kafka)
     yield "Spark's master lists its workers as ALIVE", lambda: spark.registered(testbed.spark), f"127.0.0.1:{master}"
     if folder is None or "postgres" in outputs.of(Job.read(folder)).links:
         yield "PostgreSQL answers through its proxy", lambda: answers("postgres", postgres), postgres

@@ -164,8 +164,8 @@ def last_error(log: Path) -> str:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except FileNotFoundError:
         return ""
-    named = [line for line in lines if ERROR_LINE.match(line)]
-    return (named or lines or [""])[-1][:LONGEST_ERROR]
+    errors = [line for line in lines if ERROR_LINE.match(line)]
+    return (errors or lines or [""])[-1][:LONGEST_ERROR]
 
 
 def kill_drivers(folder: RunFolder) -> list[int]:

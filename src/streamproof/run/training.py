@@ -191,8 +191,8 @@ def _check_use(folder: RunFolder) -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=END_S, check=False)
     if done.returncode != 0 or not complaints.exists():
         raise ArchivesMissing(f"no JVM starts from the archive: {done.stderr[-500:]}")
-    if said := complaints.read_text().strip():
-        raise ArchivesMissing(f"this Java does not use the archive that it wrote: {said.splitlines()[0]}")
+    if complaint := complaints.read_text().strip():
+        raise ArchivesMissing(f"this Java does not use the archive that it wrote: {complaint.splitlines()[0]}")
 
 
 def _workers_stand() -> AbstractContextManager[None]:

@@ -147,12 +147,12 @@ def kill_driver(folder: RunFolder) -> None:
 
 def driver_processes(driver: dict[str, Any]) -> list[psutil.Process]:
     """The processes of ``driver.json`` that still run, the JVM first. A later process with the same pid is not taken for one."""
-    found = []
+    processes = []
     for role in ("jvm", "python"):
         try:
             process = psutil.Process(driver[f"{role}_pid"] or 0)
             if abs(process.create_time() - (driver[f"{role}_created"] or 0)) <= 1 and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                processes.append(process)
         except psutil.NoSuchProcess:
             continue
-    return found
+    return processes

@@ -25,7 +25,7 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import Claim, FaultError, Parameters, RunContext
 from streamproof.faults.kafka.forgotten import Forgotten
 from streamproof.faults.kafka.killed_broker import EVIDENCE_S, caught_up
-from streamproof.faults.outage import found, gone, signalled, tell
+from streamproof.faults.outage import gone, server_process, signalled, tell
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError, same_process
@@ -48,7 +48,7 @@ class ElectUncleanLeader(Forgotten):
         partition = run.rng.choice(sorted(leaders))
         leader = leaders[partition]
         follower = run.rng.choice([number for number in range(1, len(run.testbed.brokers) + 1) if number != leader])
-        servers = {name: found(run.testbed.brokers[number - 1]) for name, number in (("leader", leader), ("follower", follower))}
+        servers = {name: server_process(run.testbed.brokers[number - 1]) for name, number in (("leader", leader), ("follower", follower))}
         return {"role": self.target, "topic": topic, "partition": partition, "brokers": [leader, follower], **servers}
 
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:

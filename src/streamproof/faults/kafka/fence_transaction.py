@@ -42,9 +42,9 @@ class FenceTransaction(Unconditional):
         return 3
 
     def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
-        known = run.driver()
+        start = run.driver()
         driver = run.folder.read_json(run.folder.path / "driver.json")
-        return {"role": self.target, "known": known, "driver": driver, "failed_tasks": executors.failed_tasks(known)}
+        return {"role": self.target, "known": start, "driver": driver, "failed_tasks": executors.failed_tasks(start)}
 
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         with Coordinator(run.testbed.direct_kafka) as coordinator:
@@ -74,13 +74,17 @@ class FenceTransaction(Unconditional):
 
 def _fence(run: RunContext, coordinator: Coordinator, target: dict[str, Any]) -> dict[str, Any] | None:
     """Fence an open transaction of the job; the transaction as it was, None when there was none to fence."""
-    found = coordinator.ongoing(f"{run.job.name}.")
-    if not found:
+    ongoing = coordinator.ongoing(f"{run.job.name}.")
+    if not ongoing:
         return None
     with driver_stands(target["driver"]):
-        decided = [each for transactions in DecisionLog(run.job.checkpoint("decisions")).unfinished().values() for each in transactions]
-        held, state = coordinator.holder(found[0].transactional_id)
-        if held in decided or held != found[0] or state != "Ongoing":
+        decided = [
+            transaction
+            for transactions in DecisionLog(run.job.checkpoint("decisions")).unfinished().values()
+            for transaction in transactions
+        ]
+        held, state = coordinator.holder(ongoing[0].transactional_id)
+        if held in decided or held != ongoing[0] or state != "Ongoing":
             return None
         kafka.fence(run.testbed.direct_kafka, held.transactional_id)
         return held.to_dict()

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
-from streamproof.faults.outage import found, gone, signalled
+from streamproof.faults.outage import gone, server_process, signalled
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -53,7 +53,7 @@ class KilledBroker(Unconditional):
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
         target |= run.wait_for(f"a broker that is {self.part}", lambda: self.find(run), AIM_S)
-        target |= found(run.testbed.brokers[target["broker"] - 1])
+        target |= server_process(run.testbed.brokers[target["broker"] - 1])
         target["batches"] = run.progress.batches()
         signalled(target, signal.SIGKILL)
 
@@ -64,8 +64,8 @@ class KilledBroker(Unconditional):
             return self.holder(run.testbed, target) not in (None, -1, before)
 
         moved = run.eventually(taken_over, EVIDENCE_S)
-        wanted = target["batches"] + 1 + parameters.batches  # one may have been at its last step
-        on = run.eventually(lambda: run.progress.batches() >= wanted, EVIDENCE_S)
+        needed = target["batches"] + 1 + parameters.batches  # one may have been at its last step
+        on = run.eventually(lambda: run.progress.batches() >= needed, EVIDENCE_S)
         committed = max(0, run.progress.batches() - target["batches"] - 1)
         now = self.holder(run.testbed, target)
         return [

@@ -51,8 +51,8 @@ class MoveLeaders(Unconditional):
     def evidence(self, run: RunContext, parameters: MoveLeadersParameters, target: dict[str, Any]) -> list[Claim]:
         cluster = Cluster(run.testbed.direct_kafka)
         claims = []
-        for topic, wanted in target["wanted"].items():
-            led = run.eventually(lambda topic=topic, wanted=wanted: _by_text(cluster.leaders(topic)) == wanted, EVIDENCE_S)  # type: ignore[misc]
+        for topic, leaders in target["wanted"].items():
+            led = run.eventually(lambda topic=topic, leaders=leaders: _by_text(cluster.leaders(topic)) == leaders, EVIDENCE_S)  # type: ignore[misc]
             before, now = target["before"][topic], _by_text(cluster.leaders(topic))
             other = all(now[number] != broker for number, broker in before.items())
             claims.append(Claim(f"another broker leads each partition of {topic}", led and other, f"{before} before, {now} now"))

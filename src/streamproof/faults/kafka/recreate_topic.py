@@ -37,8 +37,8 @@ class RecreateTopic(Forgotten):
 
     def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
         topic, cluster = run.job.output_topic, Cluster(run.testbed.direct_kafka)
-        known = {"id": cluster.topic_id(topic), "partitions": cluster.partitions(topic)}
-        return {"role": self.target, "topic": topic, **known}
+        description = {"id": cluster.topic_id(topic), "partitions": cluster.partitions(topic)}
+        return {"role": self.target, "topic": topic, **description}
 
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         topic, cluster = target["topic"], Cluster(run.testbed.direct_kafka)

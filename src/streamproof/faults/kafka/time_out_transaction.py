@@ -72,13 +72,13 @@ class TimeOutTransaction(Unconditional):
         return None
 
     def aim(self, run: RunContext, parameters: TimeOutTransactionParameters) -> dict[str, Any]:
-        known = run.driver()
+        driver_start = run.driver()
         return {
             "role": self.target,
             "step": run.profile.decided_transaction_step if parameters.decided else run.profile.open_transaction_step,
             "timeout_s": run.job.transaction_timeout_ms / 1000,
-            "start": known["start"],
-            "failed_tasks": executors.failed_tasks(known),
+            "start": driver_start["start"],
+            "failed_tasks": executors.failed_tasks(driver_start),
             "lost": len(run.folder.journal.all(DecisionLost)),
         }
 
@@ -86,13 +86,13 @@ class TimeOutTransaction(Unconditional):
         bound_s = target["timeout_s"] + ABORT_S
         with standing(run, target["step"], bound_s) as stands, Coordinator(run.testbed.direct_kafka) as coordinator:
             begun = time.monotonic()
-            open_then = [each.transactional_id for each in coordinator.ongoing(f"{run.job.name}.")]
+            open_then = [transaction.transactional_id for transaction in coordinator.ongoing(f"{run.job.name}.")]
 
             def aborted() -> dict[str, str] | None:
                 """Of what is decided all must be: a batch that is lost in part would be torn besides."""
                 states = {name: coordinator.holder(name)[1] for name in open_then}
-                found = {name: state for name, state in states.items() if state.endswith("Abort")}
-                return found if found and (not parameters.decided or found == states) else None
+                aborting = {name: state for name, state in states.items() if state.endswith("Abort")}
+                return aborting if aborting and (not parameters.decided or aborting == states) else None
 
             target["aborted"] = run.wait_for("open transactions to be aborted by the broker", aborted, bound_s)
             target |= {"waited_s": round(time.monotonic() - begun, 1), "stood": stands.still()}

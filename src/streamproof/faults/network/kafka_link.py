@@ -57,19 +57,19 @@ def connections(run: RunContext, role: Role) -> dict[str, int]:
     ports = {int(address.rpartition(":")[2]) for address in run.testbed.kafka_links(role).values()}
 
     def counted() -> dict[str, int] | None:
-        found = {who: sum(_open(process, ports) for process in processes) for who, processes in _processes(run).items()}
-        return found if found[role] else None
+        counts = {part: sum(_open(process, ports) for process in processes) for part, processes in _processes(run).items()}
+        return counts if counts[role] else None
 
-    found: dict[str, int] = run.wait_for(f"a connection of the {role} to Kafka", counted, CONNECTED_S)
-    return found
+    per_process: dict[str, int] = run.wait_for(f"a connection of the {role} to Kafka", counted, CONNECTED_S)
+    return per_process
 
 
 def claims(connections: dict[str, int]) -> list[Claim]:
     """That one role has connections there, and the other has none."""
     if not connections:
         return []
-    with_some = [who for who, count in connections.items() if count]
-    detail = ", ".join(f"{who}: {count}" for who, count in connections.items())
+    with_some = [part for part, count in connections.items() if count]
+    detail = ", ".join(f"{part}: {count}" for part, count in connections.items())
     return [Claim(f"only connections of the {' and the '.join(with_some)} lead through what is struck", len(with_some) == 1, detail)]
 
 
@@ -81,6 +81,6 @@ def _processes(run: RunContext) -> dict[str, list[psutil.Process]]:
 def _open(process: psutil.Process, ports: set[int]) -> int:
     """How many connections the process has to these ports."""
     try:
-        return sum(bool(each.raddr) and each.raddr.port in ports for each in process.net_connections("tcp"))
+        return sum(bool(connection.raddr) and connection.raddr.port in ports for connection in process.net_connections("tcp"))
     except psutil.NoSuchProcess:
         return 0

@@ -85,10 +85,10 @@ class LimitData(Toxic):
     def bites(self, run: RunContext, parameters: LimitDataParameters, target: dict[str, Any], begin: int) -> Claim:
         def cut() -> list[int]:
             """Those of the journaled connections that are gone although their process is not."""
-            return [port for known in target["cut"] for port in _gone(run, known)]
+            return [port for process in target["cut"] for port in _gone(run, process)]
 
         enough = run.eventually(lambda: len(cut()) >= parameters.cuts, CUT_S)
-        had = sum(len(known["ports"]) for known in target["cut"])
+        had = sum(len(process["ports"]) for process in target["cut"])
         return Claim(f"{parameters.cuts} connections of the executors' JVMs were cut", enough, f"{len(cut())} of {had}")
 
 
@@ -96,19 +96,19 @@ def _of_job(run: RunContext) -> list[dict[str, Any]]:
     """The JVMs of the job with the local ports of their connections to the proxy; empty until an executor has one."""
     driver = run.driver()
     processes = spark.executor_processes(driver["application"])
-    found = []
+    listed = []
     for process in processes.values():
         ports = _connections(run, process)
         if ports:
-            found.append({"pid": process.pid, "created": process.create_time(), "ports": sorted(ports)})
-    return found
+            listed.append({"pid": process.pid, "created": process.create_time(), "ports": sorted(ports)})
+    return listed
 
 
-def _gone(run: RunContext, known: dict[str, Any]) -> list[int]:
-    process = same_process(known)
-    if process is None:
+def _gone(run: RunContext, recorded: dict[str, Any]) -> list[int]:
+    running = same_process(recorded)
+    if running is None:
         return []
-    return sorted(set(known["ports"]) - _connections(run, process))
+    return sorted(set(recorded["ports"]) - _connections(run, running))
 
 
 def _connections(run: RunContext, process: psutil.Process) -> set[int]:

@@ -79,4 +79,4 @@ class NetworkLatency(Toxic):
 
 def _round_trips_ms(link: Link, samples: int) -> list[float]:
     with link.echo() as echo:
-        return sorted(taken * 1000 for taken in probes.seconds(echo, 1, samples))
+        return sorted(seconds * 1000 for seconds in probes.seconds(echo, 1, samples))

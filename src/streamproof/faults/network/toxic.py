@@ -88,8 +88,8 @@ class Toxic(Unconditional):
 
     def role(self, parameters: Any) -> Role:
         """Whose way to Kafka it is put on."""
-        found: Role = parameters.role
-        return found
+        role: Role = parameters.role
+        return role
 
     def proxies(self, testbed: Testbed, parameters: Any) -> list[str]:
         """The proxies that it is put on."""
@@ -120,8 +120,8 @@ class Toxic(Unconditional):
         toxics = {f"streamproof-{self.kind}-{stream}": stream for stream in self.streams}
         struck, role = self.proxies(run.testbed, parameters), self.role(parameters)
         spared = kafka_link.spared(run.testbed, role)
-        known = _probed(run.testbed, spared)
-        before = {proxy: round(self.measure(known[proxy], parameters), 3) for proxy in (*struck, *spared)}
+        links = _probed(run.testbed, spared)
+        before = {proxy: round(self.measure(links[proxy], parameters), 3) for proxy in (*struck, *spared)}
         connections = kafka_link.connections(run, role)
         return {"role": self.target, "proxies": struck, "before": before, "toxics": toxics, "connections": connections}
 
@@ -132,17 +132,17 @@ class Toxic(Unconditional):
 
     def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[Claim]:
         begin = run.progress.batches() + 1  # the batch in flight began without it
-        known = _probed(run.testbed, kafka_link.spared(run.testbed, self.role(parameters)))
-        wanted, claims = self.attributes(parameters), kafka_link.claims(target["connections"])
+        links = _probed(run.testbed, kafka_link.spared(run.testbed, self.role(parameters)))
+        attributes, claims = self.attributes(parameters), kafka_link.claims(target["connections"])
         for proxy, before in target["before"].items():
-            felt = self.felt(parameters, before, self.measure(known[proxy], parameters))
+            felt = self.felt(parameters, before, self.measure(links[proxy], parameters))
             if proxy not in target["proxies"]:
                 claims.append(Claim(f"through {proxy} nothing is felt", not felt.holds, felt.detail))
                 continue
-            found = run.testbed.proxies.toxics(proxy)
-            there = all(found.get(toxic) == wanted for toxic in target["toxics"])
+            toxics = run.testbed.proxies.toxics(proxy)
+            there = all(toxics.get(toxic) == attributes for toxic in target["toxics"])
             claims += [
-                Claim(f"the toxic on {proxy} reads back", there, f"{found}"),
+                Claim(f"the toxic on {proxy} reads back", there, f"{toxics}"),
                 Claim(f"through {proxy} {felt.claim}", felt.holds, felt.detail),
             ]
         return [*claims, self.bites(run, parameters, target, begin)]

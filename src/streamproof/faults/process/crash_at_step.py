@@ -56,9 +56,9 @@ class CrashAtStep(Ordinary):
         return 2
 
     def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
-        wanted = CrashAtStepParameters.model_validate(parameters)
-        failpoint = find(profile, wanted.step)
-        action = wanted.action or Action.KILL_DRIVER
+        crash = CrashAtStepParameters.model_validate(parameters)
+        failpoint = find(profile, crash.step)
+        action = crash.action or Action.KILL_DRIVER
         if action not in failpoint.actions:
             names = ", ".join(failpoint.actions)
             raise ValueError(f"crash_at_step: {action} is not possible at {failpoint.name} (a {failpoint.at} step); possible: {names}")
@@ -66,14 +66,14 @@ class CrashAtStep(Ordinary):
             raise ValueError(
                 f"crash_at_step: {failpoint.name} is a step of recovery: name the crash to recover from in `step`, this in `then`"
             )
-        if wanted.then is not None and find(profile, wanted.then).at == Site.WATCHED:
-            raise ValueError(f"crash_at_step: {wanted.then} is a watched step, it cannot be the second")
-        if wanted.then == failpoint.name:
-            raise ValueError(f"crash_at_step: `then` names the first step again, {wanted.then}: name another")
+        if crash.then is not None and find(profile, crash.then).at == Site.WATCHED:
+            raise ValueError(f"crash_at_step: {crash.then} is a watched step, it cannot be the second")
+        if crash.then == failpoint.name:
+            raise ValueError(f"crash_at_step: `then` names the first step again, {crash.then}: name another")
 
     def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
-        wanted = CrashAtStepParameters.model_validate(parameters)
-        return sorted(find(profile, wanted.step).provokes)
+        crash = CrashAtStepParameters.model_validate(parameters)
+        return sorted(find(profile, crash.step).provokes)
 
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         """Of the crashes that need not show anything: a step, an action, and now and then a second crash in the recovery."""
@@ -109,9 +109,9 @@ class CrashAtStep(Ordinary):
             self._watch(run, target)
         else:
             failpoints.arm(run.folder, target["failpoint"], target["action"])
-        wanted = 1 if parameters.then is None else 2
+        crashes = 1 if parameters.then is None else 2
         what = target["failpoint"] if parameters.then is None else f"{target['failpoint']}, then {parameters.then},"
-        run.wait_for(f"{what} to be reached", lambda: len(_fired(run, target)) >= wanted, FIRE_S)
+        run.wait_for(f"{what} to be reached", lambda: len(_fired(run, target)) >= crashes, FIRE_S)
 
     def _watch(self, run: RunContext, target: dict[str, Any]) -> None:
         """Kill the driver inside a window that is seen to be open while the driver stands still."""
@@ -143,20 +143,20 @@ class CrashAtStep(Ordinary):
         return claims
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
-        mine = [name for name in (target["failpoint"], target.get("then")) if name]
-        armed = [name for name in mine if failpoints.disarm(folder, name)]
+        names = [name for name in (target["failpoint"], target.get("then")) if name]
+        armed = [name for name in names if failpoints.disarm(folder, name)]
         if target["at"] == Site.WATCHED:
             wake(target["driver"])
-        left = set(failpoints.armed(folder)).intersection(mine)
+        left = set(failpoints.armed(folder)).intersection(names)
         return [Claim("no failpoint is armed", not left, f"still armed was: {', '.join(armed) or 'none'}")]
 
 
 def find(profile: JobProfile, step: str | None) -> Failpoint:
     """The job's failpoint ``step``; without a name the first that a crash of the driver can start from. Raises ValueError."""
-    known = profile.failpoints
-    fitting = [point for point in known if (point.at in (Site.DRIVER, Site.WATCHED) if step is None else point.name == step)]
+    failpoints = profile.failpoints
+    fitting = [point for point in failpoints if (point.at in (Site.DRIVER, Site.WATCHED) if step is None else point.name == step)]
     if not fitting:
-        names = ", ".join(point.name for point in known) or "none"
+        names = ", ".join(point.name for point in failpoints) or "none"
         raise ValueError(f"crash_at_step: a job with {profile.name!r} has no step {shown(step or 'in its driver')}; its steps: {names}")
     return fitting[0]
 

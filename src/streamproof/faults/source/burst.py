@@ -49,17 +49,17 @@ class Burst(Unconditional):
 
     def evidence(self, run: RunContext, parameters: BurstParameters, target: dict[str, Any]) -> list[Claim]:
         # The job may commit a batch while they are sent.
-        wanted = int(target["ahead"]) + (parameters.size - 1) * run.job.batch_records
-        backlog, seen = _Backlog(run), [int(target["backlog"])]
+        needed = int(target["ahead"]) + (parameters.size - 1) * run.job.batch_records
+        backlog, sizes = _Backlog(run), [int(target["backlog"])]
 
         def grown() -> bool:
-            seen.append(backlog.records())
-            return seen[-1] >= wanted
+            sizes.append(backlog.records())
+            return sizes[-1] >= needed
 
         grew = run.eventually(grown, GROW_S)
         off = run.eventually(lambda: backlog.records() <= target["ahead"], WORK_OFF_S)
         return [
-            Claim(f"the backlog came to {wanted} records", grew, f"{target['backlog']} before, {max(seen)} at most"),
+            Claim(f"the backlog came to {needed} records", grew, f"{target['backlog']} before, {max(sizes)} at most"),
             Claim("the job worked it off", off, f"{backlog.records()} now, {target['ahead']} lie ahead of it otherwise"),
         ]
 

@@ -44,9 +44,9 @@ class DuplicateAtSource(Unconditional):
         return {"role": self.target, "before": _twice(run), "wanted": parameters.size * run.job.batch_records}
 
     def inject(self, run: RunContext, parameters: DuplicateAtSourceParameters, target: dict[str, Any]) -> None:
-        orders, wanted = Orders(run.folder), target["wanted"]
+        orders, count = Orders(run.folder), target["wanted"]
         orders.give(ORDER, 1)
-        run.wait_for(f"{wanted} records to be sent twice", lambda: _twice(run) - target["before"] >= wanted, SEND_S)
+        run.wait_for(f"{count} records to be sent twice", lambda: _twice(run) - target["before"] >= count, SEND_S)
         orders.withdraw(ORDER)
 
     def evidence(self, run: RunContext, parameters: DuplicateAtSourceParameters, target: dict[str, Any]) -> list[Claim]:
@@ -71,7 +71,7 @@ class DuplicateAtSource(Unconditional):
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
         orders = Orders(folder)
         orders.withdraw(ORDER)
-        return [Claim("the source sends once again", ORDER not in orders.given(), f"orders: {orders.given() or 'none'}")]
+        return [Claim("the source sends once again", ORDER not in orders.active(), f"orders: {orders.active() or 'none'}")]
 
 
 def _intents(run: RunContext) -> list[dict[str, int]]:

@@ -48,8 +48,8 @@ class SkewedKey(Unconditional):
         )  # a chunk that is just being sent is part of what is measured, and spoils it little
 
     def evidence(self, run: RunContext, parameters: SkewedKeyParameters, target: dict[str, Any]) -> list[Claim]:
-        before, wanted, cluster = target["before"], run.job.batch_records, Cluster(run.testbed.direct_kafka)
-        run.eventually(lambda: sum(_ends(run, cluster).values()) - sum(before.values()) >= wanted, SEND_S)
+        before, needed, cluster = target["before"], run.job.batch_records, Cluster(run.testbed.direct_kafka)
+        run.eventually(lambda: sum(_ends(run, cluster).values()) - sum(before.values()) >= needed, SEND_S)
         now = _ends(run, cluster)
         grown = {number: end - before.get(number, 0) for number, end in now.items()}
         partition = str(zlib.crc32(HOT_KEY.encode()) % len(now))
@@ -63,7 +63,7 @@ class SkewedKey(Unconditional):
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
         orders = Orders(folder)
         orders.withdraw(ORDER)
-        return [Claim("the source has no hot key any more", ORDER not in orders.given(), f"orders: {orders.given() or 'none'}")]
+        return [Claim("the source has no hot key any more", ORDER not in orders.active(), f"orders: {orders.active() or 'none'}")]
 
 
 def _ends(run: RunContext, cluster: Cluster) -> dict[str, int]:

@@ -37,5 +37,5 @@ class KillMaster(SparkOutage, Killed):
         return [Claim("the master's port refuses connections", refused, f"127.0.0.1:{port}")]
 
     def returned(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
-        known = run.eventually(lambda: knows_application(run.testbed, target["application"]), NOTICE_S)
-        return [Claim("the master that came back knows the application as running", known, target["application"])]
+        running = run.eventually(lambda: knows_application(run.testbed, target["application"]), NOTICE_S)
+        return [Claim("the master that came back knows the application as running", running, target["application"])]

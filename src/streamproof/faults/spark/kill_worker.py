@@ -26,6 +26,6 @@ class KillWorker(WorkerOutage, Killed):
 
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
         workers = [process for server in target["servers"] if (process := same_process(server)) is not None]
-        executors = [each for worker in workers for each in worker.children(recursive=True)]
+        executors = [executor for worker in workers for executor in worker.children(recursive=True)]
         super().strike(testbed, target)
         tell(executors, signal.SIGKILL)

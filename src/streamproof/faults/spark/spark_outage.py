@@ -104,7 +104,7 @@ class WorkerOutage(SparkOutage):
 def knows_application(testbed: Testbed, application: str) -> bool:
     """Whether the master that answers now counts the application as running."""
     try:
-        found = spark.master_state(testbed.spark.master_ui)["activeapps"]
+        applications = spark.master_state(testbed.spark.master_ui)["activeapps"]
     except TestbedError:
         return False
-    return any(each["id"] == application and each["state"] == "RUNNING" for each in found)
+    return any(listed["id"] == application and listed["state"] == "RUNNING" for listed in applications)

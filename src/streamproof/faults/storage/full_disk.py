@@ -79,8 +79,12 @@ class FullDisk(Outage):
             _fill(checkpoint / BALLAST)
 
     def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
-        found = os.statvfs(target["checkpoint"])
-        return [Claim("no space is left beside the checkpoint", found.f_bavail == 0, f"{found.f_bavail} of {found.f_blocks} blocks")]
+        filesystem = os.statvfs(target["checkpoint"])
+        return [
+            Claim(
+                "no space is left beside the checkpoint", filesystem.f_bavail == 0, f"{filesystem.f_bavail} of {filesystem.f_blocks} blocks"
+            )
+        ]
 
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
         return [_writable(Path(target["checkpoint"]) / PROBE)]
