@@ -179,7 +179,7 @@ def test_a_stamp_of_another_zone_is_the_same_moment() -> None:
 # --- by whom -------------------------------------------------------------------------------------------------------------------------
 
 STARTED = _event("injection_started", 0.5, injection="crash_at_step-1", fault="crash_at_step")
-HEALED = _event("injection_healed", 3, injection="crash_at_step-1", claims=[])
+HEALED = _event("injection_healed", 3, injection="crash_at_step-1", checks=[])
 
 
 def test_the_injection_during_which_it_happened_is_named() -> None:

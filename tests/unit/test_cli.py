@@ -120,7 +120,7 @@ def test_a_run_that_passed_exits_with_0(home: Path) -> None:
     done = _streamproof(home, "check", "run")
     assert (done.returncode, done.stderr) == (0, "")
     assert "PASSED: two_phase_commit kept exactly-once for 60 acknowledged records" in done.stdout
-    assert f"{INJECTION}: 1 of 1 claims of evidence hold" in done.stdout
+    assert f"{INJECTION}: 1 of 1 evidence checks passed" in done.stdout
 
 
 def test_a_run_that_failed_exits_with_1_and_names_the_records(home: Path) -> None:

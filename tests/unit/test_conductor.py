@@ -29,7 +29,7 @@ from streamproof.evidence.progress import Progress
 from streamproof.experiment.model import Phase
 from streamproof.experiment.schedule import Injection, Schedule
 from streamproof.faults import FAULTS
-from streamproof.faults.fault import Claim, FaultError, Parameters, Unconditional
+from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, Unconditional
 from streamproof.jobs.context import RunContext, RunEnded
 from streamproof.load.gate import Gate
 from streamproof.run import injector, steady_state
@@ -74,11 +74,11 @@ class Note(Unconditional):
         self.batches_at.append(scene.progress.batches())
         self.scenes.append(scene)
 
-    def evidence(self, scene: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, scene: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         self._lasts(scene)
-        return [Claim("it was noted", True, "")]
+        return [EvidenceCheck("it was noted", True, "")]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         self.healed += 1
         return []
 
@@ -128,7 +128,7 @@ class Run:
             self._patch.setitem(FAULTS, fault.name, fault)
         injector.conduct(self.scene, Schedule(1, 0.1, impact_share, tuple(injections), quiet))
 
-    def claims(self, name: str) -> dict[str, bool]:
+    def checks(self, name: str) -> dict[str, bool]:
         (event,) = [each for each in self.folder.journal.all(InjectionEvidence) if each.injection == name]
         return {check.check: check.passed for check in event.checks}
 
@@ -210,7 +210,7 @@ def test_faults_that_overlap_last_side_by_side(run: Run) -> None:
     second = threading.Event()
     first = Note("first", lambda scene: second.wait(20))
     run.conduct([first, Note("second", lambda scene: second.set())], [at("first", 0.3), at("second", 0.3, overlaps=True)])
-    assert run.claims("second-1") == {"it struck while first-1 lasted": True, "it was noted": True}
+    assert run.checks("second-1") == {"it struck while first-1 lasted": True, "it was noted": True}
     injected, evidence = (run.folder.journal.all(InjectionInjected), run.folder.journal.all(InjectionEvidence))
     assert [event.injection for event in injected] == ["first-1", "second-1"]
     assert injected[1].at <= evidence[0].at
@@ -220,7 +220,7 @@ def test_one_that_strikes_when_the_other_is_over_has_not_overlapped(run: Run) ->
     first = Note("first")
     late = Note("late", inject=lambda scene: time.sleep(0.5))
     run.conduct([first, late], [at("first", 0.3), at("late", 0.3, overlaps=True)])
-    assert run.claims("late-1") == {"it struck while first-1 lasted": False, "it was noted": True}
+    assert run.checks("late-1") == {"it struck while first-1 lasted": False, "it was noted": True}
 
 
 def test_one_that_strikes_beside_a_fault_that_did_not_has_not_overlapped(run: Run) -> None:
@@ -228,7 +228,7 @@ def test_one_that_strikes_beside_a_fault_that_did_not_has_not_overlapped(run: Ru
         raise FaultError("there is nothing to strike")
 
     run.conduct([Note("first", inject=refuse), Note("second")], [at("first", 0.3), at("second", 0.3, overlaps=True)])
-    assert run.claims("second-1")["it struck while first-1 lasted"] is False
+    assert run.checks("second-1")["it struck while first-1 lasted"] is False
     assert [event.injection for event in run.folder.journal.all(InjectionFailed)] == ["first-1"]
 
 
@@ -251,7 +251,7 @@ def test_the_job_stands_still_at_the_step_while_the_fault_strikes(run: Run) -> N
         run.conduct([note], [at("note", 0.3, step="after_decision")])
         assert note.scenes[0].stands is not None
         assert note.scenes[0].stands.pid == process.pid
-        assert run.claims("note-1") == {"it struck while the job stood still at after_decision": True, "it was noted": True}
+        assert run.checks("note-1") == {"it struck while the job stood still at after_decision": True, "it was noted": True}
         (released,) = run.folder.journal.all(FailpointReleased)
         assert released.after_s >= 0.3
         assert list(run.folder.failpoints.iterdir()) == []
@@ -265,7 +265,7 @@ def test_a_hold_that_ended_before_the_fault_struck_is_no_evidence(run: Run, monk
     process = subprocess.Popen([sys.executable, "-c", REACHES, str(run.folder.path)], cwd=ROOT)
     try:
         run.conduct([Note("note", inject=lambda scene: time.sleep(1.0))], [at("note", 0.3, step="after_decision")])
-        assert run.claims("note-1")["it struck while the job stood still at after_decision"] is False
+        assert run.checks("note-1")["it struck while the job stood still at after_decision"] is False
     finally:
         process.kill()
         process.wait(10)

@@ -69,14 +69,14 @@ def _strike(scene: RunContext, driver: subprocess.Popen[bytes], batch: int) -> l
     driver.wait(10)
     with scene.folder.progress.open("a") as file:
         file.write(json.dumps({"batch": batch, "start": target["start"] + 1, "rows": 1, "until": {}, "from": {}}) + "\n")
-    return [claim.to_dict() for claim in FAULT.evidence(scene, PARAMETERS, target)]
+    return [check.to_json() for check in FAULT.evidence(scene, PARAMETERS, target)]
 
 
 def test_a_step_that_was_struck_before_must_be_reached_again(scene: RunContext, driver: subprocess.Popen[bytes]) -> None:
     scene.folder.journal.append(FailpointFired(failpoint="after_output", batch=3))
-    claims = _strike(scene, driver, 9)
-    assert [claim["holds"] for claim in claims] == [True, True, True]
-    assert claims[0]["detail"] == "in batch 9: raise"
+    checks = _strike(scene, driver, 9)
+    assert [check["passed"] for check in checks] == [True, True, True]
+    assert checks[0]["detail"] == "in batch 9: raise"
 
 
 def test_a_driver_that_has_ended_is_not_aimed_at(scene: RunContext, driver: subprocess.Popen[bytes]) -> None:

@@ -21,7 +21,7 @@ from tests.support.histories import INJECTION, TERMS, Story, at
 
 AT_LEAST_ONCE = replace(TERMS, strategy="checkpoint", guarantee=Guarantee.AT_LEAST_ONCE)
 CONTROL = replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,))
-NOT_HELD = {"claim": "the master dropped it", "holds": False, "detail": "RUNNING"}
+NOT_HELD = {"check": "the master dropped it", "passed": False, "detail": "RUNNING"}
 
 
 @pytest.fixture
@@ -126,14 +126,14 @@ def test_an_injection_without_evidence_is_not_enough(verdict: Judged) -> None:
 
 def test_an_injection_with_an_empty_list_of_evidence_is_not_enough(verdict: Judged) -> None:
     story = Story()
-    _event(story, "injection_evidence")["claims"] = []
+    _event(story, "injection_evidence")["checks"] = []
     _inconclusive(verdict(story), f"{INJECTION} did not bite (no evidence was recorded)")
 
 
-def test_one_claim_that_does_not_hold_is_named(verdict: Judged) -> None:
+def test_one_check_that_did_not_pass_is_named(verdict: Judged) -> None:
     story = Story()
     evidence = _event(story, "injection_evidence")
-    evidence["claims"] = [*evidence["claims"], NOT_HELD]
+    evidence["checks"] = [*evidence["checks"], NOT_HELD]
     _inconclusive(verdict(story), f"{INJECTION} did not bite (not shown: the master dropped it)")
 
 
@@ -154,7 +154,7 @@ def test_an_injection_that_was_not_healed_is_named(verdict: Judged) -> None:
 
 def test_a_heal_that_does_not_read_back_is_no_heal(verdict: Judged) -> None:
     story = Story()
-    _event(story, "injection_healed")["claims"] = [{"claim": "no toxic is left", "holds": False, "detail": "latency"}]
+    _event(story, "injection_healed")["checks"] = [{"check": "no toxic is left", "passed": False, "detail": "latency"}]
     _inconclusive(verdict(story), f"{INJECTION} was not healed")
 
 

@@ -44,9 +44,9 @@ def test_the_file_begins_with_what_a_reader_looks_for(verdict: Verdict) -> None:
     assert list(verdict.to_json())[:6] == ["schema", "run", "experiment", "outcome", "as_expected", "reason"]
 
 
-def test_evidence_checks_are_claims_in_the_file(verdict: Verdict) -> None:
+def test_evidence_checks_are_objects_in_the_file(verdict: Verdict) -> None:
     (injection,) = verdict.to_json()["injections"]
-    assert injection["evidence"] == [{"claim": "the process is gone", "holds": True, "detail": "pid 1"}]
+    assert injection["evidence"] == [{"check": "the process is gone", "passed": True, "detail": "pid 1"}]
     assert (injection["bit"], injection["healed"]) == (True, True)
 
 

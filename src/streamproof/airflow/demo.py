@@ -84,7 +84,7 @@ class Row:
         return [
             self.strategy,
             self.fault,
-            f"{sum(checks)} of {len(checks)} claims hold",
+            f"{sum(checks)} of {len(checks)} checks passed",
             str(verdict.sent.acked + verdict.sent.rejected + verdict.sent.indeterminate if verdict.sent is not None else 0),
             str(anomalies.get(Anomaly.LOST, "-")),
             f"{anomalies.get(Anomaly.DUPLICATED, '-')}{bitten}",

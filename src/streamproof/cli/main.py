@@ -404,7 +404,7 @@ def _say_verdict(folder: RunFolder, verdict: Verdict) -> NoReturn:
     colour = COLOURS[verdict.outcome]
     for injection in verdict.injections:
         passed = sum(check.passed for check in injection.evidence)
-        say(f"{injection.injection}: {passed} of {len(injection.evidence)} claims of evidence hold")
+        say(f"{injection.injection}: {passed} of {len(injection.evidence)} evidence checks passed")
     for line in _cost(verdict):
         say(line)
     say(Text.assemble((verdict.outcome, f"bold {colour}"), f": {verdict.reason}"))

@@ -62,7 +62,7 @@ class Event:
 
 def on_disk(field_name: str) -> str:
     """The name that a field has in the file, which is older than some names in the code."""
-    return {"checks": "claims", "stage": "step"}.get(field_name, field_name)
+    return {"stage": "step"}.get(field_name, field_name)
 
 
 E = TypeVar("E", bound=Event)
@@ -71,18 +71,18 @@ EVENTS: dict[str, type[Event]] = {}
 
 @dataclass(frozen=True)
 class EvidenceCheck:
-    """One checked statement about the system under test. On the disk ``check`` is ``claim`` and ``passed`` is ``holds``."""
+    """One checked statement about the system under test."""
 
     check: str
     passed: bool
     detail: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"claim": self.check, "holds": self.passed, "detail": self.detail}
+        return {"check": self.check, "passed": self.passed, "detail": self.detail}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(fields["claim"], bool(fields["holds"]), str(fields.get("detail") or ""))
+        return cls(fields["check"], bool(fields["passed"]), str(fields.get("detail") or ""))
 
 
 # --- the run and its stages -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.jobs.context import Claim, FaultError, RunContext
+from streamproof.evidence.journal import EvidenceCheck
+from streamproof.jobs.context import FaultError, RunContext
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.testbed import embedded
@@ -107,9 +108,9 @@ class Injectable(Protocol):
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None: ...
 
-    def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[Claim]: ...
+    def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[EvidenceCheck]: ...
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """Undo the fault and read back. Needs nothing but the journaled target; may be called at any time, and repeated."""
 
 
@@ -170,7 +171,7 @@ __all__ = [
     "EXECUTORS",
     "FAILPOINTS",
     "STANDSTILL",
-    "Claim",
+    "EvidenceCheck",
     "Fault",
     "FaultError",
     "Injectable",

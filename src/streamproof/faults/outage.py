@@ -20,7 +20,7 @@ import psutil
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import STANDSTILL, Claim, FaultError, Ordinary, Parameters, RunContext
+from streamproof.faults.fault import STANDSTILL, EvidenceCheck, FaultError, Ordinary, Parameters, RunContext
 from streamproof.faults.network import kafka_link
 from streamproof.faults.network.kafka_link import OfRole, present
 from streamproof.jobs.profile import JobProfile
@@ -70,7 +70,7 @@ class Outage(Ordinary):
     def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
         raise NotImplementedError
 
-    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def struck(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         """That what was done reads back."""
         raise NotImplementedError
 
@@ -85,7 +85,7 @@ class Outage(Ordinary):
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
         raise NotImplementedError
 
-    def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[EvidenceCheck]:
         struck = self.struck(run, target)
         answered = probed = missed = 0
         until = time.monotonic() + parameters.seconds
@@ -95,27 +95,27 @@ class Outage(Ordinary):
             missed += not self.beside(run.testbed, target)
             probed += 1
             time.sleep(0.05)
-        silent = Claim(f"{self.what} answered nobody for {parameters.seconds:g} s", answered == 0, f"{answered} answers to a probe")
+        silent = EvidenceCheck(f"{self.what} answered nobody for {parameters.seconds:g} s", answered == 0, f"{answered} answers to a probe")
         # The batch that was at its last step may still have ended; from then on nothing can be committed.
         during = run.progress.batches() - target["batches"]
-        stalled = Claim("the job stood still meanwhile", during <= 1, f"{during} micro-batches were committed")
+        stalled = EvidenceCheck("the job stood still meanwhile", during <= 1, f"{during} micro-batches were committed")
         run.over.set()
         healed = self.heal(run.testbed, run.folder, target)
         committed = run.progress.batches()
         on = run.eventually(lambda: run.progress.batches() > committed, EVIDENCE_S)
-        after = Claim(f"the job committed a batch once {self.what} was back", on, f"{run.progress.batches() - committed} so far")
+        after = EvidenceCheck(f"the job committed a batch once {self.what} was back", on, f"{run.progress.batches() - committed} so far")
         return [*struck, silent, *self.apart(target, probed, missed), stalled, *healed, after]
 
-    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[Claim]:
+    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[EvidenceCheck]:
         """That what was not to be struck was not, where there is such a thing: of ``probed`` probes ``missed`` had no answer."""
         return []
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         self.undo(testbed, target)
         deadline = time.monotonic() + EVIDENCE_S
         while not (back := all(self.answers(testbed, target))) and time.monotonic() < deadline:
             time.sleep(0.1)
-        return [Claim(f"{self.what} answers", back, "a probe got its answer" if back else f"no answer within {EVIDENCE_S:.0f} s")]
+        return [EvidenceCheck(f"{self.what} answers", back, "a probe got its answer" if back else f"no answer within {EVIDENCE_S:.0f} s")]
 
 
 class ServerOutage(Outage):
@@ -140,10 +140,10 @@ class ServerOutage(Outage):
             return [answers(self.role, f"127.0.0.1:{ports.direct}") for ports in testbed.kafka]
         return [answers(self.role, f"127.0.0.1:{testbed.postgres.direct}")]
 
-    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def struck(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         return [self.showed(run, server) for server in target["servers"]]
 
-    def showed(self, run: RunContext, server: dict[str, Any]) -> Claim:
+    def showed(self, run: RunContext, server: dict[str, Any]) -> EvidenceCheck:
         """That the process is as it was made to be."""
         raise NotImplementedError
 
@@ -163,7 +163,7 @@ class Killed(ServerOutage):
         for server in target["servers"]:
             signalled(server, signal.SIGKILL)
 
-    def showed(self, run: RunContext, server: dict[str, Any]) -> Claim:
+    def showed(self, run: RunContext, server: dict[str, Any]) -> EvidenceCheck:
         return gone(run, server)
 
 
@@ -190,12 +190,12 @@ class Paused(ServerOutage):
         for server in target["servers"]:
             tell(signalled(server, signal.SIGSTOP).children(recursive=True), signal.SIGSTOP)
 
-    def showed(self, run: RunContext, server: dict[str, Any]) -> Claim:
+    def showed(self, run: RunContext, server: dict[str, Any]) -> EvidenceCheck:
         def stopped() -> bool:
             process = same_process(server)
             return process is not None and process.status() == psutil.STATUS_STOPPED
 
-        return Claim(f"the process of {server['server']} stands still", run.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
+        return EvidenceCheck(f"the process of {server['server']} stands still", run.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
 
 
 def server_process(role: str) -> dict[str, Any]:
@@ -227,10 +227,10 @@ def tell(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
             process.send_signal(number)
 
 
-def gone(run: RunContext, server: dict[str, Any]) -> Claim:
+def gone(run: RunContext, server: dict[str, Any]) -> EvidenceCheck:
     """That the process of the server is gone."""
     ended = run.eventually(lambda: same_process(server) is None, EVIDENCE_S)
-    return Claim(f"the process of {server['server']} is gone", ended, f"pid {server['pid']}")
+    return EvidenceCheck(f"the process of {server['server']} is gone", ended, f"pid {server['pid']}")
 
 
 class LinkOutage(Outage):
@@ -266,13 +266,13 @@ class LinkOutage(Outage):
             for stream in ("upstream", "downstream"):
                 testbed.proxies.add(name, f"streamproof-{kind}-{stream}", kind, stream, attributes)
 
-    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def struck(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         return [self._reads_back(run.testbed, name) for name in target["proxies"]]
 
-    def _reads_back(self, testbed: Testbed, name: str) -> Claim:
+    def _reads_back(self, testbed: Testbed, name: str) -> EvidenceCheck:
         toxics, enabled = testbed.proxies.toxics(name), testbed.proxies.enabled(name)
         there = not enabled if self.toxic is None else len(toxics) == 2
-        return Claim(
+        return EvidenceCheck(
             f"the proxy {name} reads back as it was asked for", there, f"enabled={enabled}, {', '.join(sorted(toxics)) or 'no toxic'}"
         )
 
@@ -311,12 +311,16 @@ class KafkaLinkOutage(LinkOutage):
     def beside(self, testbed: Testbed, target: dict[str, Any]) -> bool:
         return all(answers(self.server, address) for address in target["spared"].values())
 
-    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
-        return [*kafka_link.claims(target["connections"]), *super().struck(run, target)]
+    def struck(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
+        return [*kafka_link.checks(target["connections"]), *super().struck(run, target)]
 
-    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[Claim]:
+    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[EvidenceCheck]:
         names = ", ".join(target["spared"])
-        return [Claim(f"each probe through {names} was answered meanwhile", missed == 0, f"{probed - missed} of {probed}")] if names else []
+        return (
+            [EvidenceCheck(f"each probe through {names} was answered meanwhile", missed == 0, f"{probed - missed} of {probed}")]
+            if names
+            else []
+        )
 
 
 def answers(server: str, address: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.journal import Aborted, DriverExited, DriverReady, FailpointHeld, StageFailed
+from streamproof.evidence.journal import Aborted, DriverExited, DriverReady, EvidenceCheck, FailpointHeld, StageFailed
 from streamproof.evidence.progress import Progress
 from streamproof.jobs.engine import Engine
 from streamproof.jobs.job import Job
@@ -27,18 +27,6 @@ class FaultError(Exception):
 
 class RunEnded(Exception):
     """The run was aborted, or another of its stages failed, while this one was waiting."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One checked statement about the system under test."""
-
-    claim: str
-    holds: bool
-    detail: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -81,11 +69,11 @@ class RunContext:
             return False
         return True
 
-    def goes_on(self, timeout_s: float) -> Claim:
+    def goes_on(self, timeout_s: float) -> EvidenceCheck:
         """That the job commits a micro-batch more, within ``timeout_s`` from now."""
         before = self.progress.batches()
         on = self.eventually(lambda: self.progress.batches() > before, timeout_s)
-        return Claim("the job committed a batch afterwards", on, f"{self.progress.batches()} batches")
+        return EvidenceCheck("the job committed a batch afterwards", on, f"{self.progress.batches()} batches")
 
     def check_alive(self) -> None:
         """Raises RunEnded when the run was aborted or one of its stages failed."""

@@ -31,7 +31,7 @@ from streamproof.experiment.room import LOOKAHEAD_BATCHES, Room
 from streamproof.experiment.schedule import Injection, Schedule, share
 from streamproof.faults import FAULTS
 from streamproof.faults.process.standing import Standing, standing
-from streamproof.jobs.context import Claim, FaultError, RunContext, RunEnded
+from streamproof.jobs.context import FaultError, RunContext, RunEnded
 from streamproof.load.gate import Gate
 from streamproof.run.healing import heal_injection
 from streamproof.testbed.process import TestbedError
@@ -170,13 +170,12 @@ def strike(run: RunContext, injection: Injection, struck: threading.Event, befor
             log.info("%s: %s", name, fault.summary)
             fault.inject(run, parameters, target)
             journal.append(InjectionInjected(injection=name, target=target))
-            claims = [*_stood(stands), *_overlapped(before)]
+            checks = [*_stood(stands), *_overlapped(before)]
         struck.set()
-        claims += fault.evidence(run, parameters, target)
-        checks = tuple(EvidenceCheck(claim.claim, claim.holds, claim.detail) for claim in claims)
-        journal.append(InjectionEvidence(injection=name, checks=checks))
-        for claim in claims:
-            log.info("%s: %s: %s (%s)", name, claim.claim, "yes" if claim.holds else "NO", claim.detail)
+        checks += fault.evidence(run, parameters, target)
+        journal.append(InjectionEvidence(injection=name, checks=tuple(checks)))
+        for check in checks:
+            log.info("%s: %s: %s (%s)", name, check.check, "yes" if check.passed else "NO", check.detail)
     except (FaultError, TestbedError) as error:
         journal.append(InjectionFailed(injection=name, error=str(error)))
         log.warning("%s did not bite: %s", name, error)
@@ -186,21 +185,21 @@ def strike(run: RunContext, injection: Injection, struck: threading.Event, befor
             heal_injection(run.testbed, run.folder, name, fault.name, target)
 
 
-def _stood(stands: Standing | None) -> list[Claim]:
+def _stood(stands: Standing | None) -> list[EvidenceCheck]:
     """That the job stood at the step until the fault had struck, for one that waited for a step."""
     if stands is None:
         return []
     step, batch = stands.event.failpoint, stands.event.batch
-    return [Claim(f"it struck while the job stood still at {step}", stands.still(), f"in batch {batch}, pid {stands.event.pid}")]
+    return [EvidenceCheck(f"it struck while the job stood still at {step}", stands.still(), f"in batch {batch}, pid {stands.event.pid}")]
 
 
-def _overlapped(before: _Blow | None) -> list[Claim]:
+def _overlapped(before: _Blow | None) -> list[EvidenceCheck]:
     """That the fault struck while the one before it lasted, for one that overlaps."""
     if before is None:
         return []
     name = before.injection.injection
     state = "it lasts" if before.lasts else "it was over" if before.struck.is_set() else "it had not struck"
-    return [Claim(f"it struck while {name} lasted", before.lasts, state)]
+    return [EvidenceCheck(f"it struck while {name} lasted", before.lasts, state)]
 
 
 __all__ = ["RunEnded", "conduct", "strike"]

@@ -24,8 +24,8 @@ from streamproof.verdict.guarantee import Guarantee, Promise
 def _check(fields: Any) -> EvidenceCheck:
     if isinstance(fields, EvidenceCheck):
         return fields
-    if not isinstance(fields, dict) or not {"claim", "holds"} <= set(fields):
-        raise ValueError("expected an object with claim and holds")
+    if not isinstance(fields, dict) or not {"check", "passed"} <= set(fields):
+        raise ValueError("expected an object with check and passed")
     return EvidenceCheck.from_json(fields)
 
 

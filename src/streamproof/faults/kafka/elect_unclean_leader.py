@@ -22,7 +22,7 @@ import signal
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, FaultError, Parameters, RunContext
+from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.kafka.forgotten import Forgotten
 from streamproof.faults.kafka.killed_broker import EVIDENCE_S, caught_up
 from streamproof.faults.outage import gone, server_process, signalled, tell
@@ -67,7 +67,7 @@ class ElectUncleanLeader(Forgotten):
         signalled(target["leader"], signal.SIGKILL)
         tell([process] if (process := same_process(target["follower"])) else [], signal.SIGCONT)
 
-    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         topic, partition = target["topic"], target["partition"]
         leader, follower = target["brokers"]
         cluster = _without(run.testbed, leader)
@@ -86,12 +86,12 @@ class ElectUncleanLeader(Forgotten):
         on = run.eventually(lambda: run.progress.batches() > before, EVIDENCE_S)
         return [
             ended,
-            Claim(f"broker {follower}, which was out of sync, leads {topic}-{partition}", led, f"it was broker {leader}"),
-            Claim("what it lacks is gone", end is not None and end < target["end"], f"the end was {target['end']}, it is {end}"),
-            Claim("the job committed a batch afterwards", on, f"{run.progress.batches() - before}"),
+            EvidenceCheck(f"broker {follower}, which was out of sync, leads {topic}-{partition}", led, f"it was broker {leader}"),
+            EvidenceCheck("what it lacks is gone", end is not None and end < target["end"], f"the end was {target['end']}, it is {end}"),
+            EvidenceCheck("the job committed a batch afterwards", on, f"{run.progress.batches() - before}"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         tell([process] if (process := same_process(target["follower"])) else [], signal.SIGCONT)
         return [caught_up()]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from streamproof.engines.spark.decisions import DecisionLog
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.faults.process.standing import driver_stands, wake
 from streamproof.faults.spark import executors
 from streamproof.jobs.profile import Role, Trait
@@ -52,7 +52,7 @@ class FenceTransaction(Unconditional):
                 "an open transaction that nobody has decided about", lambda: _fence(run, coordinator, target), STRIKE_S
             )
 
-    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         fenced = Prepared(**target["fenced"])
         with Coordinator(run.testbed.direct_kafka) as coordinator:
             held, state = coordinator.holder(fenced.transactional_id)
@@ -60,13 +60,13 @@ class FenceTransaction(Unconditional):
         noticed = executors.ran_into(run, target["known"]["start"], target["failed_tasks"], EVIDENCE_S)
         on = run.goes_on(EVIDENCE_S)
         return [
-            Claim("the coordinator gave the id to another", raised, f"epoch {fenced.epoch} before, {held.epoch} now"),
-            Claim("the transaction is not open any more", state != "Ongoing", f"{fenced.transactional_id} is {state}"),
+            EvidenceCheck("the coordinator gave the id to another", raised, f"epoch {fenced.epoch} before, {held.epoch} now"),
+            EvidenceCheck("the transaction is not open any more", state != "Ongoing", f"{fenced.transactional_id} is {state}"),
             noticed,
             on,
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """The id is the job's to take back; a driver that was left stopped is woken."""
         wake(target["driver"])
         return []

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.faults.outage import gone, server_process, signalled
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
@@ -57,7 +57,7 @@ class KilledBroker(Unconditional):
         target["batches"] = run.progress.batches()
         signalled(target, signal.SIGKILL)
 
-    def evidence(self, run: RunContext, parameters: KilledBrokerParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: KilledBrokerParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         ended, before = gone(run, target), target["broker"]
 
         def taken_over() -> bool:
@@ -70,19 +70,19 @@ class KilledBroker(Unconditional):
         now = self.holder(run.testbed, target)
         return [
             ended,
-            Claim(f"another broker is {self.part} of {target['of']}", moved, f"it was broker {before}, it is broker {now}"),
-            Claim(f"{parameters.batches} micro-batches were committed without it", on, f"{committed}"),
+            EvidenceCheck(f"another broker is {self.part} of {target['of']}", moved, f"it was broker {before}, it is broker {now}"),
+            EvidenceCheck(f"{parameters.batches} micro-batches were committed without it", on, f"{committed}"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         return [caught_up()]
 
 
-def caught_up() -> Claim:
+def caught_up() -> EvidenceCheck:
     """Start whoever is gone, and wait until every broker has all that it is to hold."""
     cluster = Cluster(embedded.up().direct_kafka)
     try:
         wait_until("every partition to be in sync", lambda: not cluster.out_of_sync(), EVIDENCE_S)
     except TestbedError:
-        return Claim("every broker has all that it is to hold", False, f"out of sync: {', '.join(cluster.out_of_sync())}")
-    return Claim("every broker has all that it is to hold", True, "no partition is out of sync")
+        return EvidenceCheck("every broker has all that it is to hold", False, f"out of sync: {', '.join(cluster.out_of_sync())}")
+    return EvidenceCheck("every broker has all that it is to hold", True, "no partition is out of sync")

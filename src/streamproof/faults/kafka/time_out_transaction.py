@@ -28,7 +28,7 @@ from pydantic import Field
 from streamproof.engines.spark import failpoints
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DecisionLost
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.faults.process.standing import standing
 from streamproof.faults.spark import executors
 from streamproof.jobs.failpoint import Site
@@ -97,7 +97,7 @@ class TimeOutTransaction(Unconditional):
             target["aborted"] = run.wait_for("open transactions to be aborted by the broker", aborted, bound_s)
             target |= {"waited_s": round(time.monotonic() - begun, 1), "stood": stands.still()}
 
-    def evidence(self, run: RunContext, parameters: TimeOutTransactionParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: TimeOutTransactionParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         if parameters.decided:
             noticed = _lost(run, target["lost"])
         else:
@@ -106,20 +106,20 @@ class TimeOutTransaction(Unconditional):
         states = ", ".join(f"{name} is {state}" for name, state in sorted(target["aborted"].items()))
         waited = f"{target['waited_s']} s after that was looked for; they may last {target['timeout_s']:.0f} s"
         return [
-            Claim("the broker aborted what nobody had ended", bool(target["aborted"]), f"{states}, {waited}"),
-            Claim("the job stood still until then", target["stood"], f"at {target['step']}"),
+            EvidenceCheck("the broker aborted what nobody had ended", bool(target["aborted"]), f"{states}, {waited}"),
+            EvidenceCheck("the job stood still until then", target["stood"], f"at {target['step']}"),
             noticed,
             on,
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """Whoever is still held goes on."""
         failpoints.disarm(folder, target["step"])
         return []
 
 
-def _lost(run: RunContext, before: int) -> Claim:
+def _lost(run: RunContext, before: int) -> EvidenceCheck:
     """That the job journals more transactions that it decided to commit and could not than ``before``."""
     noticed = run.eventually(lambda: len(run.folder.journal.all(DecisionLost)) > before, EVIDENCE_S)
     lost = len(run.folder.journal.all(DecisionLost)) - before
-    return Claim("the job ran into it", noticed, f"{lost} transactions that it had decided to commit were lost")
+    return EvidenceCheck("the job ran into it", noticed, f"{lost} transactions that it had decided to commit were lost")

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 from pydantic import Field
 
-from streamproof.faults.fault import Claim, Parameters, RunContext
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
 from streamproof.jobs import profile as jobs
 from streamproof.jobs.profile import JobProfile
 from streamproof.testbed.embedded import Role, Testbed
@@ -64,13 +64,15 @@ def connections(run: RunContext, role: Role) -> dict[str, int]:
     return per_process
 
 
-def claims(connections: dict[str, int]) -> list[Claim]:
+def checks(connections: dict[str, int]) -> list[EvidenceCheck]:
     """That one role has connections there, and the other has none."""
     if not connections:
         return []
     with_some = [part for part, count in connections.items() if count]
     detail = ", ".join(f"{part}: {count}" for part, count in connections.items())
-    return [Claim(f"only connections of the {' and the '.join(with_some)} lead through what is struck", len(with_some) == 1, detail)]
+    return [
+        EvidenceCheck(f"only connections of the {' and the '.join(with_some)} lead through what is struck", len(with_some) == 1, detail)
+    ]
 
 
 def _processes(run: RunContext) -> dict[str, list[psutil.Process]]:

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 from pydantic import Field
 
-from streamproof.faults.fault import Claim, Parameters, RunContext
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
 from streamproof.faults.network.toxic import DOWNSTREAM, Link, Toxic
 from streamproof.testbed import spark
 from streamproof.testbed.embedded import Role
@@ -75,21 +75,21 @@ class LimitData(Toxic):
             pass
         return carried
 
-    def felt(self, parameters: LimitDataParameters, before: float, during: float) -> Claim:
-        return Claim(
+    def felt(self, parameters: LimitDataParameters, before: float, during: float) -> EvidenceCheck:
+        return EvidenceCheck(
             "a probe's connection is cut within the limit",
             during <= parameters.limit_bytes < before,
             f"{before:.0f} bytes before, without being cut; {during:.0f} bytes during",
         )
 
-    def bites(self, run: RunContext, parameters: LimitDataParameters, target: dict[str, Any], begin: int) -> Claim:
+    def bites(self, run: RunContext, parameters: LimitDataParameters, target: dict[str, Any], begin: int) -> EvidenceCheck:
         def cut() -> list[int]:
             """Those of the journaled connections that are gone although their process is not."""
             return [port for process in target["cut"] for port in _gone(run, process)]
 
         enough = run.eventually(lambda: len(cut()) >= parameters.cuts, CUT_S)
         had = sum(len(process["ports"]) for process in target["cut"])
-        return Claim(f"{parameters.cuts} connections of the executors' JVMs were cut", enough, f"{len(cut())} of {had}")
+        return EvidenceCheck(f"{parameters.cuts} connections of the executors' JVMs were cut", enough, f"{len(cut())} of {had}")
 
 
 def _of_job(run: RunContext) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from pydantic import Field
 from streamproof.engines.spark import failpoints
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import FailpointFired
-from streamproof.faults.fault import DRIVER, EXECUTORS, FAILPOINTS, Claim, Ordinary, Parameters, RunContext
+from streamproof.faults.fault import DRIVER, EXECUTORS, FAILPOINTS, EvidenceCheck, Ordinary, Parameters, RunContext
 from streamproof.faults.process.standing import wake, window
 from streamproof.faults.spark import executors
 from streamproof.jobs.failpoint import Action, Failpoint, Site
@@ -122,33 +122,35 @@ class CrashAtStep(Ordinary):
             (run.folder.failpoints / f"{target['failpoint']}.fired").touch()
             failpoints.kill_driver(run.folder)
 
-    def evidence(self, run: RunContext, parameters: CrashAtStepParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: CrashAtStepParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         fired = _fired(run, target)
-        claims = [Claim(f"the protocol reached {event.failpoint}", True, f"in batch {event.batch}: {event.action}") for event in fired]
+        checks = [
+            EvidenceCheck(f"the protocol reached {event.failpoint}", True, f"in batch {event.batch}: {event.action}") for event in fired
+        ]
         restarts = sum(event.action == Action.KILL_DRIVER or event.failpoint in _of_driver(run) for event in fired)
         if target["action"] == Action.KILL_WORKER:
             gone = run.eventually(lambda: same_process(asdict(fired[0])) is None, RESTART_S)
-            claims.append(Claim("the Python worker is gone", gone, f"pid {fired[0].pid}"))
+            checks.append(EvidenceCheck("the Python worker is gone", gone, f"pid {fired[0].pid}"))
         if target["action"] == Action.KILL_DRIVER:
             driver = target["driver"]
             gone = run.eventually(lambda: not failpoints.driver_processes(driver), RESTART_S)
-            claims.append(Claim("the driver's processes are gone", gone, f"JVM {driver['jvm_pid']}, Python {driver['python_pid']}"))
+            checks.append(EvidenceCheck("the driver's processes are gone", gone, f"JVM {driver['jvm_pid']}, Python {driver['python_pid']}"))
         if restarts:
             again = run.eventually(lambda: run.progress.last_start() >= target["start"] + restarts, RESTART_S)
-            claims.append(Claim("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"))
+            checks.append(EvidenceCheck("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"))
         else:
             counted = run.eventually(lambda: executors.failed_tasks(run.driver()) > target["failed_tasks"], RESTART_S)
-            claims.append(Claim("Spark counted a failed task", counted, f"{executors.failed_tasks(run.driver())} so far"))
-            claims.append(run.goes_on(RESTART_S))
-        return claims
+            checks.append(EvidenceCheck("Spark counted a failed task", counted, f"{executors.failed_tasks(run.driver())} so far"))
+            checks.append(run.goes_on(RESTART_S))
+        return checks
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         names = [name for name in (target["failpoint"], target.get("then")) if name]
         armed = [name for name in names if failpoints.disarm(folder, name)]
         if target["at"] == Site.WATCHED:
             wake(target["driver"])
         left = set(failpoints.armed(folder)).intersection(names)
-        return [Claim("no failpoint is armed", not left, f"still armed was: {', '.join(armed) or 'none'}")]
+        return [EvidenceCheck("no failpoint is armed", not left, f"still armed was: {', '.join(armed) or 'none'}")]
 
 
 def find(profile: JobProfile, step: str | None) -> Failpoint:

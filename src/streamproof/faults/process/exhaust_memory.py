@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import DRIVER, EXECUTORS, Claim, FaultError, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import DRIVER, EXECUTORS, EvidenceCheck, FaultError, Parameters, RunContext, Unconditional
 from streamproof.faults.spark import executors
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import Role
@@ -59,23 +59,23 @@ class ExhaustMemory(Unconditional):
         process.rlimit(psutil.RLIMIT_AS, (target["limit"], target["hard"]))
         target["read_back"] = process.rlimit(psutil.RLIMIT_AS)[0]
 
-    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         executor = target["executor"]
         ended = run.eventually(lambda: same_process(target) is None, BITE_S)
         lost = run.eventually(lambda: executors.driver_lost(target), EVIDENCE_S)
         on = run.goes_on(EVIDENCE_S)
         return [
-            Claim("the limit reads back", target["read_back"] == target["limit"], f"{target['read_back'] >> 20} MiB"),
-            Claim(f"executor {executor} ended for want of memory", ended, f"pid {target['pid']}"),
-            Claim(f"the driver lost executor {executor}", lost, f"it held {target['running_tasks']} running tasks"),
+            EvidenceCheck("the limit reads back", target["read_back"] == target["limit"], f"{target['read_back'] >> 20} MiB"),
+            EvidenceCheck(f"executor {executor} ended for want of memory", ended, f"pid {target['pid']}"),
+            EvidenceCheck(f"the driver lost executor {executor}", lost, f"it held {target['running_tasks']} running tasks"),
             on,
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """A process that lives on gets its former limit back."""
         process = same_process(target)
         if process is None:
             return []
         process.rlimit(psutil.RLIMIT_AS, (target["soft"], target["hard"]))
         now = process.rlimit(psutil.RLIMIT_AS)[0]
-        return [Claim(f"executor {target['executor']} is limited no more", now == target["soft"], f"{now}")]
+        return [EvidenceCheck(f"executor {target['executor']} is limited no more", now == target["soft"], f"{now}")]

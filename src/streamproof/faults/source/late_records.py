@@ -18,7 +18,7 @@ from pydantic import Field
 
 from streamproof.evidence import identity
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.load.gate import Orders
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -53,7 +53,7 @@ class LateRecords(Unconditional):
         run.wait_for(f"{target['wanted']} late records", lambda: late(run, before)[0] >= target["wanted"], SEND_S)
         orders.withdraw(ORDER)
 
-    def evidence(self, run: RunContext, parameters: LateRecordsParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: LateRecordsParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         count, ends = late(run, {int(number): end for number, end in target["before"].items()})
         read = run.eventually(
             lambda: all(run.progress.until().get(str(number), 0) >= end for number, end in ends.items()),
@@ -61,14 +61,16 @@ class LateRecords(Unconditional):
         )
         until = {number: run.progress.until().get(str(number), 0) for number in ends}
         return [
-            Claim("records came behind later ones", count >= target["wanted"], f"{count}, as read from the broker"),
-            Claim("the job committed them", read, f"up to {until} of {ends}"),
+            EvidenceCheck("records came behind later ones", count >= target["wanted"], f"{count}, as read from the broker"),
+            EvidenceCheck("the job committed them", read, f"up to {until} of {ends}"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         orders = Orders(folder)
         orders.withdraw(ORDER)
-        return [Claim("the source holds nothing back any more", ORDER not in orders.active(), f"orders: {orders.active() or 'none'}")]
+        return [
+            EvidenceCheck("the source holds nothing back any more", ORDER not in orders.active(), f"orders: {orders.active() or 'none'}")
+        ]
 
 
 def late(run: RunContext, begin: dict[int, int]) -> tuple[int, dict[int, int]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from streamproof.faults.fault import Claim, FaultError, RunContext
+from streamproof.faults.fault import EvidenceCheck, FaultError, RunContext
 from streamproof.testbed import spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import TestbedError, told
@@ -91,7 +91,7 @@ def failed_tasks(driver: dict[str, Any]) -> int:
     return sum(int(listed["failedTasks"]) for listed in listed_executors(driver))
 
 
-def ran_into(run: RunContext, start: int, failed: int, timeout_s: float) -> Claim:
+def ran_into(run: RunContext, start: int, failed: int, timeout_s: float) -> EvidenceCheck:
     """That the job meets what was broken, within ``timeout_s``: tasks fail beyond the ``failed`` of before, or the driver is started again
     after ``start``."""
 
@@ -100,4 +100,4 @@ def ran_into(run: RunContext, start: int, failed: int, timeout_s: float) -> Clai
         return bool(driver["start"] > start or failed_tasks(driver) > failed)
 
     noticed, driver = run.eventually(met, timeout_s), run.driver()
-    return Claim("the job ran into it", noticed, f"start {driver['start']}, {failed_tasks(driver)} failed tasks")
+    return EvidenceCheck("the job ran into it", noticed, f"start {driver['start']}, {failed_tasks(driver)} failed tasks")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamproof.faults.fault import Claim, RunContext
+from streamproof.faults.fault import EvidenceCheck, RunContext
 from streamproof.faults.outage import Killed
 from streamproof.faults.spark.spark_outage import NOTICE_S, SparkOutage, SparkOutageParameters, knows_application
 from streamproof.testbed.process import listening
@@ -31,11 +31,11 @@ class KillMaster(SparkOutage, Killed):
     def aim(self, run: RunContext, parameters: SparkOutageParameters) -> dict[str, Any]:
         return {**super().aim(run, parameters), "application": run.driver()["application"]}
 
-    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         port = run.testbed.spark.master
         refused = run.eventually(lambda: not listening("127.0.0.1", port), NOTICE_S)
-        return [Claim("the master's port refuses connections", refused, f"127.0.0.1:{port}")]
+        return [EvidenceCheck("the master's port refuses connections", refused, f"127.0.0.1:{port}")]
 
-    def returned(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def returned(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         running = run.eventually(lambda: knows_application(run.testbed, target["application"]), NOTICE_S)
-        return [Claim("the master that came back knows the application as running", running, target["application"])]
+        return [EvidenceCheck("the master that came back knows the application as running", running, target["application"])]

@@ -23,7 +23,7 @@ from typing import Any
 
 from streamproof.engines.spark import checkpoints, failpoints
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, FaultError, Parameters, RunContext
+from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.process.kill_driver import EVIDENCE_S, KillDriver
 from streamproof.faults.process.standing import wake
 from streamproof.jobs.failpoint import Site
@@ -69,21 +69,21 @@ class LoseLastCommit(KillDriver):
                 wake(target["driver"])
         raise FaultError(f"the job was not seen between two micro-batches within {STRIKE_S:.0f} s")
 
-    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         batch, start = target["batch"], target["start"]
 
         def again() -> bool:
             return any(line["batch"] == batch and line["start"] > start for line in run.progress.lines())
 
-        claims = super().evidence(run, parameters, target)
+        checks = super().evidence(run, parameters, target)
         replayed = run.eventually(again, EVIDENCE_S)
         return [
-            Claim("the newest commit was deleted", target["deleted"], f"commits/{batch}"),
-            *claims,
-            Claim(f"batch {batch} was run again", replayed, f"by start {run.progress.last_start()}"),
+            EvidenceCheck("the newest commit was deleted", target["deleted"], f"commits/{batch}"),
+            *checks,
+            EvidenceCheck(f"batch {batch} was run again", replayed, f"by start {run.progress.last_start()}"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """What was deleted comes back with the batch; a driver that was left stopped is woken."""
         wake(target["driver"])
         return []

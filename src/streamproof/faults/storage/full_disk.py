@@ -25,7 +25,7 @@ from typing import Any
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverExited
-from streamproof.faults.fault import DRIVER, STANDSTILL, Claim, FaultError, RunContext
+from streamproof.faults.fault import DRIVER, STANDSTILL, EvidenceCheck, FaultError, RunContext
 from streamproof.faults.outage import EVIDENCE_S, Outage, OutageParameters
 from streamproof.faults.process.standing import driver_stands
 from streamproof.jobs.failpoint import Site
@@ -78,10 +78,10 @@ class FullDisk(Outage):
             shutil.rmtree(before)
             _fill(checkpoint / BALLAST)
 
-    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def struck(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         filesystem = os.statvfs(target["checkpoint"])
         return [
-            Claim(
+            EvidenceCheck(
                 "no space is left beside the checkpoint", filesystem.f_bavail == 0, f"{filesystem.f_bavail} of {filesystem.f_blocks} blocks"
             )
         ]
@@ -106,15 +106,18 @@ class FullDisk(Outage):
             _run("umount", "--lazy", str(checkpoint))
         below.rmdir()
 
-    def evidence(self, run: RunContext, parameters: OutageParameters, target: dict[str, Any]) -> list[Claim]:
-        claims = super().evidence(run, parameters, target)
+    def evidence(self, run: RunContext, parameters: OutageParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
+        checks = super().evidence(run, parameters, target)
         run.eventually(lambda: bool(_failed(run.folder, target)), EVIDENCE_S)
         starts = _failed(run.folder, target)
-        return [*claims, Claim(f"a driver ended with {SAYS!r}", bool(starts), f"starts {starts or 'none'}")]
+        return [*checks, EvidenceCheck(f"a driver ended with {SAYS!r}", bool(starts), f"starts {starts or 'none'}")]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         mounted = Path(target["checkpoint"])
-        return [*super().heal(testbed, folder, target), Claim("nothing is mounted there", not os.path.ismount(mounted), str(mounted))]
+        return [
+            *super().heal(testbed, folder, target),
+            EvidenceCheck("nothing is mounted there", not os.path.ismount(mounted), str(mounted)),
+        ]
 
 
 def _failed(folder: RunFolder, target: dict[str, Any]) -> list[int]:
