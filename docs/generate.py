@@ -221,7 +221,7 @@ def journal_events() -> str:
     """The events of a run's journal, with their own fields."""
     rows = []
     for name, kind in journal.EVENTS.items():
-        names = [journal.on_disk(each.name) for each in dataclasses.fields(kind)[1:] if each.name != "details"]
+        names = [each.name for each in dataclasses.fields(kind)[1:] if each.name != "details"]
         rows.append((f"`{name}`", ", ".join(f"`{field}`" for field in names), _sentences(kind)))
     return table(("event", "fields", "when"), tuple(rows))
 

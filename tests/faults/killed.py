@@ -28,8 +28,8 @@ LOOK_S = 0.002
 GIVEN_BACK_S = watchdog.GRACE_S + 60.0
 
 
-def begun(step: str) -> Callable[[RunFolder], bool]:
-    return lambda folder: any(event.stage == step for event in folder.journal.all(StageStarted))
+def begun(stage: str) -> Callable[[RunFolder], bool]:
+    return lambda folder: any(event.stage == stage for event in folder.journal.all(StageStarted))
 
 
 def journaled(event: type[Event]) -> Callable[[RunFolder], bool]:
@@ -40,7 +40,7 @@ MOMENTS: dict[str, Callable[[RunFolder], bool]] = {
     "prepare": journaled(TestbedTaken),
     "steady": journaled(DriverReady),
     "impact": journaled(InjectionInjected),
-    **{step: begun(step) for step in ("drain", "verify", "expect", "restore", "report")},
+    **{stage: begun(stage) for stage in ("drain", "verify", "expect", "restore", "report")},
 }
 
 

@@ -137,9 +137,9 @@ def _times(folder: Path) -> tuple[str, str]:
     return taken.at, restored.at
 
 
-def _kill(folder: RunFolder, step: str) -> psutil.Process:
-    """SIGKILL the process that performs a step; returns its parent."""
-    [pid] = {event.pid for event in folder.journal.all(StageStarted) if event.stage == step}
+def _kill(folder: RunFolder, stage: str) -> psutil.Process:
+    """SIGKILL the process that performs a stage; returns its parent."""
+    [pid] = {event.pid for event in folder.journal.all(StageStarted) if event.stage == stage}
     process = psutil.Process(pid)
     parent = process.parent()
     process.send_signal(signal.SIGKILL)
@@ -361,45 +361,45 @@ def test_a_night_that_is_marked_failed_ends_with_the_cell_at_work_and_begins_no_
 
 @pytest.mark.slow
 def test_an_experiment_whose_process_is_killed_is_aborted_and_not_green(airflow: Api) -> None:
-    airflow.trigger("killed-step", {**FORM, "records": 20_000})
-    folder = _struck("killed-step")
+    airflow.trigger("killed-stage", {**FORM, "records": 20_000})
+    folder = _struck("killed-stage")
     _kill(folder, "run_pipeline")
-    assert _ended(airflow, "killed-step", DAG) == "failed"
+    assert _ended(airflow, "killed-stage", DAG) == "failed"
     assert _outcome(folder) == "ABORTED"
-    assert "ABORTED: " in airflow.log("killed-step", "restore"), "it says why the DAG run is red"
+    assert "ABORTED: " in airflow.log("killed-stage", "restore"), "it says why the DAG run is red"
 
 
 @pytest.mark.slow
 def test_an_experiment_one_task_of_which_is_marked_failed_is_aborted_and_not_green(airflow: Api) -> None:
-    airflow.trigger("marked-step", {**FORM, "records": 2_000_000})
-    folder = _struck("marked-step")
-    airflow.mark_task_failed("marked-step", "generate_load")
-    assert _ended(airflow, "marked-step", DAG) == "failed"
+    airflow.trigger("marked-stage", {**FORM, "records": 2_000_000})
+    folder = _struck("marked-stage")
+    airflow.mark_task_failed("marked-stage", "generate_load")
+    assert _ended(airflow, "marked-stage", DAG) == "failed"
     assert _outcome(folder) == "ABORTED"
 
 
 @pytest.mark.slow
 def test_an_experiment_that_is_cleared_while_it_runs_is_aborted_and_another_run_is_made(airflow: Api) -> None:
-    airflow.trigger("cleared-step", {**FORM, "records": 20_000})
-    folder = _struck("cleared-step")
-    airflow.clear("cleared-step", ["prepare"])
-    again = RunFolder(settings.runs() / "cleared-step-try2")
+    airflow.trigger("cleared-stage", {**FORM, "records": 20_000})
+    folder = _struck("cleared-stage")
+    airflow.clear("cleared-stage", ["prepare"])
+    again = RunFolder(settings.runs() / "cleared-stage-try2")
     _until(lambda: again.verdict.exists() and again.journal.last(Restored))
-    assert _ended(airflow, "cleared-step", DAG) == "success"
+    assert _ended(airflow, "cleared-stage", DAG) == "success"
     assert (_outcome(folder), _outcome(again)) == ("ABORTED", "PASSED")
-    assert "micro-batches" in airflow.log("cleared-step", "run_pipeline", attempt=2)
-    path = f"/api/v2/dags/{DAG}/dagRuns/cleared-step/taskInstances/report/links"
-    assert airflow.request("GET", path).json()["extra_links"]["Report"] == f"{BELOW}/streamproof/runs/cleared-step-try2/report"
+    assert "micro-batches" in airflow.log("cleared-stage", "run_pipeline", attempt=2)
+    path = f"/api/v2/dags/{DAG}/dagRuns/cleared-stage/taskInstances/report/links"
+    assert airflow.request("GET", path).json()["extra_links"]["Report"] == f"{BELOW}/streamproof/runs/cleared-stage-try2/report"
     before = again.read_json(again.verdict)
-    airflow.clear("cleared-step", ["verify"])
+    airflow.clear("cleared-stage", ["verify"])
     _until(lambda: len([event for event in again.journal.all(StageFinished) if event.stage == "restore"]) == 2)
-    assert _ended(airflow, "cleared-step", DAG) == "success"
+    assert _ended(airflow, "cleared-stage", DAG) == "success"
     assert again.read_json(again.verdict)["anomalies"] == before["anomalies"]
-    assert not (settings.runs() / "cleared-step-try3").exists()
+    assert not (settings.runs() / "cleared-stage-try3").exists()
 
 
 @pytest.mark.slow
 def test_a_step_that_takes_too_long_aborts_the_experiment(airflow: Api) -> None:
-    airflow.trigger("long-step", {**FORM, "records": 2_000_000}, "impatient_experiment")
-    assert _ended(airflow, "long-step", "impatient_experiment") == "failed"
-    assert _outcome(RunFolder(settings.runs() / "long-step")) == "ABORTED"
+    airflow.trigger("long-stage", {**FORM, "records": 2_000_000}, "impatient_experiment")
+    assert _ended(airflow, "long-stage", "impatient_experiment") == "failed"
+    assert _outcome(RunFolder(settings.runs() / "long-stage")) == "ABORTED"

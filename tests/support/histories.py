@@ -223,7 +223,7 @@ _EVENTS: tuple[dict[str, Any], ...] = (
     {"at": at(7), "event": "injection_healed", "injection": INJECTION, "checks": []},
     {"at": at(9), "event": "phase", "phase": "recovery"},
     {"at": at(12), "event": "phase", "phase": "done"},
-    {"at": at(13), "event": "step_finished", "step": "drain", "seconds": 1.0},
+    {"at": at(13), "event": "stage_finished", "stage": "drain", "seconds": 1.0},
 )
 
 

@@ -162,7 +162,8 @@ def test_what_was_broken_later_or_long_before_is_not_blamed() -> None:
 
 def test_what_broke_nothing_is_not_blamed() -> None:
     assert (
-        Timeline([], [_event("phase", 1, phase="impact"), _event("step_started", 1, step="drain", pid=1)]).strike_before(_after(2)) is None
+        Timeline([], [_event("phase", 1, phase="impact"), _event("stage_started", 1, stage="drain", pid=1)]).strike_before(_after(2))
+        is None
     )
 
 

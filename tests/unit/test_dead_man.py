@@ -117,7 +117,7 @@ def test_the_process_journals_that_the_runner_vanished_aborts_the_run_and_frees_
     watchdog.main()
     assert lock.holder() is None
     (vanished,) = folder.journal.all(RunnerVanished)
-    assert vanished.reason == f"it was last seen at step drain, with pid {runner.pid}"
+    assert vanished.reason == f"it was last seen at stage drain, with pid {runner.pid}"
     verdict = Verdict.read(folder).to_json()
     assert verdict["outcome"] == "ABORTED"
     assert verdict["notes"] == [f"its runner vanished: the dead man's timer gave the testbed back ({vanished.reason})"]

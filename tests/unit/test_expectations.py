@@ -163,7 +163,7 @@ def _journal(folder: RunFolder, story: Story) -> None:
         if story.heals is not None:
             events.append({"at": at(struck + 2), "event": "injection_healed", "injection": name, "checks": story.heals})
     events.append({"at": at(30), "event": "phase", "phase": "done"})
-    events.append({"at": at(31), "event": "step_finished", "step": "drain", "seconds": 1.5})
+    events.append({"at": at(31), "event": "stage_finished", "stage": "drain", "seconds": 1.5})
     events.sort(key=lambda event: str(event["at"]))
     folder.journal.path.write_text("".join(json.dumps(event) + "\n" for event in events))
 

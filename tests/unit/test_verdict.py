@@ -199,7 +199,7 @@ def test_an_injection_is_told_as_the_journal_has_it(verdict: Judged) -> None:
     assert injection["target"] == {"killed": [1]}
     assert injection["parameters"] == {"count": 1}
     assert (injection["injected_at"], injection["healed_at"]) == (at(5.5), at(7))
-    assert (injection["bit"], injection["healed"]) == (True, True)
+    assert (injection["took_effect"], injection["healed"]) == (True, True)
 
 
 def test_recovery_is_the_time_from_the_injection_to_the_next_committed_output(verdict: Judged) -> None:

@@ -68,7 +68,7 @@ RUNS = sa.Table(
     sa.Column("records_per_s", sa.JSON, nullable=False),
     sa.Column("driver_starts", sa.Integer),
     sa.Column("batches", sa.Integer),
-    sa.Column("step_seconds", sa.JSON, nullable=False),
+    sa.Column("stage_seconds", sa.JSON, nullable=False),
 )
 
 

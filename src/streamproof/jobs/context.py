@@ -81,7 +81,7 @@ class RunContext:
         if isinstance(ended, Aborted):
             raise RunEnded(ended.reason)
         if isinstance(ended, StageFailed):
-            raise RunEnded(f"step {ended.stage} failed: {ended.error}")
+            raise RunEnded(f"stage {ended.stage} failed: {ended.error}")
 
     def driver(self) -> dict[str, Any]:
         """The driver start that is ready now: its number, application, ui. One that has ended since is not."""

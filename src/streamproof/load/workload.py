@@ -106,7 +106,7 @@ class Sender:
             }
         )
         earlier = intended(folder.intents)
-        # A repeated step must not reuse an identity: it sends as the next producer. What is sent twice has an identity each time, the
+        # A repeated stage must not reuse an identity: it sends as the next producer. What is sent twice has an identity each time, the
         # second of the producer behind this one.
         self.number = len({intent["producer"] for intent in earlier})
         self.reached = max((intent["first"] + intent["count"] for intent in earlier), default=0)

@@ -88,7 +88,7 @@ def render(folder: RunFolder, kept: Path | None = None) -> Path:
         forbidden=verdict.forbidden if verdict is not None else (),
         expected=verdict.expected_anomalies if verdict is not None else (),
         evaluation=found.evaluation,
-        steps=_steps(found.events),
+        stages=_stages(found.events),
         versions=verdict.versions if verdict is not None else {},
         settings=found.settings,
         rendered=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -190,7 +190,7 @@ def _injections(folder: RunFolder, found: _Found) -> list[dict[str, Any]]:
     return injections
 
 
-def _steps(events: Sequence[Event]) -> list[tuple[str, str, float | None]]:
+def _stages(events: Sequence[Event]) -> list[tuple[str, str, float | None]]:
     """Each stage that was started before this one: its name, how it ended, and its seconds. One that was repeated counts as it ended
     last."""
     ends: dict[str, tuple[str, float | None]] = {}

@@ -1,4 +1,4 @@
-"""The step ``inject_faults``: lead the run through its phases, and strike by the schedule.
+"""The stage ``inject_faults``: lead the run through its phases, and strike by the schedule.
 
 Each injection is journaled before it happens, and is healed whatever comes between: also when the run ends in the middle. Faults that
 overlap strike one after the other, each as soon as the one before it has, and last side by side, a thread each.

@@ -1,6 +1,6 @@
 """One experiment at a time on one testbed: a lock file that names its holder.
 
-A holder that is one process (the CLI) is gone when its process is. A holder made of many (Airflow's tasks) beats: its steps touch the
+A holder that is one process (the CLI) is gone when its process is. A holder made of many (Airflow's tasks) beats: its stages touch the
 file, and a lock that was not touched for ``STALE_S`` is stale.
 """
 

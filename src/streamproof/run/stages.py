@@ -108,23 +108,23 @@ def check_suite(experiment: Experiment) -> None:
 
 
 def perform(name: str, folder: RunFolder, **options: Any) -> None:
-    """Do one step and journal it; ``options`` go to the step. Raises what it raises, RunEnded when it ended because the run did."""
+    """Do one stage and journal it; ``options`` go to the stage. Raises what it raises, RunEnded when it ended because the run did."""
     begun = time.monotonic()
     folder.journal.append(StageStarted(stage=name, pid=os.getpid()))
-    log.info("step %s", name)
+    log.info("stage %s", name)
     try:
         with lock.beating(folder.name):
-            STEPS[name](folder, **options)
+            STAGES[name](folder, **options)
     except RunEnded as error:
         folder.journal.append(StageEnded(stage=name, reason=str(error)))
         raise
-    except BaseException as error:  # journaled and raised again: the steps beside this one must learn of it, whatever it is
+    except BaseException as error:  # journaled and raised again: the stages beside this one must learn of it, whatever it is
         folder.journal.append(StageFailed(stage=name, error=f"{type(error).__name__}: {error}"))
         raise
     folder.journal.append(StageFinished(stage=name, seconds=round(time.monotonic() - begun, 3)))
 
 
-# --- the steps --------------------------------------------------------------------------------------------------------------------
+# --- the stages --------------------------------------------------------------------------------------------------------------------
 
 
 def prepare(folder: RunFolder) -> None:
@@ -334,13 +334,13 @@ def _note(folder: RunFolder) -> None:
         stored.model_copy(update={"notes": tuple(dict.fromkeys([*stored.notes, *lines]))}).write(folder)
 
 
-STEPS: dict[str, Callable[..., None]] = {
-    step.__name__: step for step in (prepare, run_pipeline, generate_load, inject_faults, drain, verify, expect, report, restore)
+STAGES: dict[str, Callable[..., None]] = {
+    stage.__name__: stage for stage in (prepare, run_pipeline, generate_load, inject_faults, drain, verify, expect, report, restore)
 }
 
 
 def abort(folder: RunFolder, reason: str) -> None:
-    """Stop a run: its steps end by themselves once they see the journal, its driver is killed, the testbed restored; it is ABORTED.
+    """Stop a run: its stages end by themselves once they see the journal, its driver is killed, the testbed restored; it is ABORTED.
 
     A run that was judged and restored before is left as it is; one that was judged only keeps its verdict.
     """
@@ -352,7 +352,7 @@ def abort(folder: RunFolder, reason: str) -> None:
     restore(folder)
 
 
-# --- what the steps share ---------------------------------------------------------------------------------------------------------
+# --- what the stages share ---------------------------------------------------------------------------------------------------------
 
 
 def load(folder: RunFolder) -> Experiment:
@@ -424,4 +424,4 @@ def versions() -> dict[str, str]:
     return installed
 
 
-__all__ = ["STEPS", "abort", "context", "create", "disagreement", "load", "perform", "terms", "versions"]
+__all__ = ["STAGES", "abort", "context", "create", "disagreement", "load", "perform", "terms", "versions"]

@@ -60,7 +60,7 @@ def give_back(folder: RunFolder) -> None:
     from streamproof.run import stages  # heavy, and hardly ever needed
 
     last = folder.journal.last(StageStarted)
-    reason = f"it was last seen at step {last and last.stage}, with pid {last and last.pid}"
+    reason = f"it was last seen at stage {last and last.stage}, with pid {last and last.pid}"
     folder.journal.append(RunnerVanished(reason=reason))
     log.warning("the runner of %s vanished: %s", folder.name, reason)
     try:

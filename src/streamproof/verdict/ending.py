@@ -51,7 +51,7 @@ def _failed_stage(journal: Journal) -> str | None:
         elif isinstance(event, StageFinished):
             failures.pop(event.stage, None)
     first = min(failures.values(), key=lambda event: event.at, default=None)
-    return f"step {first.stage} failed: {first.error}" if first is not None else None
+    return f"stage {first.stage} failed: {first.error}" if first is not None else None
 
 
 def notes(events: list[Event]) -> list[str]:

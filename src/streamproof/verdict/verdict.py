@@ -98,7 +98,7 @@ class Injection(_Part):
     healed_at: str | None = None
     evidence: tuple[Check, ...] = ()
     heal: tuple[Check, ...] = ()
-    took_effect: bool = Field(alias="bit")
+    took_effect: bool
     healed: bool
     error: str | None = None
     first_output_s: float | None = None
@@ -168,7 +168,7 @@ class Account(_Part):
     batches: int | None = None
     seed: int
     versions: dict[str, str] = Field(default_factory=dict)
-    step_seconds: dict[str, float] = Field(default_factory=dict)
+    stage_seconds: dict[str, float] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     baseline: BaselineFigures | None = None
 

@@ -72,7 +72,7 @@ def report(run: str) -> Response:
 @app.get("/runs/{run}/data-docs")
 def data_docs(run: str) -> Response:
     if not (files.folder(run) / files.DATA_DOCS).is_file():
-        raise HTTPException(404, "This run has no Data Docs yet: its step `expect` writes them.")
+        raise HTTPException(404, "This run has no Data Docs yet: its stage `expect` writes them.")
     return RedirectResponse(f"files/{files.DATA_DOCS}")
 
 
