@@ -75,7 +75,7 @@ def _run(strategy: str, records: int, faults: Specs, expect: tuple[Anomaly, ...]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(RUNS))
-def test_a_fault_bites_heals_and_costs_no_record(testbed: Testbed, name: str) -> None:
+def test_a_fault_takes_effect_heals_and_costs_no_record(testbed: Testbed, name: str) -> None:
     for fault in RUNS[name][2]:
         if (reason := FAULTS[fault].prevented()) is not None:
             pytest.skip(f"{fault}: {reason}")

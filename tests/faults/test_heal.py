@@ -35,7 +35,7 @@ def _streamproof(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def abandoned(testbed: Testbed, tmp_path: Path) -> Killed:
-    """A run whose runner got a SIGKILL while its toxic was in place; the dead man's timer has not struck yet."""
+    """A run whose runner got a SIGKILL while its toxic was in place; the dead man's timer has not acted yet."""
     killed = kill_runner_at("impact", EXPERIMENT, tmp_path)
     assert testbed.proxies.toxics("kafka-driver"), "the killed runner has left its toxic"
     assert marked(STREAMPROOF_RUN=killed.folder.name), "the killed runner has left its driver"

@@ -44,7 +44,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("fault", "strategy"), [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow]) for case in CASES])
-def test_an_outage_bites_heals_and_costs_no_record(testbed: Testbed, fault: str, strategy: str) -> None:
+def test_an_outage_takes_effect_heals_and_costs_no_record(testbed: Testbed, fault: str, strategy: str) -> None:
     workload = Workload(source=Source.SYNTHETIC, records=RECORDS)
     folder = runner.run(Experiment(name="outage", strategy=strategy, workload=workload, faults=[FaultSpec(fault=fault, at=0.3)], seed=9))
     verdict = folder.read_json(folder.verdict)
@@ -55,16 +55,16 @@ def test_an_outage_bites_heals_and_costs_no_record(testbed: Testbed, fault: str,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "role", "strategy"), ROLES)
-def test_driver_and_executors_are_struck_one_without_the_other(testbed: Testbed, fault: str, role: str, strategy: str) -> None:
+def test_driver_and_executors_are_hit_one_without_the_other(testbed: Testbed, fault: str, role: str, strategy: str) -> None:
     parameters = {"role": role, **({"jitter_ms": 40} if fault == "network_latency" else {})}
-    workload, struck = Workload(source=Source.SYNTHETIC, records=RECORDS), FaultSpec(fault=fault, at=0.3, parameters=parameters)
-    folder = runner.run(Experiment(name="role", strategy=strategy, workload=workload, faults=[struck], seed=9))
+    workload, fault_spec = Workload(source=Source.SYNTHETIC, records=RECORDS), FaultSpec(fault=fault, at=0.3, parameters=parameters)
+    folder = runner.run(Experiment(name="role", strategy=strategy, workload=workload, faults=[fault_spec], seed=9))
     verdict = folder.read_json(folder.verdict)
     assert verdict["outcome"] == "PASSED", verdict["reason"]
     checks = {check["check"]: check for check in verdict["injections"][0]["evidence"]}
     assert all(check["passed"] for check in checks.values())
     (other,) = {"kafka-driver", "kafka-executors"} - {f"kafka-{role}"}
-    assert f"only connections of the {role} lead through what is struck" in checks
+    assert f"only connections of the {role} lead through the broken proxy" in checks
     assert any(f"through {other} nothing is felt" == check or f"each probe through {other} was answered" in check for check in checks)
     assert set(embedded.status().values()) == {"up"}
 

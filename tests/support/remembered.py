@@ -50,7 +50,7 @@ RUN = Run(
 OUTCOMES = {"P": RunOutcome.PASSED, "F": RunOutcome.FAILED, "I": RunOutcome.INCONCLUSIVE, "E": RunOutcome.ERROR, "A": RunOutcome.ABORTED}
 REASONS = {
     "F": "two_phase_commit broke exactly-once: 3 LOST",
-    "I": "kill_executor-1 did not bite",
+    "I": "kill_executor-1 did not take effect",
     "E": "stage drain failed",
     "A": "stopped",
 }

@@ -152,16 +152,16 @@ def _journal(folder: RunFolder, story: Story) -> None:
     for phase in story.phases:
         events.append({"at": at(10 * ("steady", "impact", "recovery").index(phase)), "event": "phase", "phase": phase})
     for number, name in enumerate(story.planned):
-        struck = 11 + number
+        injected_at = 11 + number
         target = {"executor": "2", "pid": 4711}
         parameters: dict[str, Any] = {}
         started = {"event": "injection_started", "fault": "kill_executor", "target": target, "parameters": parameters}
-        events.append({"at": at(struck), "injection": name, **started})
-        events.append({"at": at(struck + 0.1), "event": "injection_injected", "injection": name})
+        events.append({"at": at(injected_at), "injection": name, **started})
+        events.append({"at": at(injected_at + 0.1), "event": "injection_injected", "injection": name})
         if story.checks is not None:
-            events.append({"at": at(struck + 1), "event": "injection_evidence", "injection": name, "checks": story.checks})
+            events.append({"at": at(injected_at + 1), "event": "injection_evidence", "injection": name, "checks": story.checks})
         if story.heals is not None:
-            events.append({"at": at(struck + 2), "event": "injection_healed", "injection": name, "checks": story.heals})
+            events.append({"at": at(injected_at + 2), "event": "injection_healed", "injection": name, "checks": story.heals})
     events.append({"at": at(30), "event": "phase", "phase": "done"})
     events.append({"at": at(31), "event": "stage_finished", "stage": "drain", "seconds": 1.5})
     events.sort(key=lambda event: str(event["at"]))
@@ -184,8 +184,8 @@ STORIES: dict[str, tuple[Story, RunOutcome, set[str]]] = {
         RunOutcome.PASSED,
         set(),
     ),
-    "control bit": (replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,), deliver=DOUBLED), RunOutcome.PASSED, set()),
-    "control did not bite": (
+    "control caught": (replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,), deliver=DOUBLED), RunOutcome.PASSED, set()),
+    "control not caught": (
         replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,)),
         RunOutcome.INCONCLUSIVE,
         {"expect_negative_control_to_be_observed"},
@@ -699,16 +699,16 @@ def test_vega_draws_the_window_of_a_kill_where_it_was(tmp_path: Path) -> None:
     shown = timeline(folder.journal.events(), list(read_json_lines(folder.progress)), read_flow(folder))
     assert shown is not None
     described = json.loads(charts.draw(shown).description)
-    scene = vl_convert.vegalite_to_scenegraph(described)["scenegraph"]
+    graph = vl_convert.vegalite_to_scenegraph(described)["scenegraph"]
     (fault,) = shown.faults
     assert (fault.start_s, fault.end_s) == pytest.approx((18.1, 20.0)), "the driver started 7 s before the first phase"
     for panel in ("output", "backlog", "batches", "driver"):
-        (window,) = _drawn(scene, f"{panel}_faults")
-        (steady,) = [band for band in _drawn(scene, f"{panel}_phases") if band["x"] == pytest.approx(7 * 300 / shown.end_s, abs=0.5)]
+        (window,) = _drawn(graph, f"{panel}_faults")
+        (steady,) = [band for band in _drawn(graph, f"{panel}_phases") if band["x"] == pytest.approx(7 * 300 / shown.end_s, abs=0.5)]
         per_second = steady["width"] / 10
         assert window["x"] == pytest.approx(fault.start_s * per_second, abs=0.5)
         assert window["width"] == pytest.approx((fault.end_s - fault.start_s) * per_second, abs=0.5)
-    assert len(_drawn(scene, "batch_bars")) == 3
+    assert len(_drawn(graph, "batch_bars")) == 3
 
 
 def test_what_a_fault_is_called_cannot_leave_the_charts_description() -> None:

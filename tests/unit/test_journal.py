@@ -131,7 +131,7 @@ def test_a_line_without_its_stamp_or_its_name_is_damage(journal: Journal, line: 
 
 def test_a_check_without_its_result_is_damage(journal: Journal) -> None:
     _write(journal, {"event": "injection_healed", "injection": "x-1", "checks": [{"check": "no toxic is left"}]})
-    with pytest.raises(EvidenceError, match="holds missing in"):
+    with pytest.raises(EvidenceError, match="passed missing in"):
         journal.all(InjectionHealed)
 
 

@@ -80,14 +80,14 @@ class Row:
         checks = [check.passed for injection in verdict.injections for check in injection.evidence]
         anomalies = verdict.anomalies
         recovery = verdict.recovery_s
-        bitten = " (as expected)" if verdict.expected_anomalies and verdict.as_expected else ""
+        caught = " (as expected)" if verdict.expected_anomalies and verdict.as_expected else ""
         return [
             self.strategy,
             self.fault,
             f"{sum(checks)} of {len(checks)} checks passed",
             str(verdict.sent.acked + verdict.sent.rejected + verdict.sent.indeterminate if verdict.sent is not None else 0),
             str(anomalies.get(Anomaly.LOST, "-")),
-            f"{anomalies.get(Anomaly.DUPLICATED, '-')}{bitten}",
+            f"{anomalies.get(Anomaly.DUPLICATED, '-')}{caught}",
             verdict.guarantee,
             verdict.outcome if self.state == "success" or not verdict.as_expected else f"{verdict.outcome}, DAG {self.state}",
             f"{recovery:.1f} s" if recovery is not None else "-",

@@ -40,7 +40,7 @@ KIND_COLOURS = {
 history_app = typer.Typer(help="The runs so far.", no_args_is_help=False)
 
 StrategyOption = Annotated[str | None, typer.Option(help="Only runs with this strategy.")]
-FaultOption = Annotated[str | None, typer.Option(help="Only runs that this fault struck, among others perhaps.")]
+FaultOption = Annotated[str | None, typer.Option(help="Only runs in which this fault was injected, perhaps with others.")]
 OutcomeOption = Annotated[str | None, typer.Option(help="Only runs with this outcome.")]
 SinceOption = Annotated[str | None, typer.Option(help="Only runs that began since: a date as 2026-11-21, or a time ago as 7d, 12h.")]
 LatelyOption = Annotated[str | None, typer.Option("--since", help="Only cells that were run since: a date, or a time ago as 7d, 12h.")]

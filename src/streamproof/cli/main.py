@@ -264,7 +264,7 @@ def plan(file: FileArgument, seed: SeedOption = None, as_json: JsonOption = Fals
 
 
 def _trigger(injection: Injection) -> str:
-    """When an injection strikes, in words."""
+    """When a fault is injected, in words."""
     if injection.overlaps:
         when = "while the one before lasts"
     elif injection.batch is not None:
@@ -287,7 +287,7 @@ def faults(as_json: JsonOption = False) -> None:
         for name, about in fault["parameters"].items():
             say(f"  {name} = {about['default']}: {about['description']}")
         if len(fault["strategies"]) < len(STRATEGIES):
-            say(f"  strikes a job with {', '.join(fault['strategies']) or 'none'}")
+            say(f"  can be injected into a job with {', '.join(fault['strategies']) or 'none'}")
 
 
 @app.command()

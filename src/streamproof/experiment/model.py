@@ -62,8 +62,8 @@ TestbedName = Annotated[str, one_of("testbed", TESTBEDS), Field(json_schema_extr
 
 
 class Phase(StrEnum):
-    """Where faults may strike. ``impact``: the workload is held a little ahead of the job. ``recovery``: it is sent to its end at once, and
-    the job works off what has piled up."""
+    """When faults may be injected. ``impact``: the workload is held a little ahead of the job. ``recovery``: the workload is sent to its
+    end at once, and the job works off the backlog."""
 
     IMPACT = "impact"
     RECOVERY = "recovery"
@@ -79,7 +79,7 @@ class FaultSpec(Strict):
         None,
         description="Strike when the job reaches this step of its commit protocol, after the fault before this one; it stands still there",
     )
-    overlaps: bool = Field(False, description="Strike as soon as the fault before this one has struck, and while it lasts")
+    overlaps: bool = Field(False, description="Inject it as soon as the fault before this one is injected, and while that lasts")
     phase: Phase = Field(
         Phase.IMPACT, description="impact, or recovery: as that phase begins (or at a `step` then); what overlaps is where the first one is"
     )
@@ -93,9 +93,9 @@ class FaultSpec(Strict):
                 f"{self.fault} has {len(triggers)} triggers, {' and '.join(triggers)}: give `at`, `batch` or `step`, or none of them"
             )
         if self.overlaps and (self.at is not None or self.batch is not None):
-            raise ValueError(f"{self.fault} overlaps: it strikes as soon as the fault before it has; leave `{triggers[0]}` out")
+            raise ValueError(f"{self.fault} overlaps: it is injected as soon as the fault before it is; leave `{triggers[0]}` out")
         if self.phase is Phase.RECOVERY and (self.at is not None or self.batch is not None):
-            raise ValueError(f"{self.fault} strikes as the recovery phase begins, or at a `step` in it; leave `{triggers[0]}` out")
+            raise ValueError(f"{self.fault} is injected as the recovery phase begins, or at a `step` in it; leave `{triggers[0]}` out")
         return self
 
     @field_validator("parameters")
@@ -122,10 +122,10 @@ Quiet = Annotated[float | str, BeforeValidator(_quiet)]
 class Random(Strict):
     """Faults that are drawn from the experiment's seed: which, in which order, when, and with which parameters."""
 
-    faults: list[FaultName] | None = Field(None, min_length=1, description="Of these; of all that can strike the job when absent")
+    faults: list[FaultName] | None = Field(None, min_length=1, description="Of these; of all that can be injected into the job when absent")
     count: int = Field(6, ge=1, le=12, description="How many")
     quiet: Quiet = Field(0.02, description="How much passes without a fault between two: a share of the records, or a time as in 5s")
-    overlaps: bool = Field(False, description="Let some strike while a slow link lasts")
+    overlaps: bool = Field(False, description="Inject some while a slow link lasts")
 
 
 def _of_project(name: str) -> Path:
@@ -288,7 +288,7 @@ class Experiment(Strict):
             raise ValueError("brokers: how many an external Kafka has is not for the experiment to say")
 
     def check_fault(self, name: str, parameters: dict[str, Any]) -> None:
-        """Raises ValueError when that fault cannot strike this job, or not on this testbed."""
+        """Raises ValueError when that fault cannot be injected into this job, or not on this testbed."""
         fault = FAULTS[name]
         fault.check(self.profile, parameters)
         if self.external is not None:
@@ -308,7 +308,7 @@ class Experiment(Strict):
         if (reason := overlap.conflict(group)) is not None:
             raise ValueError(f"faults: {reason}")
         if any(spec.phase is not Phase.IMPACT and spec.phase is not first.phase for spec in group):
-            raise ValueError(f"faults: what overlaps {first.fault} strikes in its phase, {first.phase}")
+            raise ValueError(f"faults: what overlaps {first.fault} is injected in its phase, {first.phase}")
 
     def _check_step(self, spec: FaultSpec) -> None:
         if spec.step is None:
@@ -327,7 +327,7 @@ class Experiment(Strict):
             raise ValueError(f"{spec.fault}: {spec.step} is passed while recovering from a crash only; it can wait for: {fitting}")
         if site not in sites:
             raise ValueError(
-                f"{spec.fault} cannot strike while the job stands still at {spec.step} (a {site} step); it can wait for: {fitting}"
+                f"{spec.fault} cannot be injected while the job is held at {spec.step} (a {site} step); it can wait for: {fitting}"
             )
 
     @property

@@ -1,4 +1,4 @@
-"""Which faults can overlap. A fault with ``overlaps: true`` strikes while the one before it in the list lasts; together they are a group.
+"""Which faults can overlap. A fault with ``overlaps: true`` is injected while the one before it lasts; together they are a group.
 
 Groups follow each other, so only what is within one can get into another's way. Each fault names what it needs for itself
 (``Fault.needs``): the server that it probes, the link whose toxics it removes again, the driver whose starts it counts. Two that name
@@ -35,7 +35,7 @@ AnyPlanned = TypeVar("AnyPlanned", bound=Planned)
 
 
 def groups(planned: Iterable[AnyPlanned]) -> list[list[AnyPlanned]]:
-    """The faults that strike together: one, and those after it that overlap."""
+    """The faults that are injected together: one, and those after it that overlap."""
     grouped: list[list[AnyPlanned]] = []
     for injection in planned:
         if injection.overlaps and grouped:
@@ -57,7 +57,7 @@ def conflict(group: Sequence[Planned]) -> str | None:
 def _shared(first: Planned, second: Planned) -> str | None:
     for injection in (first, second):
         if _needs(injection) is None:
-            return f"{injection.fault} strikes alone"
+            return f"{injection.fault} is injected alone"
     both = sorted(_occupies(first) & _occupies(second))
     return f"each needs {' and '.join(both)} for itself" if both else None
 

@@ -1,9 +1,9 @@
 """The faults of a random experiment, drawn from its seed: which, in which order, when, and with which parameters.
 
-Drawn are faults that can strike the job and after which it need not show any anomaly, each with parameters from a small range of its own
-(``Fault.draw``). They come as from a shuffled deck: none comes twice before each came once. Each has the room in the workload that its
-evidence needs, then the quiet; what is left of the workload is spread between them. With ``overlaps`` some strike while the one before
-them lasts in the background. What is drawn is a list of faults like any other: written down, it is the same plan.
+It draws faults that fit the job and after which the job need not show any anomaly, each with parameters from a small range of its own
+(``Fault.draw``). They come as from a shuffled deck: no fault comes twice before each came once. Each has the room in the workload that its
+evidence needs, then the quiet; the rest of the workload is spread between them. With ``overlaps`` some are injected while the one before
+them lasts in the background. The result is a list of faults like any other: written down, it is the same plan.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Deck:
 
 
 def _parameters(name: str, experiment: Experiment, rng: random.Random) -> dict[str, Any] | None:
-    """Drawn parameters of a fault; None when the experiment's job cannot be struck so, or must show an anomaly after it."""
+    """Drawn parameters of a fault; None when they do not fit the experiment's job, or must show an anomaly after it."""
     fault, profile = FAULTS[name], experiment.profile
     parameters = fault.draw(rng, profile)
     if parameters is None:
@@ -90,7 +90,7 @@ def _parameters(name: str, experiment: Experiment, rng: random.Random) -> dict[s
 
 
 def _overlapping(drawn: list[FaultSpec], rng: random.Random) -> list[FaultSpec]:
-    """Some of the faults that follow one in the background are made to strike under it, where both can."""
+    """Some of the faults that follow one in the background are injected under it, where both can be."""
     specs = drawn[:1]
     for spec in drawn[1:]:
         under = spec.model_copy(update={"overlaps": True})

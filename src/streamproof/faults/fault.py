@@ -28,7 +28,7 @@ from streamproof.verdict.anomaly import Anomaly
 DRIVER = "the driver"
 EXECUTORS = "the executors"
 FAILPOINTS = "the failpoints"
-STANDSTILL = "the job's standstill"
+STALL = "a stall of the job"
 
 
 class Parameters(BaseModel):
@@ -170,7 +170,7 @@ __all__ = [
     "DRIVER",
     "EXECUTORS",
     "FAILPOINTS",
-    "STANDSTILL",
+    "STALL",
     "EvidenceCheck",
     "Fault",
     "FaultError",

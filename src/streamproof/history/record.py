@@ -136,7 +136,7 @@ def lately(runs: Sequence[Run], since: datetime | None) -> list[Run]:
 def describe(injections: Iterable[dict[str, Any]]) -> str:
     """The planned faults with their parameters, the same text for the same plan: ``crash_at_step(action=raise, step=after_output)``.
 
-    When a fault strikes is left out as far as the seed decides it.
+    When a fault is injected is left out as far as the seed decides it.
     """
     return " + ".join(map(_injection, injections)) or NO_FAULT
 

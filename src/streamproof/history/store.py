@@ -74,7 +74,7 @@ RUNS = sa.Table(
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which runs are asked for: those that fit everything that is given. ``fault`` is one of those that struck, among others perhaps."""
+    """Which runs are asked for: those that fit everything that is given. ``fault`` was injected, perhaps with others."""
 
     strategy: str | None = None
     fault: str | None = None

@@ -31,7 +31,7 @@ class RunEnded(Exception):
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where a fault strikes: the run, its testbed and job, and choices drawn from the run's seed.
+    """What a fault is injected into: the run, its testbed and job, and choices drawn from the run's seed.
 
     ``stands`` tells who stands still at which step of the protocol while the fault is injected, if it waited for one; ``over`` is set once
     what was broken is about to be mended, at the latest when the fault is healed.

@@ -15,7 +15,7 @@ from streamproof.evidence.progress import Progress
 
 
 class Gate:
-    """How many records may be sent in all so far: written by the conductor, read by the generator, in ``gate.json``."""
+    """How many records may be sent in all so far: written by the fault injector, read by the generator, in ``gate.json``."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._path = folder.path / "gate.json"

@@ -10,8 +10,8 @@ How a cell stands is what :mod:`streamproof.history.changes` finds in its runs w
     stopped      its run is ABORTED
     unfinished   it began, and has no verdict, or one that its task did not live to tell
 
-A night is *red* when a cell is not as expected: its outcome is not PASSED (a negative control that bit has PASSED), or there is none. A
-cell that was not run is not as expected: nobody looked. Slow, flaky and fixed cells that PASSED are told, and do not make it red.
+A night is *red* when a cell is not as expected: its outcome is not PASSED (a negative control that was caught PASSED), or there is none.
+A cell that was not run is not as expected: nobody looked. Slow, flaky and fixed cells that PASSED are told, and do not make it red.
 """
 
 from __future__ import annotations

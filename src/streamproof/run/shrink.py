@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Subject:
-    """A run that failed: its experiment, what struck, and the forbidden anomalies that it showed."""
+    """A run that failed: its experiment, what was injected, and the forbidden anomalies that it showed."""
 
     experiment: Experiment
     injections: tuple[Injection, ...]
@@ -98,7 +98,7 @@ def reduced(experiment: Experiment, injections: Sequence[Injection], kept: Seque
 
 
 def _trigger(injection: Injection) -> dict[str, Any]:
-    """What an experiment has to say so that the injection strikes when it does."""
+    """What an experiment has to say so that the injection happens when it does."""
     if injection.step is not None:
         return {"step": injection.step}
     if injection.overlaps or injection.phase is Phase.RECOVERY:

@@ -153,13 +153,13 @@ def prepare(folder: RunFolder) -> None:
         for proxy in testbed.links:
             if not testbed.proxies.enabled(proxy):
                 raise TestbedError(f"the proxy {proxy} is disabled: enable it, the job could not reach anything through it")
-        _set_the_scene(folder, experiment, testbed)
+        _set_up(folder, experiment, testbed)
     except BaseException:  # whatever it was: a run that was not prepared must not hold the testbed
         lock.release(folder.name)
         raise
 
 
-def _set_the_scene(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None:
+def _set_up(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None:
     """Under the lock: make the run's topics, describe its job."""
     folder.journal.append(TestbedTaken(folder=testbed.folder))
     name = f"sp-{folder.name}"
@@ -230,8 +230,8 @@ def _events(folder: RunFolder, experiment: Experiment) -> Iterator[workload.Even
 
 
 def inject_faults(folder: RunFolder) -> None:
-    """Lead the run through its phases and strike by the schedule."""
-    injector.conduct(context(folder), Schedule.read(folder))
+    """Lead the run through its phases and inject faults by the schedule."""
+    injector.run_schedule(context(folder), Schedule.read(folder))
 
 
 def drain(folder: RunFolder) -> None:

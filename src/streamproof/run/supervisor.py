@@ -1,6 +1,6 @@
 """The stage ``run_pipeline``: keep the job's driver running, as a cluster manager would, until the run is done.
 
-A driver that dies is started again at once. The supervisor stops the job when the workload is sent, the conductor is through with
+A driver that dies is started again at once. The supervisor stops the job when the workload is sent, the fault injector is through with
 its phases, and the job has passed over every record.
 """
 

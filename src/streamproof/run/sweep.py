@@ -1,7 +1,7 @@
 """The crash-point sweep: every strategy, crashed at every step of its protocol in every way, one run each, on one warm testbed.
 
 A strategy predicts what a crash at each step shows: anomalies that it must show, and such that it may. A cell of the matrix is as
-predicted when the fault bit, every anomaly that must be seen was seen, and none was seen that was not predicted.
+predicted when the fault took effect, every anomaly that must be seen was seen, and none was seen that was not predicted.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def sweep(
     """Run every cell; ``say`` gets each result with its number and how many there are. Returns the results and the matrix's folder.
 
     The matrix is written anew after each cell, so that a sweep that is stopped has shown something; as a page, at the end. A cell whose
-    fault did not bite is tried again, ``retries`` times.
+    fault did not take effect is tried again, ``retries`` times.
     """
     folder = settings.home() / "sweeps" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ Evidence: the follower was out of sync while the job committed, the leader's pro
 under it the partition ends earlier than it did; and the job committed a micro-batch afterwards. Healing starts the dead broker again and
 waits until it has caught up, which is to say: has forgotten the same.
 Checked against: Kafka 4.1 in KRaft mode (ElectLeaders of type UNCLEAN; a fenced broker leaves the in-sync set). Jobs with transactions are
-not struck: the end of a transaction may be among what is lost, and then nobody can read on.
+refused: the end of a transaction may be among what is lost, and then nobody can read on.
 """
 
 from __future__ import annotations

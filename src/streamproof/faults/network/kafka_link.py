@@ -1,7 +1,7 @@
-"""Whose way to Kafka a fault strikes. Driver and executors reach it through proxies of their own: one can be struck without the other.
+"""Whose link to Kafka a fault breaks. Driver and executors reach it through proxies of their own: one can be broken without the other.
 
-That a role was struck alone is shown twice: by the connections of its processes, which lead through its own proxies only, and by probes,
-which are struck on its way and not on the other's.
+That only one role was hit is shown twice: by the connections of its processes, which lead through its own proxies only, and by probes,
+which fail on its link and not on the other's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class OfRole(Parameters):
 
 
 def ways(role: Role) -> frozenset[Role]:
-    """Whose way to Kafka is struck with the role: the pipeline's are two."""
+    """Whose link to Kafka breaks with the role: the pipeline has two."""
     return frozenset({"driver", "executors"} if role == "pipeline" else {role})
 
 
@@ -37,7 +37,7 @@ def check(fault: str, profile: JobProfile, parameters: dict[str, Any]) -> None:
 
 
 def present(testbed: Testbed, target: dict[str, Any]) -> list[str]:
-    """The struck proxies that are still there: a testbed that was made anew since may have others."""
+    """The broken proxies that are still there: a testbed that was made anew since may have others."""
     return [name for name in target["proxies"] if name in testbed.links]
 
 
@@ -71,7 +71,7 @@ def checks(connections: dict[str, int]) -> list[EvidenceCheck]:
     with_some = [part for part, count in connections.items() if count]
     detail = ", ".join(f"{part}: {count}" for part, count in connections.items())
     return [
-        EvidenceCheck(f"only connections of the {' and the '.join(with_some)} lead through what is struck", len(with_some) == 1, detail)
+        EvidenceCheck(f"only connections of the {' and the '.join(with_some)} lead through the broken proxy", len(with_some) == 1, detail)
     ]
 
 

@@ -82,7 +82,7 @@ class LimitData(Toxic):
             f"{before:.0f} bytes before, without being cut; {during:.0f} bytes during",
         )
 
-    def bites(self, run: RunContext, parameters: LimitDataParameters, target: dict[str, Any], begin: int) -> EvidenceCheck:
+    def took_effect(self, run: RunContext, parameters: LimitDataParameters, target: dict[str, Any], begin: int) -> EvidenceCheck:
         def cut() -> list[int]:
             """Those of the journaled connections that are gone although their process is not."""
             return [port for process in target["cut"] for port in _gone(run, process)]

@@ -4,7 +4,7 @@ The model: a congested or far-away link between the job and its servers. Request
 they would be quick (a transaction's timeout, a heartbeat, a trigger interval). With ``jitter_ms`` each answer takes another time, and those
 of different connections overtake each other.
 
-A Toxiproxy ``latency`` toxic on the downstream. With a ``role`` it strikes the way to Kafka of the driver or of the executors alone.
+A Toxiproxy ``latency`` toxic on the downstream. With a ``role`` it slows the link to Kafka of the driver or of the executors alone.
 
 Evidence: the toxic reads back with its attributes; a probe through the proxy takes the delay (or at least nine tenths of the least that it
 can be) longer than it did before, and with jitter not always the same time; the wanted number of micro-batches were committed while it

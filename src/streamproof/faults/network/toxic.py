@@ -47,7 +47,7 @@ def links(testbed: Testbed) -> dict[str, Link]:
 
 
 def _probed(testbed: Testbed, spared: dict[str, str]) -> dict[str, Link]:
-    """Every link that can be struck, and the ways that are ``spared``: to a Kafka that somebody else runs they may lead past any proxy."""
+    """Every link that can be broken, and the ways that are ``spared``: to a Kafka that somebody else runs they may lead past any proxy."""
     return {**{name: Link(name, address) for name, address in spared.items()}, **links(testbed)}
 
 
@@ -118,12 +118,12 @@ class Toxic(Unconditional):
 
     def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
         toxics = {f"streamproof-{self.kind}-{stream}": stream for stream in self.streams}
-        struck, role = self.proxies(run.testbed, parameters), self.role(parameters)
+        proxies, role = self.proxies(run.testbed, parameters), self.role(parameters)
         spared = kafka_link.spared(run.testbed, role)
         links = _probed(run.testbed, spared)
-        before = {proxy: round(self.measure(links[proxy], parameters), 3) for proxy in (*struck, *spared)}
+        before = {proxy: round(self.measure(links[proxy], parameters), 3) for proxy in (*proxies, *spared)}
         connections = kafka_link.connections(run, role)
-        return {"role": self.target, "proxies": struck, "before": before, "toxics": toxics, "connections": connections}
+        return {"role": self.target, "proxies": proxies, "before": before, "toxics": toxics, "connections": connections}
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
         for proxy in target["proxies"]:
@@ -145,9 +145,9 @@ class Toxic(Unconditional):
                 EvidenceCheck(f"the toxic on {proxy} reads back", there, f"{toxics}"),
                 EvidenceCheck(f"through {proxy} {felt.check}", felt.passed, felt.detail),
             ]
-        return [*checks, self.bites(run, parameters, target, begin)]
+        return [*checks, self.took_effect(run, parameters, target, begin)]
 
-    def bites(self, run: RunContext, parameters: Any, target: dict[str, Any], begin: int) -> EvidenceCheck:
+    def took_effect(self, run: RunContext, parameters: Any, target: dict[str, Any], begin: int) -> EvidenceCheck:
         """What it does to the job: as a rule the job goes on. ``begin`` is how many micro-batches had begun without it."""
         under = run.eventually(lambda: run.progress.batches() >= begin + parameters.batches, BATCH_S)
         return EvidenceCheck(

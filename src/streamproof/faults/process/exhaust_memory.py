@@ -2,7 +2,7 @@
 
 The model: a machine or a container that is full. The kernel refuses what a process asks for beyond what it has: a JVM cannot start a
 thread or map a buffer and ends itself (Spark's executors do so on ``OutOfMemoryError``). Unlike SIGKILL that happens in the midst of the
-process's own work, at the next thing that it needs. (A Python worker does with what it has for long: it is not struck.)
+process's own work, at the next thing that it needs. (A Python worker does with what it has for long: it is spared.)
 
 The limit on the process's address space (``RLIMIT_AS``) is set to what it occupies already. It is the process's own: its successor does not
 have it.
@@ -54,7 +54,7 @@ class ExhaustMemory(Unconditional):
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         process = same_process(target)
         if process is None:
-            raise FaultError(f"executor {target['executor']} ended by itself before it was struck")
+            raise FaultError(f"executor {target['executor']} ended by itself before the fault was injected")
         target["limit"] = process.memory_info().vms
         process.rlimit(psutil.RLIMIT_AS, (target["limit"], target["hard"]))
         target["read_back"] = process.rlimit(psutil.RLIMIT_AS)[0]

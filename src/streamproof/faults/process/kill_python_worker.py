@@ -42,9 +42,9 @@ class KillPythonWorker(Unconditional):
         return {"role": self.target, "driver": driver, "failed_tasks": executors.failed_tasks(driver), "killed": []}
 
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
-        run.wait_for("a task to fail with its Python worker", lambda: self._strike(run, target), EVIDENCE_S)
+        run.wait_for("a task to fail with its Python worker", lambda: self._kill(run, target), EVIDENCE_S)
 
-    def _strike(self, run: RunContext, target: dict[str, Any]) -> bool:
+    def _kill(self, run: RunContext, target: dict[str, Any]) -> bool:
         """Kill the workers that there are; whether a task failed with that. A task that has just ended does not notice."""
         victim, process = executors.at_work(run)
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -73,7 +73,7 @@ class _Backlog:
     """What lies in the input that the job has not committed."""
 
     def __init__(self, run: RunContext) -> None:
-        self._scene, self._cluster = run, Cluster(run.testbed.direct_kafka)
+        self._run, self._cluster = run, Cluster(run.testbed.direct_kafka)
 
     def records(self) -> int:
-        return sum(self._cluster.end_offsets(self._scene.job.input_topic).values()) - self._scene.progress.committed()
+        return sum(self._cluster.end_offsets(self._run.job.input_topic).values()) - self._run.progress.committed()

@@ -41,7 +41,7 @@ class LoseLastCommit(KillDriver):
     summary = "Delete the checkpoint's newest commit while the driver is stopped, and SIGKILL it: the batch runs again"
     target = "the checkpoint, and the driver"
     of_traits = frozenset({Trait.RESUMES_FROM_CHECKPOINT})
-    sites = frozenset[Site]()  # it strikes between two batches
+    sites = frozenset[Site]()  # it is injected between two batches
 
     def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
         writes_again = profile.guarantee is Guarantee.AT_LEAST_ONCE and Trait.SKIPS_COMPLETE_OUTPUT not in profile.traits

@@ -30,7 +30,7 @@ class PauseExecutor(SparkOutage, Paused):
         executor, _ = executors.at_work(run)
         return {"role": self.target, "servers": [{"server": f"executor {executor['executor']}", **executor}]}
 
-    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+    def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for executor in target["servers"]:
             signalled(executor, signal.SIGSTOP)
 

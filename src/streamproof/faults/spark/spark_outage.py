@@ -1,7 +1,7 @@
 """Outages of Spark's own parts: the master, a worker node, an executor. Unlike a server of the job's data, the job is to go on without it.
 
-Each fault, a file of its own, names what is struck and who notices; the moments are the same for all. What is woken or started again is
-journaled before anything is struck, as for every outage.
+Each fault, a file of its own, names its target and who notices; the moments are the same for all. What is woken or started again is
+journaled before anything is broken, as for every outage.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SparkOutage(ServerOutage):
 
     def inject(self, run: RunContext, parameters: SparkOutageParameters, target: dict[str, Any]) -> None:
         target["batches"] = run.progress.batches()
-        self.strike(run.testbed, target)
+        self.take_down(run.testbed, target)
 
     def noticed(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         """That those who depended on it know."""
@@ -62,7 +62,7 @@ class SparkOutage(ServerOutage):
         return [spark.registered(testbed.spark)]
 
     def evidence(self, run: RunContext, parameters: SparkOutageParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
-        checks = [*self.struck(run, target), *self.noticed(run, target)]
+        checks = [*self.took_effect(run, target), *self.noticed(run, target)]
         begin = target["batches"] + 1  # the batch in flight may have been done with it
         without = run.eventually(lambda: run.progress.batches() >= begin + parameters.batches, BATCH_S)
         checks.append(EvidenceCheck("the job went on without it", without, f"{run.progress.batches() - begin} micro-batches"))

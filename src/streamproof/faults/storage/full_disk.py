@@ -25,7 +25,7 @@ from typing import Any
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverExited
-from streamproof.faults.fault import DRIVER, STANDSTILL, EvidenceCheck, FaultError, RunContext
+from streamproof.faults.fault import DRIVER, STALL, EvidenceCheck, FaultError, RunContext
 from streamproof.faults.outage import EVIDENCE_S, Outage, OutageParameters
 from streamproof.faults.process.standing import driver_stands
 from streamproof.jobs.failpoint import Site
@@ -44,7 +44,7 @@ class FullDisk(Outage):
     summary = "Leave no space on the disk with the checkpoint"
     target = "the checkpoint"
     of_traits = frozenset({Trait.CHECKPOINT})
-    occupies = frozenset({DRIVER, STANDSTILL})
+    occupies = frozenset({DRIVER, STALL})
     sites = frozenset[Site]()
 
     def prevented(self) -> str | None:
@@ -64,10 +64,10 @@ class FullDisk(Outage):
             "start": run.driver()["start"],
         }
         if not all(self.answers(run.testbed, target)):
-            raise FaultError(f"{self.what} is full before it was struck")
+            raise FaultError(f"{self.what} is full before the fault was injected")
         return target
 
-    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+    def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
         checkpoint = Path(target["checkpoint"])
         with driver_stands(_driver(target)):
             used = sum(file.stat().st_blocks * 512 for file in checkpoint.rglob("*"))
@@ -78,7 +78,7 @@ class FullDisk(Outage):
             shutil.rmtree(before)
             _fill(checkpoint / BALLAST)
 
-    def struck(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
+    def took_effect(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         filesystem = os.statvfs(target["checkpoint"])
         return [
             EvidenceCheck(
@@ -128,7 +128,7 @@ def _failed(folder: RunFolder, target: dict[str, Any]) -> list[int]:
 
 
 def _driver(target: dict[str, Any]) -> dict[str, Any]:
-    """The driver that there is now: another than the one that was struck, perhaps."""
+    """The driver that there is now: perhaps another than the one when the fault was injected."""
     file = Path(target["driver_file"])
     return dict(RunFolder(file.parent).read_json(file))
 
