@@ -78,7 +78,7 @@ def kill_runner_at(moment: str, experiment: dict[str, Any], path: Path) -> Kille
 
 
 def wait_until_given_back(killed: Killed) -> None:
-    """Wait for the dead man's timer, which is to do it without anybody asking."""
+    """Wait for the watchdog, which is to do it without anybody asking."""
     deadline = time.monotonic() + GIVEN_BACK_S
     while lock.holder() is not None or any(_runs(process) for process in killed.family):
         assert time.monotonic() < deadline, f"not given back within {GIVEN_BACK_S:.0f} s: {lock.holder()}, {killed.family}"

@@ -171,20 +171,20 @@ def test_a_batch_that_was_never_reported_holds_nothing_up(run: Run) -> None:
 
 
 def test_a_fault_that_takes_long_leaves_the_next_one_its_part(run: Run) -> None:
-    """It lasts until the job stands still; the next needs two batches, and finds them."""
+    """It lasts until the job makes no progress; the next needs two batches, and finds them."""
 
-    stood_at: list[int] = []
+    stalled_at: list[int] = []
 
     def until_it_stalls(context: RunContext) -> None:
         looks = [-1, -2, -3]
         while len(set(looks)) > 1:
             time.sleep(0.1)
             looks = [*looks[1:], context.progress.committed()]
-        stood_at.append(looks[-1])
+        stalled_at.append(looks[-1])
 
     run.perform([Note("long", until_it_stalls), other := Note("other")], [at("long", 0.2), at("other", 0.3)])
-    assert 0.3 * RECORDS < stood_at[0] <= 0.75 * RECORDS - 2 * BATCH
-    assert stood_at[0] <= other.at[0] <= 0.75 * RECORDS
+    assert 0.3 * RECORDS < stalled_at[0] <= 0.75 * RECORDS - 2 * BATCH
+    assert stalled_at[0] <= other.at[0] <= 0.75 * RECORDS
 
 
 def test_between_two_faults_a_share_passes_without_any(run: Run) -> None:
@@ -252,8 +252,8 @@ def test_the_job_is_held_at_the_step_while_the_fault_is_injected(run: Run) -> No
     try:
         note = Note("note", inject=lambda context: time.sleep(0.3))
         run.perform([note], [at("note", 0.3, step="after_decision")])
-        assert note.contexts[0].stands is not None
-        assert note.contexts[0].stands.pid == process.pid
+        assert note.contexts[0].held is not None
+        assert note.contexts[0].held.pid == process.pid
         assert run.checks("note-1") == {"it was injected while the job was held at after_decision": True, "it was noted": True}
         (released,) = run.folder.journal.all(FailpointReleased)
         assert released.after_s >= 0.3
@@ -264,7 +264,7 @@ def test_the_job_is_held_at_the_step_while_the_fault_is_injected(run: Run) -> No
 
 
 def test_a_hold_that_ended_before_the_fault_was_injected_is_no_evidence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamproof.faults.process.standing.HOLD_S", 0.1)
+    monkeypatch.setattr("streamproof.faults.process.hold.HOLD_S", 0.1)
     process = subprocess.Popen([sys.executable, "-c", REACHES, str(run.folder.path)], cwd=ROOT)
     try:
         run.perform([Note("note", inject=lambda context: time.sleep(1.0))], [at("note", 0.3, step="after_decision")])
@@ -275,7 +275,7 @@ def test_a_hold_that_ended_before_the_fault_was_injected_is_no_evidence(run: Run
 
 
 def test_a_step_that_is_never_reached_is_a_fault_that_did_not_take_effect(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamproof.faults.process.standing.REACH_S", 0.3)
+    monkeypatch.setattr("streamproof.faults.process.hold.REACH_S", 0.3)
     note = Note("note")
     run.perform([note], [at("note", 0.3, step="after_decision")])
     (failed,) = run.folder.journal.all(InjectionFailed)

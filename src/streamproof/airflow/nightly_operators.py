@@ -44,7 +44,7 @@ class CellOperator(BaseOperator):
     """A cell: all stages of one run in this process, as ``streamproof run`` does them. Fails when the verdict was not expected.
 
     Nine tasks would take longer to start than a run takes. A SIGTERM (the task or its DAG run was marked, or cleared) aborts the run and
-    restores the testbed; so does a timeout. A SIGKILL leaves both to the dead man's timer.
+    restores the testbed; so does a timeout. A SIGKILL leaves both to the watchdog.
     """
 
     template_fields = ("cell",)

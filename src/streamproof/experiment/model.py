@@ -73,11 +73,11 @@ class FaultSpec(Strict):
     """One planned fault and the one thing that triggers it: ``at``, ``batch``, ``step``, ``overlaps``, or a share drawn from the seed."""
 
     fault: FaultName
-    at: float | None = Field(None, ge=0.05, le=0.9, description="Strike when this share of the records is committed")
-    batch: int | None = Field(None, ge=1, description="Strike when this many micro-batches are committed")
+    at: float | None = Field(None, ge=0.05, le=0.9, description="Inject it when this share of the records is committed")
+    batch: int | None = Field(None, ge=1, description="Inject it when this many micro-batches are committed")
     step: str | None = Field(
         None,
-        description="Strike when the job reaches this step of its commit protocol, after the fault before this one; it stands still there",
+        description="Inject it when the job reaches this step of its commit protocol, after the fault before this one, and hold it there",
     )
     overlaps: bool = Field(False, description="Inject it as soon as the fault before this one is injected, and while that lasts")
     phase: Phase = Field(

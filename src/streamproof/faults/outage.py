@@ -61,7 +61,7 @@ class Outage(Ordinary):
         raise NotImplementedError
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
-        if run.stands is None:  # who stands still at a step of the protocol is at work
+        if run.held is None:  # a process that is held at a step of the protocol is at work
             before = run.progress.batches()
             run.wait_for("the job to be at work", lambda: run.progress.batches() > before, EVIDENCE_S)
         target["batches"] = run.progress.batches()
@@ -195,7 +195,7 @@ class Paused(ServerOutage):
             process = same_process(server)
             return process is not None and process.status() == psutil.STATUS_STOPPED
 
-        return EvidenceCheck(f"the process of {server['server']} stands still", run.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
+        return EvidenceCheck(f"the process of {server['server']} is stopped", run.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
 
 
 def server_process(role: str) -> dict[str, Any]:

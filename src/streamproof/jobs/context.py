@@ -33,7 +33,7 @@ class RunEnded(Exception):
 class RunContext:
     """What a fault is injected into: the run, its testbed and job, and choices drawn from the run's seed.
 
-    ``stands`` tells who stands still at which step of the protocol while the fault is injected, if it waited for one; ``over`` is set once
+    ``held`` is the process that is held at a step of the protocol while the fault is injected, None without a hold; ``over`` is set once
     what was broken is about to be mended, at the latest when the fault is healed.
     """
 
@@ -46,7 +46,7 @@ class RunContext:
     rng: random.Random
     deadline: float
     records: int
-    stands: FailpointHeld | None = None
+    held: FailpointHeld | None = None
     over: threading.Event = field(default_factory=threading.Event)
 
     def wait_for(self, what: str, condition: Callable[[], Any], timeout_s: float) -> Any:

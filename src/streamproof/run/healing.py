@@ -44,7 +44,7 @@ class RestoredElsewhere(TestbedError):
 def give_back(folder: RunFolder) -> None:
     """Undo everything that ``folder``'s run did to the testbed; read back and journal what was done.
 
-    Several may be called to it at once, by the tasks of a run that is stopped, or by the dead man's timer: one does it, the others wait.
+    Several may be called to it at once, by the tasks of a run that is stopped, or by the watchdog: one does it, the others wait.
     Raises RestoredElsewhere when the one does not come to its end within ``RESTORE_S``, TestbedError when the testbed cannot even be built
     anew.
     """

@@ -30,7 +30,7 @@ from streamproof.experiment.model import Phase
 from streamproof.experiment.room import LOOKAHEAD_BATCHES, Room
 from streamproof.experiment.schedule import Injection, Schedule, share
 from streamproof.faults import FAULTS
-from streamproof.faults.process.standing import Standing, standing
+from streamproof.faults.process.hold import Hold, held
 from streamproof.jobs.context import FaultError, RunContext, RunEnded
 from streamproof.load.gate import Gate
 from streamproof.run.healing import heal_injection
@@ -159,9 +159,9 @@ def inject(run: RunContext, injection: Injection, injected: threading.Event, bef
     parameters = fault.parameters_model.model_validate(injection.parameters)
     target: dict[str, Any] | None = None
     try:
-        with standing(run, injection.step) if injection.step else contextlib.nullcontext() as stands:
-            if stands is not None:
-                run = replace(run, stands=stands.event)
+        with held(run, injection.step) if injection.step else contextlib.nullcontext() as hold:
+            if hold is not None:
+                run = replace(run, held=hold.event)
             target = fault.aim(run, parameters)
             planned = InjectionStarted(
                 injection=name, fault=fault.name, target=target, parameters=injection.parameters, phase=injection.phase
@@ -170,7 +170,7 @@ def inject(run: RunContext, injection: Injection, injected: threading.Event, bef
             log.info("%s: %s", name, fault.summary)
             fault.inject(run, parameters, target)
             journal.append(InjectionInjected(injection=name, target=target))
-            checks = [*_stood(stands), *_overlapped(before)]
+            checks = [*_still_held(hold), *_overlapped(before)]
         injected.set()
         checks += fault.evidence(run, parameters, target)
         journal.append(InjectionEvidence(injection=name, checks=tuple(checks)))
@@ -185,12 +185,12 @@ def inject(run: RunContext, injection: Injection, injected: threading.Event, bef
             heal_injection(run.testbed, run.folder, name, fault.name, target)
 
 
-def _stood(stands: Standing | None) -> list[EvidenceCheck]:
-    """That the job stood at the step until the fault was injected, for one that waited for a step."""
-    if stands is None:
+def _still_held(hold: Hold | None) -> list[EvidenceCheck]:
+    """That the job was held at the step until the fault was injected, for one that waited for a step."""
+    if hold is None:
         return []
-    step, batch = stands.event.failpoint, stands.event.batch
-    return [EvidenceCheck(f"it was injected while the job was held at {step}", stands.still(), f"in batch {batch}, pid {stands.event.pid}")]
+    step, batch = hold.event.failpoint, hold.event.batch
+    return [EvidenceCheck(f"it was injected while the job was held at {step}", hold.still(), f"in batch {batch}, pid {hold.event.pid}")]
 
 
 def _overlapped(before: _Active | None) -> list[EvidenceCheck]:

@@ -59,7 +59,7 @@ def notes(events: list[Event]) -> list[str]:
     lines, lost, unwritten = [], {}, None
     for event in events:
         if isinstance(event, RunnerVanished):
-            lines.append(f"its runner vanished: the dead man's timer gave the testbed back ({event.reason})")
+            lines.append(f"its runner vanished: the watchdog gave the testbed back ({event.reason})")
         elif isinstance(event, TestbedRebuilt):
             lines.append(f"the testbed could not be brought back and was built anew ({event.reason})")
         elif isinstance(event, DecisionLost):

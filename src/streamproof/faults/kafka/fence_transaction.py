@@ -19,7 +19,7 @@ from typing import Any
 from streamproof.engines.spark.decisions import DecisionLog
 from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
-from streamproof.faults.process.standing import driver_stands, wake
+from streamproof.faults.process.hold import driver_stopped, wake
 from streamproof.faults.spark import executors
 from streamproof.jobs.profile import Role, Trait
 from streamproof.kafka.transactions import Coordinator, Prepared
@@ -77,7 +77,7 @@ def _fence(run: RunContext, coordinator: Coordinator, target: dict[str, Any]) ->
     ongoing = coordinator.ongoing(f"{run.job.name}.")
     if not ongoing:
         return None
-    with driver_stands(target["driver"]):
+    with driver_stopped(target["driver"]):
         decided = [
             transaction
             for transactions in DecisionLog(run.job.checkpoint("decisions")).unfinished().values()

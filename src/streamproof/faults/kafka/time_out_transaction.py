@@ -1,4 +1,4 @@
-"""``time_out_transaction``: the broker aborts a transaction of the job whose time is over, while the job stands still.
+"""``time_out_transaction``: the broker aborts a transaction of the job whose time is over, while the job is held.
 
 The model: a task that hangs in a collection of garbage, a decision log on a disk that does not answer, a driver that comes back too late.
 A transaction's time runs from its start (``transaction_timeout_s`` of the experiment); when it is over, the coordinator aborts the
@@ -10,7 +10,7 @@ With ``decided: true`` it is the driver of ``two_phase_commit``, which has force
 decision cannot be carried out any more, which no two-phase commit over Kafka's transactions can help. What the job does about it is the
 experiment's ``on_lost_decision``: it ends (the run is an ERROR that names the transaction), or goes on, and the records are LOST.
 
-Evidence: the coordinator says that it aborted the transaction; the job still stood at the step then; it ran into it (a task failed, the
+Evidence: the coordinator says that it aborted the transaction; the job was still held at the step then; it ran into it (a task failed, the
 driver was started again, or the job journaled the loss) and committed a batch afterwards.
 Checked against: Kafka 4.1 (``TransactionCoordinator``: looks for transactions whose time is over every
 ``transaction.abort.timed.out.transaction.cleanup.interval.ms``, aborts them and raises the epoch); Flink's Kafka connector
@@ -29,7 +29,7 @@ from streamproof.engines.spark import failpoints
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DecisionLost
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
-from streamproof.faults.process.standing import standing
+from streamproof.faults.process.hold import held
 from streamproof.faults.spark import executors
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import JobProfile, Role, Trait
@@ -84,7 +84,7 @@ class TimeOutTransaction(Unconditional):
 
     def inject(self, run: RunContext, parameters: TimeOutTransactionParameters, target: dict[str, Any]) -> None:
         bound_s = target["timeout_s"] + ABORT_S
-        with standing(run, target["step"], bound_s) as stands, Coordinator(run.testbed.direct_kafka) as coordinator:
+        with held(run, target["step"], bound_s) as hold, Coordinator(run.testbed.direct_kafka) as coordinator:
             begun = time.monotonic()
             open_then = [transaction.transactional_id for transaction in coordinator.ongoing(f"{run.job.name}.")]
 
@@ -95,7 +95,7 @@ class TimeOutTransaction(Unconditional):
                 return aborting if aborting and (not parameters.decided or aborting == states) else None
 
             target["aborted"] = run.wait_for("open transactions to be aborted by the broker", aborted, bound_s)
-            target |= {"waited_s": round(time.monotonic() - begun, 1), "stood": stands.still()}
+            target |= {"waited_s": round(time.monotonic() - begun, 1), "held": hold.still()}
 
     def evidence(self, run: RunContext, parameters: TimeOutTransactionParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         if parameters.decided:
@@ -107,7 +107,7 @@ class TimeOutTransaction(Unconditional):
         waited = f"{target['waited_s']} s after that was looked for; they may last {target['timeout_s']:.0f} s"
         return [
             EvidenceCheck("the broker aborted what nobody had ended", bool(target["aborted"]), f"{states}, {waited}"),
-            EvidenceCheck("the job stood still until then", target["stood"], f"at {target['step']}"),
+            EvidenceCheck("the job was held until then", target["held"], f"at {target['step']}"),
             noticed,
             on,
         ]

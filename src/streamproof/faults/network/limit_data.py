@@ -1,8 +1,8 @@
 """``limit_data``: each connection to Kafka is closed once it has carried so many bytes of answers.
 
 The model: a proxy with a quota, a NAT table that is too small, a middlebox that gives long connections up. A client is cut in the middle
-of an answer, again and again, and has to ask anew. A single answer that is longer than the limit never arrives: then the job stands still
-until this is healed.
+of an answer, again and again, and has to ask anew. A single answer that is longer than the limit never arrives: then the job makes no
+progress until this is healed.
 
 A Toxiproxy ``limit_data`` toxic on the downstream.
 

@@ -22,7 +22,7 @@ from streamproof.engines.spark import failpoints
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import FailpointFired
 from streamproof.faults.fault import DRIVER, EXECUTORS, FAILPOINTS, EvidenceCheck, Ordinary, Parameters, RunContext
-from streamproof.faults.process.standing import wake, window
+from streamproof.faults.process.hold import wake, window
 from streamproof.faults.spark import executors
 from streamproof.jobs.failpoint import Action, Failpoint, Site
 from streamproof.jobs.profile import JobProfile
@@ -114,9 +114,9 @@ class CrashAtStep(Ordinary):
         run.wait_for(f"{what} to be reached", lambda: len(_fired(run, target)) >= crashes, FIRE_S)
 
     def _watch(self, run: RunContext, target: dict[str, Any]) -> None:
-        """Kill the driver inside a window that is seen to be open while the driver stands still."""
-        with window(run, target["failpoint"]) as stands:
-            held = stands.event
+        """Kill the driver inside a window that is seen to be open, while the driver is stopped."""
+        with window(run, target["failpoint"]) as hold:
+            held = hold.event
             fired = FailpointFired(failpoint=held.failpoint, batch=held.batch, action=Action.KILL_DRIVER, pid=held.pid)
             run.folder.journal.append(fired)
             (run.folder.failpoints / f"{target['failpoint']}.fired").touch()

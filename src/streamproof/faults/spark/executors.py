@@ -34,7 +34,7 @@ def at_work(run: RunContext) -> tuple[dict[str, Any], psutil.Process]:
 
 
 def _held(run: RunContext) -> psutil.Process:
-    """An executor of the job, drawn from the seed, that stands still from now on."""
+    """An executor of the job, drawn from the seed, that is stopped from now on."""
 
     def drawn() -> psutil.Process | None:
         processes = spark.executor_processes(run.driver()["application"])
@@ -51,8 +51,8 @@ def _busy(run: RunContext) -> tuple[dict[str, Any], psutil.Process] | None:
     if not busy:
         return None
     processes = spark.executor_processes(driver["application"])
-    if run.stands is not None:  # the task that stands still at a step is the one that is meant, as long as there is one
-        busy = [listed for listed in busy if listed["id"] in processes and _runs_in(run.stands.pid, processes[listed["id"]])] or busy
+    if run.held is not None:  # the executor of the task that is held at the step, as long as there is one
+        busy = [listed for listed in busy if listed["id"] in processes and _runs_in(run.held.pid, processes[listed["id"]])] or busy
     chosen = run.rng.choice(sorted(busy, key=lambda listed: int(listed["id"])))
     process = processes.get(chosen["id"])
     if process is None:

@@ -4,7 +4,7 @@ The model: the machine of the cluster manager is gone. Executors and driver talk
 executor that dies now is not replaced.
 
 A master that remembers nothing would, once it is back, tell its workers to end executors of an application that it does not know: the job
-would stand still for ever. So the master keeps what it knows on disk (``spark.deploy.recoveryMode=FILESYSTEM``), which a standalone
+would make no progress any more. So the master keeps what it knows on disk (``spark.deploy.recoveryMode=FILESYSTEM``), which a standalone
 cluster needs for this fault to be harmless.
 
 Evidence: its process is gone and its port refuses connections, the job committed micro-batches without it, and the master that comes back

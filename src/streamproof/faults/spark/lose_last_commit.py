@@ -24,8 +24,8 @@ from typing import Any
 from streamproof.engines.spark import checkpoints, failpoints
 from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
+from streamproof.faults.process.hold import wake
 from streamproof.faults.process.kill_driver import EVIDENCE_S, KillDriver
-from streamproof.faults.process.standing import wake
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import JobProfile, Trait
 from streamproof.testbed.embedded import Testbed

@@ -4,7 +4,7 @@ The model: a volume that fills up with logs, a quota. Spark cannot plan or commi
 keeps decisions beside the checkpoint. A driver that is started again fails again, until somebody makes room. What was begun meanwhile must
 be neither lost nor doubled; half-written files must not be taken for whole ones.
 
-While the driver stands still (SIGSTOP), the checkpoint is copied onto a small file system in memory (tmpfs), which is mounted in its place
+While the driver is stopped (SIGSTOP), the checkpoint is copied onto a small file system in memory (tmpfs), which is mounted in its place
 and filled up. Healing copies it back and takes the file system away.
 
 Evidence: a probe of 4 KiB is refused with ENOSPC all the while, a driver ended and its log names it, the job commits nothing meanwhile, and
@@ -27,7 +27,7 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverExited
 from streamproof.faults.fault import DRIVER, STALL, EvidenceCheck, FaultError, RunContext
 from streamproof.faults.outage import EVIDENCE_S, Outage, OutageParameters
-from streamproof.faults.process.standing import driver_stands
+from streamproof.faults.process.hold import driver_stopped
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import JobProfile, Trait
 from streamproof.testbed.embedded import Testbed
@@ -69,7 +69,7 @@ class FullDisk(Outage):
 
     def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
         checkpoint = Path(target["checkpoint"])
-        with driver_stands(_driver(target)):
+        with driver_stopped(_driver(target)):
             used = sum(file.stat().st_blocks * 512 for file in checkpoint.rglob("*"))
             before = checkpoint.with_name(f"{checkpoint.name}.before")
             shutil.copytree(checkpoint, before, dirs_exist_ok=True)
@@ -95,7 +95,7 @@ class FullDisk(Outage):
             return
         below = checkpoint.with_name(f"{checkpoint.name}.below")
         below.mkdir(exist_ok=True)
-        with driver_stands(_driver(target)):
+        with driver_stopped(_driver(target)):
             (checkpoint / BALLAST).unlink(missing_ok=True)
             # A bind mount of the folder above does not take along what is mounted inside of it: there lies the checkpoint of before.
             _run("mount", "--bind", str(checkpoint.parent), str(below))
