@@ -100,14 +100,14 @@ def settings_of_pip() -> dict[str, str]:
     listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
     of_pip = {name.replace("_", "-").lower(): value for name, value in re.findall(r"^[^.\n]+\.([\w-]+)='(.*)'$", listed, re.MULTILINE)}
     names = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX"}
-    wanted = {variable: of_pip[name] for name, variable in names.items() if of_pip.get(name) and variable not in os.environ}
+    settings = {variable: of_pip[name] for name, variable in names.items() if of_pip.get(name) and variable not in os.environ}
     if "UV_INDEX_URL" in os.environ:
-        wanted.pop("UV_DEFAULT_INDEX", None)
-    named = [of_pip.get("cert"), *(os.environ.get(variable) for variable in ("PIP_CERT", *CERTIFICATE_VARIABLES))]
-    certificate = next(filter(None, named), None)
+        settings.pop("UV_DEFAULT_INDEX", None)
+    certificates = [of_pip.get("cert"), *(os.environ.get(variable) for variable in ("PIP_CERT", *CERTIFICATE_VARIABLES))]
+    certificate = next(filter(None, certificates), None)
     if certificate is not None:
-        wanted |= {variable: certificate for variable in CERTIFICATE_VARIABLES if not os.environ.get(variable)}
-    return wanted
+        settings |= {variable: certificate for variable in CERTIFICATE_VARIABLES if not os.environ.get(variable)}
+    return settings
 
 
 class Setup:
@@ -152,12 +152,12 @@ class Setup:
                     os.killpg(child.pid, signal.SIGTERM)
                     child.wait(timeout=30)
             log.seek(start)
-            said = log.read()
+            log_text = log.read()
         if code and show:
             raise Failure("")  # it has said it already
         if code:
-            raise Failure(explain(what, code, said, self.log))
-        return said
+            raise Failure(explain(what, code, log_text, self.log))
+        return log_text
 
     def _wait(self, child: subprocess.Popen[bytes], what: str, *, quiet: bool) -> int:
         began = time.monotonic()
@@ -174,11 +174,11 @@ class Setup:
                     print(f"      still at work ({elapsed:.0f} s)", flush=True)
 
 
-def explain(what: str, code: int, said: str, log: Path) -> str:
+def explain(what: str, code: int, output: str, log: Path) -> str:
     """One message from the output of an installer that failed."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     tail = "\n  ".join(lines[-8:])
-    lower = said.lower()
+    lower = output.lower()
     if re.search(r"hash mismatch|do not match the hashes", lower):
         cause = "a package is not the one that was locked (wrong checksum). Restore the lock files, or find out what your index serves"
     elif "no space left" in lower:
@@ -237,8 +237,8 @@ def get_uv(setup: Setup) -> Path:
         setup.run("uv", [sys.executable, "-m", "pip", *options, "--target", str(fresh)])
     else:
         private = fresh / "pip"
-        made = subprocess.run([sys.executable, "-m", "venv", str(private)], capture_output=True, text=True, check=False)
-        if made.returncode:
+        venv = subprocess.run([sys.executable, "-m", "venv", str(private)], capture_output=True, text=True, check=False)
+        if venv.returncode:
             raise Failure(
                 f"pip: expected it in {sys.executable} or through the venv module, found neither. "
                 "Install them (on Debian and Ubuntu: the packages python3-pip and python3-venv), then run `make setup` again."

@@ -90,13 +90,13 @@ def main() -> int:
     java.QUICK_START.clear()  # they cap what a JVM can do
     embedded.down()
     shutil.rmtree(settings.home(), ignore_errors=True)
-    found: dict[tuple[str, int], Measured] = {}
+    results: dict[tuple[str, int], Measured] = {}
     try:
         for size in sizes:
-            _measure(embedded.up(_say).direct_kafka, size, options.only, found)
-            _print(found, sizes)
+            _measure(embedded.up(_say).direct_kafka, size, options.only, results)
+            _print(results, sizes)
             if options.picture:
-                _draw(found, options.picture)
+                _draw(results, options.picture)
     finally:
         embedded.down()
         shutil.rmtree(settings.home(), ignore_errors=True)
@@ -124,7 +124,7 @@ class Measured:
         return self.records / self.seconds if self.seconds else None
 
 
-def _measure(bootstrap: str, size: int, only: list[str], found: dict[tuple[str, int], Measured]) -> None:
+def _measure(bootstrap: str, size: int, only: list[str], results: dict[tuple[str, int], Measured]) -> None:
     topic = f"bench.{size}"
     folder = RunFolder.create(settings.home() / "bench-oracle" / str(size))
     cluster = Cluster(bootstrap)
@@ -132,14 +132,14 @@ def _measure(bootstrap: str, size: int, only: list[str], found: dict[tuple[str, 
     begun = time.monotonic()
     _fill(folder, bootstrap, topic, size)
     _say(f"{size} records sent in {time.monotonic() - begun:.0f} s")
-    for who in NAMES:
-        if who not in only and not (who == "whole" and set(NAMES) - {"consumer"} & set(only)):
+    for name in NAMES:
+        if name not in only and not (name == "whole" and set(NAMES) - {"consumer"} & set(only)):
             continue
-        found[who, size] = measured = _in_a_process(who, folder, bootstrap, topic, size)
+        results[name, size] = measured = _in_a_process(name, folder, bootstrap, topic, size)
         rate = f"{measured.records_per_s:,.0f} records/s" if measured.records_per_s else "not done"
-        _say(f"{size} records, {NAMES[who]}: {rate}, {measured.mib:.0f} MiB {measured.more or ''}")
+        _say(f"{size} records, {NAMES[name]}: {rate}, {measured.mib:.0f} MiB {measured.more or ''}")
         Path("build").mkdir(exist_ok=True)
-        Path("build/bench-oracle.json").write_text(json.dumps(list(_figures(found)), indent=1) + "\n")
+        Path("build/bench-oracle.json").write_text(json.dumps(list(_figures(results)), indent=1) + "\n")
     cluster.delete_topics([topic])
     shutil.rmtree(folder.path)
 
@@ -168,16 +168,16 @@ def _in_a_process(who: str, folder: RunFolder, bootstrap: str, topic: str, size:
         for process in [*child.children(recursive=True), child]:
             process.kill()
         return Measured(size, None, most, {})
-    said = child.stdout.read().strip()
+    output = child.stdout.read().strip()
     if child.returncode != 0:
         raise SystemExit(f"{NAMES[who]} failed:\n{log.read_text()[-2000:]}")
     if who == "consumer":
-        fields = [field.strip() for field in said.splitlines()[-1].split(",")]
+        fields = [field.strip() for field in output.splitlines()[-1].split(",")]
         consumed, rate, joining, fetching = int(fields[4]), float(fields[5]), float(fields[6]), float(fields[9])
         if consumed < size:
-            raise SystemExit(f"ConsumerPerformance read {consumed} of {size} records:\n{said}")
+            raise SystemExit(f"ConsumerPerformance read {consumed} of {size} records:\n{output}")
         return Measured(consumed, consumed / fetching, most, {"with the join of its group": rate, "join_ms": joining})
-    answer = json.loads(said.splitlines()[-1])
+    answer = json.loads(output.splitlines()[-1])
     expected = {"lost": DAMAGED, "doubled": DAMAGED, "unknown": 0, "damaged": 0}
     if answer["found"] != expected:
         raise SystemExit(f"{NAMES[who]} found {answer['found']}, expected {expected}")
@@ -186,13 +186,13 @@ def _in_a_process(who: str, folder: RunFolder, bootstrap: str, topic: str, size:
 
 def _resident(process: psutil.Process) -> float:
     """MiB of a process and its children."""
-    found = 0
-    for one in [process, *process.children(recursive=True)]:
+    bytes_used = 0
+    for member in [process, *process.children(recursive=True)]:
         try:
-            found += one.memory_info().rss
+            bytes_used += member.memory_info().rss
         except psutil.NoSuchProcess:
             continue
-    return found / (1 << 20)
+    return bytes_used / (1 << 20)
 
 
 # --- the records --------------------------------------------------------------------------------------------------------------------
@@ -222,13 +222,13 @@ def _fill(folder: RunFolder, bootstrap: str, topic: str, size: int) -> None:
                 here = partition == number
                 offset[here] = reached[number] + np.arange(here.sum())
                 reached[number] += here.sum()
-            named = pa.DictionaryArray.from_arrays(pa.array(chosen.astype(np.int32)), keys)
+            keys_column = pa.DictionaryArray.from_arrays(pa.array(chosen.astype(np.int32)), keys)
             rows = {
                 "producer": pa.array(np.zeros(len(sequence), np.int32)),
                 "sequence": sequence,
                 "partition": partition.astype(np.int32),
                 "offset": offset,
-                "key": named.cast(pa.binary()).cast(pa.string()),
+                "key": keys_column.cast(pa.binary()).cast(pa.string()),
                 "crc": crc,
                 "outcome": pa.array(["ACKED"]).take(pa.array(np.zeros(len(sequence), np.int8))),
                 "sent_at": pa.array(_sent_at(sequence)).cast(histories.SENT.field("sent_at").type),
@@ -238,7 +238,7 @@ def _fill(folder: RunFolder, bootstrap: str, topic: str, size: int) -> None:
             delivered = pa.array(np.repeat(np.arange(len(sequence)), copies))
             producer.begin()
             producer.produce(
-                topic, named.cast(pa.binary()).take(delivered), values.take(delivered), [("streamproof", b"1.%d.0" % batch)], 60
+                topic, keys_column.cast(pa.binary()).take(delivered), values.take(delivered), [("streamproof", b"1.%d.0" % batch)], 60
             )
             producer.commit(60)
             _progress(folder, batch, sequence, since, reached)
@@ -284,8 +284,8 @@ def _drain_and_check(folder: RunFolder, bootstrap: str, topic: str) -> dict[str,
     drained = drain(folder, bootstrap, topic, LIMIT_S)
     read = time.monotonic() - begun
     assert drained["complete"], drained["reason"]
-    found = _check(folder)["found"]
-    return {"seconds": time.monotonic() - begun, "found": found, "more": {"drain_s": round(read, 2)}}
+    records_found = _check(folder)["found"]
+    return {"seconds": time.monotonic() - begun, "found": records_found, "more": {"drain_s": round(read, 2)}}
 
 
 def _check(folder: RunFolder, *_: str, promises: frozenset[Promise] = frozenset(), by_suites: bool = False) -> dict[str, Any]:
@@ -403,10 +403,10 @@ MEASURES: dict[str, Callable[[RunFolder, str, str], dict[str, Any]]] = {
 # --- what is told -------------------------------------------------------------------------------------------------------------------
 
 
-def _figures(found: dict[tuple[str, int], Measured]) -> Iterator[dict[str, Any]]:
-    for (who, size), measured in found.items():
+def _figures(results: dict[tuple[str, int], Measured]) -> Iterator[dict[str, Any]]:
+    for (who, size), measured in results.items():
         name, peer = f"{NAMES[who]}, {size // 1_000_000} M records", PEERS.get(who)
-        other = found.get((peer, size)) if peer else None
+        other = results.get((peer, size)) if peer else None
         rate = measured.records_per_s
         ratio = round(rate / other.records_per_s, 3) if rate and other is not None and other.records_per_s else None
         yield {
@@ -426,32 +426,32 @@ def _figures(found: dict[tuple[str, int], Measured]) -> Iterator[dict[str, Any]]
         }
 
 
-def _print(found: dict[tuple[str, int], Measured], sizes: list[int]) -> None:
-    shown = [size for size in sizes if any(of == size for _, of in found)]
+def _print(results: dict[tuple[str, int], Measured], sizes: list[int]) -> None:
+    shown = [size for size in sizes if any(of == size for _, of in results)]
     print("| | " + " | ".join(f"{size // 1_000_000} M: records/s | MiB" for size in shown) + " |")
     print("|---|" + "---:|---:|" * len(shown))
     for who, name in NAMES.items():
         cells = []
         for size in shown:
-            measured = found.get((who, size))
+            measured = results.get((who, size))
             cells.append(f"{measured.records_per_s:,.0f} | {measured.mib:,.0f}" if measured and measured.records_per_s else " | ")
         print(f"| {name} | " + " | ".join(cells) + " |")
     for size in shown:
-        one, other = found.get(("whole", size)), found.get(("consumer", size))
+        one, other = results.get(("whole", size)), results.get(("consumer", size))
         if one and other and one.records_per_s and other.records_per_s:
             print(f"{size // 1_000_000} M: drain and check at {one.records_per_s / other.records_per_s:.2f} of ConsumerPerformance")
 
 
-def _draw(found: dict[tuple[str, int], Measured], path: Path) -> None:
+def _draw(results: dict[tuple[str, int], Measured], path: Path) -> None:
     import altair
 
     rows = [
         {"records": measured.records, "who": NAMES[who], "records a second": measured.records_per_s, "MiB": measured.mib}
-        for (who, _), measured in found.items()
+        for (who, _), measured in results.items()
         if measured.records_per_s
     ]
     base = altair.Chart(altair.Data(values=rows)).mark_line(point=True)
-    sizes = sorted({measured.records for measured in found.values()})
+    sizes = sorted({measured.records for measured in results.values()})
     x = altair.X("records:Q", scale=altair.Scale(type="log"), title="records", axis=altair.Axis(values=sizes, format="~s"))
     color = altair.Color("who:N", title=None, sort=list(NAMES.values()))
     speed = base.encode(x, altair.Y("records a second:Q", scale=altair.Scale(type="log"), axis=altair.Axis(format="~s")), color)

@@ -28,9 +28,9 @@ def main() -> int:
     embedded.up(lambda line: print(line, flush=True))
     seconds: dict[str, list[float]] = {}
     for number in range(count):
-        found = Form(strategy="two_phase_commit", fault="kill_executor", records=RECORDS, seed=number).experiment()
+        experiment = Form(strategy="two_phase_commit", fault="kill_executor", records=RECORDS, seed=number).experiment()
         begun = time.monotonic()
-        folder = runner.run(found)
+        folder = runner.run(experiment)
         whole = time.monotonic() - begun
         verdict = folder.read_json(folder.verdict)
         print(f"run {number + 1} of {count}: {verdict['outcome']} in {whole:.1f} s, {folder.path}", flush=True)

@@ -106,10 +106,10 @@ def main() -> int:
     try:
         testbed = embedded.up(_say)
         os.environ.update(spark_connector.driver_environment(Path(testbed.folder)))
-        found = _measure(testbed, contenders, sizes, options.rounds, dict(pair.split("=", 1) for pair in options.conf))
+        results = _measure(testbed, contenders, sizes, options.rounds, dict(pair.split("=", 1) for pair in options.conf))
     finally:
         embedded.down()
-    figures = list(_figures(found, sizes))
+    figures = list(_figures(results, sizes))
     _print(figures)
     Path("build").mkdir(exist_ok=True)
     Path("build/bench-sinks.json").write_text(json.dumps(figures, indent=1) + "\n")
@@ -127,12 +127,14 @@ def _records(rows: int, records: int) -> int:
 
 def _contenders(only: list[str]) -> list[Strategy]:
     """The strategies asked for with their peers, the peer of each sink first."""
-    known = [strategy for strategy in (*BESIDE, *STRATEGIES.values()) if strategy.sink in PEERS]
-    unknown = set(only) - {strategy.name for strategy in known}
+    strategies = [strategy for strategy in (*BESIDE, *STRATEGIES.values()) if strategy.sink in PEERS]
+    unknown = set(only) - {strategy.name for strategy in strategies}
     if unknown:
-        raise SystemExit(f"--only: no strategy {', '.join(sorted(unknown))}; there are: {', '.join(strategy.name for strategy in known)}")
-    sinks = {strategy.sink for strategy in known if not only or strategy.name in only}
-    chosen = [s for s in known if s.sink in sinks and (not only or s.name in only or s in BESIDE or s.name in PEERS[s.sink])]
+        raise SystemExit(
+            f"--only: no strategy {', '.join(sorted(unknown))}; there are: {', '.join(strategy.name for strategy in strategies)}"
+        )
+    sinks = {strategy.sink for strategy in strategies if not only or strategy.name in only}
+    chosen = [s for s in strategies if s.sink in sinks and (not only or s.name in only or s in BESIDE or s.name in PEERS[s.sink])]
     return sorted(chosen, key=lambda strategy: (strategy.sink, strategy.name not in PEERS[strategy.sink]))
 
 
@@ -216,7 +218,7 @@ def _measure(testbed: Testbed, contenders: list[Strategy], sizes: list[Size], ro
         cluster.create_topics({_input(size): PARTITIONS})
         _say(f"{size.records} records into {_input(size)}")
         _fill(testbed.direct_kafka, _input(size), size.records)
-    found: Found = {(strategy.name, size.batch): [] for size in sizes for strategy in contenders}
+    results: Found = {(strategy.name, size.batch): [] for size in sizes for strategy in contenders}
     with _session(testbed, conf) as spark:
         for number in range(1 - WARM_UPS, rounds + 1):
             for size in sizes:
@@ -232,8 +234,8 @@ def _measure(testbed: Testbed, contenders: list[Strategy], sizes: list[Size], ro
                         f"{result.records_per_s:.0f} records/s, {result.ms:.0f} ms a batch"
                     )
                     if number > 0:
-                        found[strategy.name, size.batch].append(result)
-    return found
+                        results[strategy.name, size.batch].append(result)
+    return results
 
 
 def _input(size: Size) -> str:
@@ -288,7 +290,7 @@ def _session(testbed: Testbed, conf: dict[str, str]) -> Iterator[SparkSession]:
     install.install_jars(_say, optional=frozenset({JDBC_DRIVER}))
     jars = ":".join([spark_connector.connector_class_path(), *map(str, (settings.cache() / "jars" / JDBC_DRIVER).glob("*.jar"))])
     memory |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
-    found = {
+    settings_of_spark = {
         **spark_settings.of_run(folder.name, stateful=False),
         **memory,
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
@@ -307,7 +309,7 @@ def _session(testbed: Testbed, conf: dict[str, str]) -> Iterator[SparkSession]:
         batch_records=0,
         transaction_timeout_ms=0,
         master=testbed.spark_master,
-        spark=found,
+        spark=settings_of_spark,
     )
     spark = driver.session(job)
     spark.sparkContext.setLogLevel("ERROR")
@@ -350,17 +352,20 @@ def _check(testbed: Testbed, strategy: Strategy, job: SparkJob, size: Size) -> N
 # --- reporting --------------------------------------------------------------------------------------------------------------------
 
 
-def _figures(found: Found, sizes: list[Size]) -> Iterator[dict[str, Any]]:
+def _figures(results: Found, sizes: list[Size]) -> Iterator[dict[str, Any]]:
     sinks = {strategy.name: strategy.sink for strategy in (*BESIDE, *STRATEGIES.values())}
-    for (name, batch), measured in found.items():
+    for (name, batch), measured in results.items():
         label, peers = f"{name}, {batch} rows a batch", PEERS[sinks[name]]
-        rate, ms = round(statistics.median(one.records_per_s for one in measured)), round(statistics.median(one.ms for one in measured))
+        rate, ms = (
+            round(statistics.median(session.records_per_s for session in measured)),
+            round(statistics.median(session.ms for session in measured)),
+        )
         if name == peers[0]:
             yield {"name": label, "value": rate, "unit": "records/s", "peer": None, "ratio": None}
             yield {"name": label, "value": ms, "unit": "ms per batch", "peer": None, "ratio": None}
             continue
         for peer in (other for other in peers if other != name):
-            pairs = list(zip(measured, found[peer, batch], strict=True))
+            pairs = list(zip(measured, results[peer, batch], strict=True))
             about = {"peer": peer, "ratio": round(statistics.median(mine.records_per_s / other.records_per_s for mine, other in pairs), 3)}
             yield {"name": label, "value": rate, "unit": "records/s", **about}
             yield {"name": label, "value": ms, "unit": "ms per batch", **about}

@@ -61,15 +61,15 @@ def experiment(strategy: str, seed: int, records: int = RECORDS, count: int = CO
     )
 
 
-def soak(found: Experiment) -> Soaked:
+def soak(experiment: Experiment) -> Soaked:
     """One run of a random experiment."""
     begun = time.monotonic()
-    folder = runner.run(found, evaluate=evaluate)
+    folder = runner.run(experiment, evaluate=evaluate)
     verdict = folder.read_json(folder.verdict)
     faults = [injection.fault for injection in Schedule.read(folder).injections]
     took, left = time.monotonic() - begun, leftovers(folder, embedded.up())
     outcome, reason, starts = verdict["outcome"], verdict["reason"], verdict["driver_starts"]
-    return Soaked(found.strategy, found.seed, outcome, reason, left, faults, starts, took, str(folder.path))
+    return Soaked(experiment.strategy, experiment.seed, outcome, reason, left, faults, starts, took, str(folder.path))
 
 
 def leftovers(folder: RunFolder, testbed: Testbed) -> list[str]:
@@ -82,7 +82,7 @@ def leftovers(folder: RunFolder, testbed: Testbed) -> list[str]:
     left += [f"proxy {proxy} is down" for proxy in testbed.links if not testbed.proxies.enabled(proxy)]
     left += [f"failpoint {path.name}" for path in folder.failpoints.glob("*") if path.suffix in (".armed", ".held")]
     with Coordinator(testbed.direct_kafka) as coordinator:
-        left += [f"open transaction {each.transactional_id}" for each in coordinator.ongoing("")]
+        left += [f"open transaction {transaction.transactional_id}" for transaction in coordinator.ongoing("")]
     cluster = Cluster(testbed.direct_kafka)
     left += [f"topic {topic}" for topic in (job.input_topic, job.output_topic) if cluster.partitions(topic)]
     with tables.connect(testbed.direct_postgres, autocommit=True) as connection:
@@ -95,17 +95,17 @@ def leftovers(folder: RunFolder, testbed: Testbed) -> list[str]:
 
 def _seeds(text: str) -> list[int]:
     """``3``, ``1-20`` or several of them with commas between."""
-    found: list[int] = []
+    seeds: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
+        seeds += range(int(first), int(last or first) + 1)
+    return seeds
 
 
 def _line(soaked: Soaked) -> str:
-    told = soaked.outcome if soaked.outcome == RunOutcome.PASSED else f"{soaked.outcome}: {soaked.reason}"
+    outcome = soaked.outcome if soaked.outcome == RunOutcome.PASSED else f"{soaked.outcome}: {soaked.reason}"
     left = f"; LEFT BEHIND: {', '.join(soaked.left)}" if soaked.left else ""
-    return f"{soaked.strategy} seed {soaked.seed}: {told}{left} ({soaked.seconds:.0f} s, {', '.join(soaked.faults)})"
+    return f"{soaked.strategy} seed {soaked.seed}: {outcome}{left} ({soaked.seconds:.0f} s, {', '.join(soaked.faults)})"
 
 
 def main() -> int:
@@ -114,23 +114,23 @@ def main() -> int:
     parser.add_argument("--strategy", action="append", help=f"may be repeated (default {' and '.join(STRATEGIES)})")
     parser.add_argument("--records", type=int, default=RECORDS, help=f"of each run (default {RECORDS})")
     parser.add_argument("--count", type=int, default=COUNT, help=f"faults of each run (default {COUNT})")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     logging.getLogger("streamproof").setLevel(logging.WARNING)
     embedded.up(lambda line: print(line, flush=True))
     results: list[Soaked] = []
-    for strategy in asked.strategy or STRATEGIES:
-        for seed in asked.seeds:
-            results.append(soak(experiment(strategy, seed, asked.records, asked.count)))
+    for strategy in options.strategy or STRATEGIES:
+        for seed in options.seeds:
+            results.append(soak(experiment(strategy, seed, options.records, options.count)))
             print(_line(results[-1]), flush=True)
             if results[-1].outcome == RunOutcome.ABORTED:
                 return 130
     print("| strategy | seed | outcome | left behind | driver starts | seconds | faults |\n| --- | --- | --- | --- | --- | --- | --- |")
-    for each in results:
-        cells = (each.strategy, each.seed, each.outcome, ", ".join(each.left) or "nothing", each.starts, f"{each.seconds:.0f}")
-        print(f"| {' | '.join(map(str, cells))} | {', '.join(each.faults)} |")
-    wrong = [each for each in results if not each.well]
-    for each in wrong:
-        print(f"{each.strategy} seed {each.seed}: {each.reason}; {Path(each.run) / 'report.html'}")
+    for result in results:
+        cells = (result.strategy, result.seed, result.outcome, ", ".join(result.left) or "nothing", result.starts, f"{result.seconds:.0f}")
+        print(f"| {' | '.join(map(str, cells))} | {', '.join(result.faults)} |")
+    wrong = [result for result in results if not result.well]
+    for result in wrong:
+        print(f"{result.strategy} seed {result.seed}: {result.reason}; {Path(result.run) / 'report.html'}")
     print(f"{len(results) - len(wrong)} of {len(results)} passed and left nothing behind")
     return 1 if wrong else 0
 

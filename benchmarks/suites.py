@@ -50,11 +50,11 @@ def main() -> int:
             _fill(folder, size)
             command = [sys.executable, "-m", "benchmarks.suites", "--measure", str(folder.path), *["--promises"] * options.promises]
             done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-        found = json.loads(done.stdout.splitlines()[-1])
+        result = json.loads(done.stdout.splitlines()[-1])
         expected = {"lost": DAMAGED, "duplicated": DAMAGED, "phantom": 0, "corrupted": 0, "ahead": 0}
-        assert {name: found["named"][name] for name in expected} == expected, found
-        rate = size / found["seconds"]
-        print(f"| {size:,} | {found['seconds']:.1f} | {rate:,.0f} | {found['mib']:,} | {found['database_mib']:,} |", flush=True)
+        assert {name: result["named"][name] for name in expected} == expected, result
+        rate = size / result["seconds"]
+        print(f"| {size:,} | {result['seconds']:.1f} | {rate:,.0f} | {result['mib']:,} | {result['database_mib']:,} |", flush=True)
     return 0
 
 
@@ -63,12 +63,12 @@ def _measure(folder: RunFolder, anomalies: tuple[str, ...]) -> dict[str, Any]:
     scratch.mkdir()
     begun = time.monotonic()
     with database.building(folder.path, scratch / "run.duckdb", database.settings(scratch / "spill"), anomalies) as connection:
-        named = {name: connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in anomalies}
+        counts = {name: connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in anomalies}
     seconds = time.monotonic() - begun
     size = (scratch / "run.duckdb").stat().st_size >> 20
     shutil.rmtree(scratch)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    return {"seconds": seconds, "named": named, "mib": most, "database_mib": size}
+    return {"seconds": seconds, "named": counts, "mib": most, "database_mib": size}
 
 
 def _fill(folder: RunFolder, size: int) -> None:
@@ -108,14 +108,14 @@ def _output(batch: int, at: np.ndarray, sequence: np.ndarray, partition: np.ndar
     """What one micro-batch delivers: the records ``at`` these places, in their partitions."""
     offset = _placed(partition[at], written)
     written += 1  # the end of a transaction takes an offset
-    known = {"batch": np.full(len(at), batch), "attempt": np.zeros(len(at), np.int32), "start": np.ones(len(at), np.int32)}
+    columns = {"batch": np.full(len(at), batch), "attempt": np.zeros(len(at), np.int32), "start": np.ones(len(at), np.int32)}
     rows = {
         "producer": np.zeros(len(at), np.int32),
         "sequence": sequence[at],
         "crc": crc[at].astype(np.uint32),
         "partition": partition[at],
         "offset": offset,
-        **known,
+        **columns,
         "delivered_at": pa.array(_sent_at(sequence[at]) + WRITTEN_MS).cast(histories.DELIVERED.field("delivered_at").type),
     }
     return pa.table(rows, schema=histories.DELIVERED)

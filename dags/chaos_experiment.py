@@ -1,4 +1,4 @@
-"""DAG ``chaos_experiment``: one experiment, a form to fill in, a task a step."""
+"""DAG ``chaos_experiment``: one experiment, a form to fill in, a task a stage."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from airflow.sdk import chain, dag
 
 from streamproof.airflow.form import params
 from streamproof.airflow.notifier import ChangeNotifier
-from streamproof.airflow.operators import PrepareOperator, ReportOperator, RestoreOperator, StepOperator
+from streamproof.airflow.operators import PrepareOperator, ReportOperator, RestoreOperator, StageOperator
 from streamproof.airflow.service import POOL
 from streamproof.evidence.stages import SEQUENCE
 
 LONGEST = timedelta(hours=24)
 TOLD = """
-Press *Trigger* and choose a preset, or fill in the form. Each task is a step of the run, and its log tells what it is doing.
+Press *Trigger* and choose a preset, or fill in the form. Each task is a stage of the run, and its log tells what it is doing.
 
 When the run is over, the task `report` has links to its report, its Data Docs and its folder, below *Details*. The DAG run is red when the
 verdict was not as expected: the task `restore` says why. To stop a run, mark it failed; the testbed is restored.
@@ -38,7 +38,7 @@ def chaos_experiment() -> None:
     # Not behind the cells of a night that wait in the pool: somebody sits before the form.
     prepare = PrepareOperator(pool=POOL, priority_weight=1000).as_setup()  # type: ignore[no-untyped-call]
     folder = "{{ ti.xcom_pull(task_ids='prepare') }}"
-    groups = [[StepOperator(step=stage, folder=folder) for stage in group] for group in SEQUENCE[1:]]
+    groups = [[StageOperator(stage=stage, folder=folder) for stage in group] for group in SEQUENCE[1:]]
     stages = [group if len(group) > 1 else group[0] for group in groups]  # a chain takes no two lists of different lengths
     report = ReportOperator(folder=folder)
     restore = RestoreOperator(folder=folder).as_teardown(setups=prepare, on_failure_fail_dagrun=True)

@@ -34,10 +34,10 @@ Where all strategies stand is the page *Streaming reliability* in the navigation
 
 def _read() -> tuple[str | None, Quota]:
     try:
-        found = load(matrix_file())
+        plan = load(matrix_file())
     except BadInput:
         return str(Matrix.model_fields["schedule"].default), Quota()
-    return found.schedule, found.quota
+    return plan.schedule, plan.quota
 
 
 SCHEDULE, QUOTA = _read()

@@ -106,9 +106,7 @@ def protocol(strategy: Strategy) -> str:
 
 
 def faults() -> str:
-    return table(
-        ("fault", "strikes", "in short"), ((f"[`{name}`](#{name})", fault.target, fault.summary) for name, fault in FAULTS.items())
-    )
+    return table(("fault", "target", "in short"), ((f"[`{name}`](#{name})", fault.target, fault.summary) for name, fault in FAULTS.items()))
 
 
 def catalogue() -> str:
@@ -117,7 +115,7 @@ def catalogue() -> str:
 
 def fault(found: Fault) -> str:
     said = "\n\n".join(paragraphs(found))
-    return f"{found.summary}. Its target: {found.target}.\n\n{said}\n\n{_parameters(found)}\n{_strikes(found)}"
+    return f"{found.summary}. Its target: {found.target}.\n\n{said}\n\n{_parameters(found)}\n{_admits(found)}"
 
 
 def _parameters(found: Fault) -> str:
@@ -139,7 +137,7 @@ def _range(about: dict[str, Any]) -> str:
     )
 
 
-def _strikes(found: Fault) -> str:
+def _admits(found: Fault) -> str:
     refused: dict[str, str] = {}
     for name in STRATEGIES:
         try:
@@ -147,9 +145,9 @@ def _strikes(found: Fault) -> str:
         except ValueError as error:
             refused[name] = str(error)
     if not refused:
-        return "It strikes a job with any strategy.\n"
+        return "It can be injected into a job with any strategy.\n"
     taken = [name for name in STRATEGIES if name not in refused]
-    return f"It strikes a job with {code(taken)}; others are refused ({next(iter(refused.values()))}).\n"
+    return f"It can be injected into a job with {code(taken)}; others are refused ({next(iter(refused.values()))}).\n"
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------------------
@@ -221,7 +219,7 @@ def journal_events() -> str:
     """The events of a run's journal, with their own fields."""
     rows = []
     for name, kind in journal.EVENTS.items():
-        names = [journal.on_disk(each.name) for each in dataclasses.fields(kind)[1:] if each.name != "details"]
+        names = [each.name for each in dataclasses.fields(kind)[1:] if each.name != "details"]
         rows.append((f"`{name}`", ", ".join(f"`{field}`" for field in names), _sentences(kind)))
     return table(("event", "fields", "when"), tuple(rows))
 

@@ -20,9 +20,9 @@ PACKAGE = Path(__file__).resolve().parent
 
 def project() -> Path:
     """The folder of the user's project."""
-    named = os.environ.get("STREAMPROOF_PROJECT")
-    if named:
-        return Path(named).resolve()
+    configured = os.environ.get("STREAMPROOF_PROJECT")
+    if configured:
+        return Path(configured).resolve()
     here = Path.cwd().resolve()
     return next((folder for folder in (here, *here.parents) if (folder / MARKER).is_file()), here)
 

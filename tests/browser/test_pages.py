@@ -75,7 +75,7 @@ def test_the_chart_shades_the_fault_where_it_was_and_shows_every_batch(width: in
     assert fault["fault"] == "kill_executor-1"
     assert fault["left"] == pytest.approx(fault["from"] * per_second, abs=1)
     assert fault["width"] == pytest.approx((fault["to"] - fault["from"]) * per_second, abs=1)
-    assert (fault["from"], fault["to"]) == (5.5, 7.0), "from its strike to its heal, in seconds after the driver's start"
+    assert (fault["from"], fault["to"]) == (5.5, 7.0), "from its injection to its heal, in seconds after the driver's start"
     for panel in ("backlog", "batches", "driver"):
         assert [(one["left"], one["width"]) for one in marks(seat.page, f"{panel}_faults")] == [(fault["left"], fault["width"])]
     progress = (report.parent / "progress.jsonl").read_text().splitlines()

@@ -12,7 +12,7 @@ from streamproof import settings
 from streamproof.airflow.assets import VERDICT
 from streamproof.airflow.form import params
 from streamproof.airflow.nightly_operators import CellOperator, CompareOperator, PlanOperator, SummaryOperator
-from streamproof.airflow.operators import PrepareOperator, RestoreOperator, StepOperator
+from streamproof.airflow.operators import PrepareOperator, RestoreOperator, StageOperator
 from streamproof.airflow.service import POOL
 
 SHORT = timedelta(seconds=20)
@@ -22,9 +22,9 @@ SHORT = timedelta(seconds=20)
 def impatient_experiment() -> None:
     prepare = PrepareOperator().as_setup()
     folder = "{{ ti.xcom_pull(task_ids='prepare') }}"
-    pipeline = StepOperator(step="run_pipeline", folder=folder, execution_timeout=SHORT)
-    beside = [StepOperator(step=step, folder=folder) for step in ("generate_load", "inject_faults")]
-    drain = StepOperator(step="drain", folder=folder)
+    pipeline = StageOperator(stage="run_pipeline", folder=folder, execution_timeout=SHORT)
+    beside = [StageOperator(stage=stage, folder=folder) for stage in ("generate_load", "inject_faults")]
+    drain = StageOperator(stage="drain", folder=folder)
     restore = RestoreOperator(folder=folder).as_teardown(setups=prepare, on_failure_fail_dagrun=True)
     prepare >> [pipeline, *beside] >> drain >> restore
 

@@ -28,8 +28,8 @@ LOOK_S = 0.002
 GIVEN_BACK_S = watchdog.GRACE_S + 60.0
 
 
-def begun(step: str) -> Callable[[RunFolder], bool]:
-    return lambda folder: any(event.stage == step for event in folder.journal.all(StageStarted))
+def begun(stage: str) -> Callable[[RunFolder], bool]:
+    return lambda folder: any(event.stage == stage for event in folder.journal.all(StageStarted))
 
 
 def journaled(event: type[Event]) -> Callable[[RunFolder], bool]:
@@ -40,7 +40,7 @@ MOMENTS: dict[str, Callable[[RunFolder], bool]] = {
     "prepare": journaled(TestbedTaken),
     "steady": journaled(DriverReady),
     "impact": journaled(InjectionInjected),
-    **{step: begun(step) for step in ("drain", "verify", "expect", "restore", "report")},
+    **{stage: begun(stage) for stage in ("drain", "verify", "expect", "restore", "report")},
 }
 
 
@@ -78,7 +78,7 @@ def kill_runner_at(moment: str, experiment: dict[str, Any], path: Path) -> Kille
 
 
 def wait_until_given_back(killed: Killed) -> None:
-    """Wait for the dead man's timer, which is to do it without anybody asking."""
+    """Wait for the watchdog, which is to do it without anybody asking."""
     deadline = time.monotonic() + GIVEN_BACK_S
     while lock.holder() is not None or any(_runs(process) for process in killed.family):
         assert time.monotonic() < deadline, f"not given back within {GIVEN_BACK_S:.0f} s: {lock.holder()}, {killed.family}"

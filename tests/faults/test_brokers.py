@@ -53,7 +53,7 @@ def test_the_job_goes_on_with_the_brokers_that_are_left(three: Testbed, fault: s
     )
     verdict = folder.read_json(folder.verdict)
     assert verdict["outcome"] == "PASSED", verdict["reason"]
-    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert all(check["passed"] for injection in verdict["injections"] for check in injection["evidence"])
     assert len(folder.journal.all(KafkaRebuilt)) == (before != 3)
     assert set(embedded.status().values()) == {"up"}
     now = embedded.current()
@@ -78,7 +78,7 @@ def test_what_kafka_forgets_after_an_unclean_election_is_seen_as_lost(three: Tes
     verdict = folder.read_json(folder.verdict)
     assert verdict["outcome"] == "FAILED", verdict["reason"]
     assert verdict["anomalies"][Anomaly.LOST] > 0
-    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert all(check["passed"] for injection in verdict["injections"] for check in injection["evidence"])
     assert verdict["anomalies"][Anomaly.PHANTOM] == verdict["anomalies"][Anomaly.CORRUPTED] == 0
     assert Cluster(embedded.current().direct_kafka).out_of_sync() == []
 
@@ -91,5 +91,5 @@ def test_a_broker_that_a_dead_runner_left_killed_is_started_from_the_journal(thr
     os.kill(handle.pid, signal.SIGKILL)
     fault, folder = FAULTS["kill_leader"], RunFolder.create(tmp_path / "run")
     for _ in range(2):  # healing may be repeated
-        assert [claim.holds for claim in fault.heal(three, folder, {"role": fault.target})] == [True]
+        assert [check.passed for check in fault.heal(three, folder, {"role": fault.target})] == [True]
     assert set(embedded.status().values()) == {"up"}

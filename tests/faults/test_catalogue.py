@@ -75,7 +75,7 @@ def _run(strategy: str, records: int, faults: Specs, expect: tuple[Anomaly, ...]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(RUNS))
-def test_a_fault_bites_heals_and_costs_no_record(testbed: Testbed, name: str) -> None:
+def test_a_fault_takes_effect_heals_and_costs_no_record(testbed: Testbed, name: str) -> None:
     for fault in RUNS[name][2]:
         if (reason := FAULTS[fault].prevented()) is not None:
             pytest.skip(f"{fault}: {reason}")
@@ -83,7 +83,7 @@ def test_a_fault_bites_heals_and_costs_no_record(testbed: Testbed, name: str) ->
     assert verdict["outcome"] == "PASSED", verdict["reason"]
     assert not any(verdict["anomalies"].values()), verdict["anomalies"]
     assert len(verdict["injections"]) == len(RUNS[name][2])
-    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert all(check["passed"] for injection in verdict["injections"] for check in injection["evidence"])
     assert set(embedded.status().values()) == {"up"}
     assert spark.registered(testbed.spark)
     assert all(testbed.proxies.toxics(proxy) == {} for proxy in testbed.links)
@@ -108,7 +108,7 @@ def test_what_a_topic_held_that_is_deleted_and_made_again_is_seen_as_lost(testbe
     verdict = _run(strategy, 8000, {"recreate_topic": {}})
     (injection,) = verdict["injections"]
     assert verdict["outcome"] == "FAILED", verdict["reason"]
-    assert all(claim["holds"] for claim in injection["evidence"])
+    assert all(check["passed"] for check in injection["evidence"])
     assert verdict["anomalies"][Anomaly.LOST] >= injection["target"]["held"]
     assert verdict["anomalies"][Anomaly.PHANTOM] == verdict["anomalies"][Anomaly.CORRUPTED] == 0
 
@@ -122,7 +122,7 @@ def test_a_transaction_whose_time_was_over_is_done_again(testbed: Testbed, strat
     verdict = _run(strategy, 8000, {"time_out_transaction": {}}, transaction_timeout_s=TIMEOUT_S)
     (injection,) = verdict["injections"]
     assert verdict["outcome"] == "PASSED", verdict["reason"]
-    assert all(claim["holds"] for claim in injection["evidence"])
+    assert all(check["passed"] for check in injection["evidence"])
     assert not any(verdict["anomalies"].values()), verdict["anomalies"]
 
 
@@ -136,7 +136,7 @@ def test_what_was_decided_and_timed_out_is_lost_and_nothing_else(testbed: Testbe
     (batch,) = {event.batch for event in lost}
     (rows,) = {line["rows"] for line in read_json_lines(folder.progress) if line["batch"] == batch}
     assert verdict["outcome"] == "FAILED", verdict["reason"]
-    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert all(check["passed"] for injection in verdict["injections"] for check in injection["evidence"])
     assert {kind: count for kind, count in verdict["anomalies"].items() if count} == {Anomaly.LOST: rows}
     assert any("that the broker had aborted, and went on" in note for note in verdict["notes"])
     blame = [row["blame"] for row in pq.read_table(folder.reconciliation).to_pylist() if row["anomaly"] == Anomaly.LOST]
@@ -166,5 +166,5 @@ def test_what_a_dead_runner_left_of_spark_is_healed_from_the_journal(testbed: Te
     wait_until(f"{role} not to answer", lambda: not spark.registered(testbed.spark), 30)
     fault = FAULTS["pause_worker" if number == signal.SIGSTOP else "kill_master"]
     for _ in range(2):
-        assert [claim.holds for claim in fault.heal(testbed, RunFolder.create(tmp_path / "run"), target)] == [True]
+        assert [check.passed for check in fault.heal(testbed, RunFolder.create(tmp_path / "run"), target)] == [True]
     assert set(embedded.status().values()) == {"up"}

@@ -23,7 +23,7 @@ def _verdict(experiment: Experiment) -> dict[str, Any]:
 def test_a_loop_that_commits_in_transactions_keeps_exactly_once_when_it_is_killed_and_cut_off(testbed: Testbed) -> None:
     verdict = _verdict(load(ROOT / "chaos" / "forward-exactly-once.yaml"))
     assert (verdict["outcome"], verdict["guarantee"]) == ("PASSED", "exactly-once"), verdict["reason"]
-    assert [injection["bit"] for injection in verdict["injections"]] == [True, True, True]
+    assert [injection["took_effect"] for injection in verdict["injections"]] == [True, True, True]
     assert verdict["driver_starts"] >= 3
     assert set(verdict["anomalies"].values()) == {0}
 

@@ -63,7 +63,7 @@ def test_a_run_breaks_what_it_may_and_touches_nothing_else(testbed: Testbed, out
             outside.proxies.reset(name)
     verdict = folder.read_json(folder.verdict)
     assert verdict["outcome"] == "PASSED", verdict["reason"]
-    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert all(check["passed"] for injection in verdict["injections"] for check in injection["evidence"])
     restored = folder.journal.last(Restored)
     assert restored is not None
     assert Cluster(outside.direct_kafka).partitions(f"sp-{folder.name}.in") == 0, "the run's topics are gone"

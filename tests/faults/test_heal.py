@@ -35,7 +35,7 @@ def _streamproof(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def abandoned(testbed: Testbed, tmp_path: Path) -> Killed:
-    """A run whose runner got a SIGKILL while its toxic was in place; the dead man's timer has not struck yet."""
+    """A run whose runner got a SIGKILL while its toxic was in place; the watchdog has not acted yet."""
     killed = kill_runner_at("impact", EXPERIMENT, tmp_path)
     assert testbed.proxies.toxics("kafka-driver"), "the killed runner has left its toxic"
     assert marked(STREAMPROOF_RUN=killed.folder.name), "the killed runner has left its driver"
@@ -51,7 +51,7 @@ def test_heal_leaves_no_toxic_no_process_and_no_open_transaction(testbed: Testbe
     assert abandoned.folder.read_json(abandoned.folder.verdict)["outcome"] == "ABORTED"
     wait_until_given_back(abandoned)
     assert_nothing_is_left(abandoned, testbed)
-    assert len(abandoned.folder.journal.all(Restored)) == 1, "the dead man's timer finds it done"
+    assert len(abandoned.folder.journal.all(Restored)) == 1, "the watchdog finds it done"
     assert _streamproof("heal").returncode == 0
 
 

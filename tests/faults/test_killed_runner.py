@@ -1,4 +1,4 @@
-"""A runner may be killed at any step: the dead man's timer leaves nothing of its run behind, and the next run passes."""
+"""A runner may be killed at any stage: the watchdog leaves nothing of its run behind, and the next run passes."""
 
 from __future__ import annotations
 

@@ -44,28 +44,28 @@ CASES = [
 
 
 @pytest.mark.parametrize(("fault", "strategy"), [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow]) for case in CASES])
-def test_an_outage_bites_heals_and_costs_no_record(testbed: Testbed, fault: str, strategy: str) -> None:
+def test_an_outage_takes_effect_heals_and_costs_no_record(testbed: Testbed, fault: str, strategy: str) -> None:
     workload = Workload(source=Source.SYNTHETIC, records=RECORDS)
     folder = runner.run(Experiment(name="outage", strategy=strategy, workload=workload, faults=[FaultSpec(fault=fault, at=0.3)], seed=9))
     verdict = folder.read_json(folder.verdict)
     assert verdict["outcome"] == "PASSED", verdict["reason"]
-    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert all(check["passed"] for injection in verdict["injections"] for check in injection["evidence"])
     assert set(embedded.status().values()) == {"up"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "role", "strategy"), ROLES)
-def test_driver_and_executors_are_struck_one_without_the_other(testbed: Testbed, fault: str, role: str, strategy: str) -> None:
+def test_driver_and_executors_are_hit_one_without_the_other(testbed: Testbed, fault: str, role: str, strategy: str) -> None:
     parameters = {"role": role, **({"jitter_ms": 40} if fault == "network_latency" else {})}
-    workload, struck = Workload(source=Source.SYNTHETIC, records=RECORDS), FaultSpec(fault=fault, at=0.3, parameters=parameters)
-    folder = runner.run(Experiment(name="role", strategy=strategy, workload=workload, faults=[struck], seed=9))
+    workload, fault_spec = Workload(source=Source.SYNTHETIC, records=RECORDS), FaultSpec(fault=fault, at=0.3, parameters=parameters)
+    folder = runner.run(Experiment(name="role", strategy=strategy, workload=workload, faults=[fault_spec], seed=9))
     verdict = folder.read_json(folder.verdict)
     assert verdict["outcome"] == "PASSED", verdict["reason"]
-    claims = {claim["claim"]: claim for claim in verdict["injections"][0]["evidence"]}
-    assert all(claim["holds"] for claim in claims.values())
+    checks = {check["check"]: check for check in verdict["injections"][0]["evidence"]}
+    assert all(check["passed"] for check in checks.values())
     (other,) = {"kafka-driver", "kafka-executors"} - {f"kafka-{role}"}
-    assert f"only connections of the {role} lead through what is struck" in claims
-    assert any(f"through {other} nothing is felt" == claim or f"each probe through {other} was answered" in claim for claim in claims)
+    assert f"only connections of the {role} lead through the broken proxy" in checks
+    assert any(f"through {other} nothing is felt" == check or f"each probe through {other} was answered" in check for check in checks)
     assert set(embedded.status().values()) == {"up"}
 
 
@@ -78,7 +78,7 @@ def test_a_server_that_a_dead_runner_left_paused_is_woken_from_the_journal(testb
     for process in [server, *server.children(recursive=True)]:
         os.kill(process.pid, signal.SIGSTOP)
     fault = FAULTS[f"pause_{role}"]
-    claims = fault.heal(testbed, RunFolder.create(tmp_path / "run"), target)
-    assert [claim.holds for claim in claims] == [True]
+    checks = fault.heal(testbed, RunFolder.create(tmp_path / "run"), target)
+    assert [check.passed for check in checks] == [True]
     assert server.status() != psutil.STATUS_STOPPED
-    assert fault.heal(testbed, RunFolder.create(tmp_path / "run"), target)[0].holds, "healing may be repeated"
+    assert fault.heal(testbed, RunFolder.create(tmp_path / "run"), target)[0].passed, "healing may be repeated"

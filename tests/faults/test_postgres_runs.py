@@ -33,7 +33,7 @@ def _assert_exactly_once(folder: RunFolder, testbed: Testbed, records: int = REC
     assert verdict["outcome"] == "PASSED", verdict["reason"]
     assert not any(verdict["anomalies"].values()), verdict["anomalies"]
     assert verdict["delivered"] == verdict["sent"]["acked"] == records
-    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert all(check["passed"] for injection in verdict["injections"] for check in injection["evidence"])
     assert not marked(STREAMPROOF_RUN=folder.name), "a driver outlived its run"
     _assert_nothing_is_left(folder, testbed)
     return verdict

@@ -55,7 +55,7 @@ def _assert_passed(folder: RunFolder) -> dict[str, Any]:
     verdict = _verdict(folder)
     assert verdict["outcome"] == "PASSED", verdict["reason"]
     assert verdict["sent"]["acked"] == RECORDS
-    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert all(check["passed"] for injection in verdict["injections"] for check in injection["evidence"])
     assert json.loads((folder.expectations / "results.json").read_text())["success"]
     assert not marked(STREAMPROOF_RUN=folder.name), "a driver outlived its run"
     return verdict
@@ -90,7 +90,7 @@ def test_two_phase_commit_is_exactly_once_when_an_executor_is_killed(killed_exec
     verdict = _assert_passed(killed_executor)
     looked_for = {"LOST", "DUPLICATED", "PHANTOM", "CORRUPTED", "REORDERED", "TORN", "AHEAD"}
     assert verdict["anomalies"] == dict.fromkeys(looked_for, 0)
-    assert {claim["claim"].split(" executor")[0] for claim in verdict["injections"][0]["evidence"]} >= {"the master dropped"}
+    assert {check["check"].split(" executor")[0] for check in verdict["injections"][0]["evidence"]} >= {"the master dropped"}
 
 
 def test_a_run_leaves_every_file_of_its_folder(killed_executor: RunFolder) -> None:
@@ -100,7 +100,7 @@ def test_a_run_leaves_every_file_of_its_folder(killed_executor: RunFolder) -> No
 def test_the_verdict_can_be_recomputed_from_the_folder_alone(killed_executor: RunFolder) -> None:
     again = judge(killed_executor, stages.terms(killed_executor)).verdict.to_json()
     stored = _verdict(killed_executor)
-    volatile = {"step_seconds"}
+    volatile = {"stage_seconds"}
     assert {key: value for key, value in again.items() if key not in volatile} == {k: v for k, v in stored.items() if k not in volatile}
 
 

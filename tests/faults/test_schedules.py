@@ -37,12 +37,12 @@ def _assert_passed(folder: RunFolder, testbed: Testbed) -> list[dict[str, Any]]:
     assert verdict["outcome"] == "PASSED", verdict["reason"]
     assert soak.leftovers(folder, testbed) == []
     found: list[dict[str, Any]] = verdict["injections"]
-    assert all(claim["holds"] for injection in found for claim in injection["evidence"])
+    assert all(check["passed"] for injection in found for check in injection["evidence"])
     return found
 
 
 @pytest.mark.slow
-def test_faults_strike_at_a_step_after_a_batch_and_under_each_other(testbed: Testbed) -> None:
+def test_faults_are_injected_at_a_step_after_a_batch_and_under_each_other(testbed: Testbed) -> None:
     """A task is held as it has prepared, and its executor killed; the driver as it has decided, and Kafka cut off."""
     folder = _run(
         "two_phase_commit",
@@ -53,10 +53,10 @@ def test_faults_strike_at_a_step_after_a_batch_and_under_each_other(testbed: Tes
         quiet=0.03,
     )
     injections = {injection["fault"]: injection for injection in _assert_passed(folder, testbed)}
-    told = {name: injection["evidence"][0]["claim"] for name, injection in injections.items()}
-    assert told["kill_executor"] == "it struck while the job stood still at after_prepare"
-    assert told["cut_kafka"] == "it struck while the job stood still at after_decision"
-    assert told["add_partitions"] == "it struck while network_latency-1 lasted"
+    told = {name: injection["evidence"][0]["check"] for name, injection in injections.items()}
+    assert told["kill_executor"] == "it was injected while the job was held at after_prepare"
+    assert told["cut_kafka"] == "it was injected while the job was held at after_decision"
+    assert told["add_partitions"] == "it was injected while network_latency-1 lasted"
     held = [event.failpoint for event in folder.journal.all(FailpointHeld)]
     assert held == ["after_prepare", "after_decision"]
     lasted = injections["network_latency"]
@@ -73,12 +73,12 @@ def test_postgres_is_cut_off_and_killed_while_prepared_transactions_wait(testbed
         quiet=0.03,
     )
     cut, killed = _assert_passed(folder, testbed)
-    assert cut["evidence"][0]["claim"] == "it struck while the job stood still at before_decision"
-    assert killed["evidence"][0]["claim"] == "it struck while the job stood still at after_decision"
+    assert cut["evidence"][0]["check"] == "it was injected while the job was held at before_decision"
+    assert killed["evidence"][0]["check"] == "it was injected while the job was held at after_decision"
 
 
 @pytest.mark.slow
-def test_a_fault_strikes_at_a_step_inside_of_spark_and_in_the_recovery_phase(testbed: Testbed) -> None:
+def test_a_fault_is_injected_at_a_step_inside_of_spark_and_in_the_recovery_phase(testbed: Testbed) -> None:
     """The step of Spark's own sink carries no failpoint: the driver is stopped as it is seen there, Kafka cut off, the driver let go on."""
     folder = _run(
         "checkpoint",
@@ -87,7 +87,7 @@ def test_a_fault_strikes_at_a_step_inside_of_spark_and_in_the_recovery_phase(tes
         quiet="2s",
     )
     cut, late = _assert_passed(folder, testbed)
-    assert cut["evidence"][0]["claim"] == "it struck while the job stood still at after_output"
+    assert cut["evidence"][0]["check"] == "it was injected while the job was held at after_output"
     assert (cut["phase"], late["phase"]) == ("impact", "recovery")
 
 

@@ -58,7 +58,7 @@ def test_a_job_that_crashes_at_each_step_in_turn_is_exactly_once(testbed: Testbe
     verdict = folder.read_json(folder.verdict)
     assert verdict["outcome"] == "PASSED", verdict["reason"]
     assert not any(verdict["anomalies"].values()), verdict["anomalies"]
-    assert all(claim["holds"] for injection in verdict["injections"] for claim in injection["evidence"])
+    assert all(check["passed"] for injection in verdict["injections"] for check in injection["evidence"])
     assert [event.failpoint for event in folder.journal.all(FailpointFired)] == [cell.step for cell in cells]
 
 

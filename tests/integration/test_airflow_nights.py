@@ -117,8 +117,8 @@ def _states(api: Api, run_id: str, dag: str = NIGHTLY) -> dict[int, str]:
     return {found["map_index"]: found["state"] for found in api.instances(run_id, dag) if found["task_id"] == "cell"}
 
 
-def _struck(run: str) -> RunFolder:
-    """A run, once its first fault has struck."""
+def _injected(run: str) -> RunFolder:
+    """A run, once its first fault was injected."""
     folder = RunFolder(settings.runs() / run)
     _until(lambda: folder.path.is_dir() and folder.journal.last(InjectionInjected))
     return folder
@@ -137,9 +137,9 @@ def _times(folder: Path) -> tuple[str, str]:
     return taken.at, restored.at
 
 
-def _kill(folder: RunFolder, step: str) -> psutil.Process:
-    """SIGKILL the process that performs a step; returns its parent."""
-    [pid] = {event.pid for event in folder.journal.all(StageStarted) if event.stage == step}
+def _kill(folder: RunFolder, stage: str) -> psutil.Process:
+    """SIGKILL the process that performs a stage; returns its parent."""
+    [pid] = {event.pid for event in folder.journal.all(StageStarted) if event.stage == stage}
     process = psutil.Process(pid)
     parent = process.parent()
     process.send_signal(signal.SIGKILL)
@@ -269,7 +269,7 @@ def test_another_dag_is_scheduled_on_verdicts_and_gets_what_they_say(nights: Any
 def test_cells_are_left_over_when_the_nights_time_is_used_up_and_are_not_green(airflow: Api) -> None:
     _matrix(f"strategies: [offset_commit, checkpoint, two_phase_commit]\n{HEAD}")
     airflow.trigger("short-night", {}, NIGHTLY)
-    _struck("short-night-01-offset-commit-crash-at-step-s1")
+    _injected("short-night-01-offset-commit-crash-at-step-s1")
     plan = Night.named("short-night").path / "plan.json"
     write_atomically(plan, json.dumps({**json.loads(plan.read_text()), "over_at": time.time()}))
     assert _ended(airflow, "short-night") == "failed"
@@ -310,7 +310,7 @@ def test_a_night_and_an_experiment_wait_for_each_other(airflow: Api) -> None:
 def test_a_cell_whose_process_is_killed_is_aborted_and_the_night_goes_on(airflow: Api) -> None:
     _matrix(STANDING)
     airflow.trigger("killed", {}, NIGHTLY)
-    folder = _struck("killed-01-checkpoint-cut-kafka-s1")
+    folder = _injected("killed-01-checkpoint-cut-kafka-s1")
     _kill(folder, "prepare")
     assert _ended(airflow, "killed") == "failed"
     assert _outcome(folder) == "ABORTED"
@@ -323,7 +323,7 @@ def test_a_cell_whose_worker_is_killed_leaves_the_testbed_clean_and_the_night_re
     """The process above the task's, which reports for it: Airflow misses its heartbeat after a minute."""
     _matrix(LONG)
     airflow.trigger("worker", {}, NIGHTLY)
-    folder = _struck("worker-01-checkpoint-network-latency-s1")
+    folder = _injected("worker-01-checkpoint-network-latency-s1")
     [pid] = {event.pid for event in folder.journal.all(StageStarted) if event.stage == "prepare"}
     worker = psutil.Process(pid).parent()
     assert worker is not None
@@ -336,7 +336,7 @@ def test_a_cell_whose_worker_is_killed_leaves_the_testbed_clean_and_the_night_re
 def test_a_cell_that_is_marked_failed_is_aborted_and_the_night_goes_on(airflow: Api) -> None:
     _matrix(STANDING)
     airflow.trigger("marked", {}, NIGHTLY)
-    folder = _struck("marked-01-checkpoint-cut-kafka-s1")
+    folder = _injected("marked-01-checkpoint-cut-kafka-s1")
     airflow.mark_task_failed("marked", "cell", NIGHTLY, 0)
     assert _ended(airflow, "marked") == "failed"
     assert _outcome(folder) == "ABORTED"
@@ -347,7 +347,7 @@ def test_a_cell_that_is_marked_failed_is_aborted_and_the_night_goes_on(airflow: 
 def test_a_cell_that_is_cleared_while_it_runs_is_aborted_and_run_again(airflow: Api) -> None:
     _matrix(STANDING)
     airflow.trigger("cleared", {}, NIGHTLY)
-    folder = _struck("cleared-01-checkpoint-cut-kafka-s1")
+    folder = _injected("cleared-01-checkpoint-cut-kafka-s1")
     airflow.clear("cleared", [["cell", 0]], NIGHTLY)
     again = RunFolder(settings.runs() / f"{folder.name}-try2")
     _until(lambda: again.verdict.exists())
@@ -372,7 +372,7 @@ def test_a_cell_that_takes_too_long_is_aborted(airflow: Api) -> None:
 def test_a_night_that_is_marked_failed_ends_with_the_cell_at_work_and_begins_no_other(airflow: Api) -> None:
     _matrix(STANDING)
     airflow.trigger("given-up", {}, NIGHTLY)
-    folder = _struck("given-up-01-checkpoint-cut-kafka-s1")
+    folder = _injected("given-up-01-checkpoint-cut-kafka-s1")
     airflow.mark_failed("given-up", NIGHTLY)
     _until(folder.verdict.exists)
     _until(lambda: folder.journal.last(Restored))
@@ -386,45 +386,45 @@ def test_a_night_that_is_marked_failed_ends_with_the_cell_at_work_and_begins_no_
 
 @pytest.mark.slow
 def test_an_experiment_whose_process_is_killed_is_aborted_and_not_green(airflow: Api) -> None:
-    airflow.trigger("killed-step", {**FORM, "records": 20_000})
-    folder = _struck("killed-step")
+    airflow.trigger("killed-stage", {**FORM, "records": 20_000})
+    folder = _injected("killed-stage")
     _kill(folder, "run_pipeline")
-    assert _ended(airflow, "killed-step", DAG) == "failed"
+    assert _ended(airflow, "killed-stage", DAG) == "failed"
     assert _outcome(folder) == "ABORTED"
-    assert "ABORTED: " in airflow.log("killed-step", "restore"), "it says why the DAG run is red"
+    assert "ABORTED: " in airflow.log("killed-stage", "restore"), "it says why the DAG run is red"
 
 
 @pytest.mark.slow
 def test_an_experiment_one_task_of_which_is_marked_failed_is_aborted_and_not_green(airflow: Api) -> None:
-    airflow.trigger("marked-step", {**FORM, "records": 2_000_000})
-    folder = _struck("marked-step")
-    airflow.mark_task_failed("marked-step", "generate_load")
-    assert _ended(airflow, "marked-step", DAG) == "failed"
+    airflow.trigger("marked-stage", {**FORM, "records": 2_000_000})
+    folder = _injected("marked-stage")
+    airflow.mark_task_failed("marked-stage", "generate_load")
+    assert _ended(airflow, "marked-stage", DAG) == "failed"
     assert _outcome(folder) == "ABORTED"
 
 
 @pytest.mark.slow
 def test_an_experiment_that_is_cleared_while_it_runs_is_aborted_and_another_run_is_made(airflow: Api) -> None:
-    airflow.trigger("cleared-step", {**FORM, "records": 20_000})
-    folder = _struck("cleared-step")
-    airflow.clear("cleared-step", ["prepare"])
-    again = RunFolder(settings.runs() / "cleared-step-try2")
+    airflow.trigger("cleared-stage", {**FORM, "records": 20_000})
+    folder = _injected("cleared-stage")
+    airflow.clear("cleared-stage", ["prepare"])
+    again = RunFolder(settings.runs() / "cleared-stage-try2")
     _until(lambda: again.verdict.exists() and again.journal.last(Restored))
-    assert _ended(airflow, "cleared-step", DAG) == "success"
+    assert _ended(airflow, "cleared-stage", DAG) == "success"
     assert (_outcome(folder), _outcome(again)) == ("ABORTED", "PASSED")
-    assert "micro-batches" in airflow.log("cleared-step", "run_pipeline", attempt=2)
-    path = f"/api/v2/dags/{DAG}/dagRuns/cleared-step/taskInstances/report/links"
-    assert airflow.request("GET", path).json()["extra_links"]["Report"] == f"{BELOW}/streamproof/runs/cleared-step-try2/report"
+    assert "micro-batches" in airflow.log("cleared-stage", "run_pipeline", attempt=2)
+    path = f"/api/v2/dags/{DAG}/dagRuns/cleared-stage/taskInstances/report/links"
+    assert airflow.request("GET", path).json()["extra_links"]["Report"] == f"{BELOW}/streamproof/runs/cleared-stage-try2/report"
     before = again.read_json(again.verdict)
-    airflow.clear("cleared-step", ["verify"])
+    airflow.clear("cleared-stage", ["verify"])
     _until(lambda: len([event for event in again.journal.all(StageFinished) if event.stage == "restore"]) == 2)
-    assert _ended(airflow, "cleared-step", DAG) == "success"
+    assert _ended(airflow, "cleared-stage", DAG) == "success"
     assert again.read_json(again.verdict)["anomalies"] == before["anomalies"]
-    assert not (settings.runs() / "cleared-step-try3").exists()
+    assert not (settings.runs() / "cleared-stage-try3").exists()
 
 
 @pytest.mark.slow
 def test_a_step_that_takes_too_long_aborts_the_experiment(airflow: Api) -> None:
-    airflow.trigger("long-step", {**FORM, "records": 2_000_000}, "impatient_experiment")
-    assert _ended(airflow, "long-step", "impatient_experiment") == "failed"
-    assert _outcome(RunFolder(settings.runs() / "long-step")) == "ABORTED"
+    airflow.trigger("long-stage", {**FORM, "records": 2_000_000}, "impatient_experiment")
+    assert _ended(airflow, "long-stage", "impatient_experiment") == "failed"
+    assert _outcome(RunFolder(settings.runs() / "long-stage")) == "ABORTED"

@@ -31,23 +31,23 @@ def test_a_probe_feels_a_toxic_until_it_is_healed_from_its_journaled_target(
     testbed: Testbed, proxies: None, fault: Any, link: str, tmp_path: Any
 ) -> None:
     parameters = fault.parameters_model.model_validate({"link": link} if (fault, link) in ON_LINKS else {})
-    struck = fault.proxies(testbed, parameters)
-    way = links(testbed)[struck[0]]
+    proxies = fault.proxies(testbed, parameters)
+    way = links(testbed)[proxies[0]]
     before = fault.measure(way, parameters)
-    assert not fault.felt(parameters, before, fault.measure(way, parameters)).holds, "nothing is felt before anything is there"
+    assert not fault.felt(parameters, before, fault.measure(way, parameters)).passed, "nothing is felt before anything is there"
 
     toxics = {f"test-{stream}": stream for stream in fault.streams}
-    for proxy in struck:
+    for proxy in proxies:
         for toxic, stream in toxics.items():
             testbed.proxies.add(proxy, toxic, fault.kind, stream, fault.attributes(parameters))
     felt = fault.felt(parameters, before, fault.measure(way, parameters))
-    assert felt.holds, felt
+    assert felt.passed, felt
 
     folder = RunFolder.create(tmp_path / "run")
     for _ in range(2):
-        assert all(claim.holds for claim in fault.heal(testbed, folder, {"proxies": struck, "toxics": toxics}))
-    assert all(testbed.proxies.toxics(proxy) == {} for proxy in struck)
-    assert not fault.felt(parameters, before, fault.measure(way, parameters)).holds
+        assert all(check.passed for check in fault.heal(testbed, folder, {"proxies": proxies, "toxics": toxics}))
+    assert all(testbed.proxies.toxics(proxy) == {} for proxy in proxies)
+    assert not fault.felt(parameters, before, fault.measure(way, parameters)).passed
 
 
 def test_healing_a_toxic_leaves_anothers_alone(testbed: Testbed, proxies: None, tmp_path: Any) -> None:

@@ -38,7 +38,7 @@ def test_needs_it(testbed):
 
 def test_pauses_a_worker(testbed):
     _send("spark-worker-1", signal.SIGSTOP)
-    wait_until("it to stand still", lambda: "spark-worker-1" in repair._paused(testbed), 10)
+    wait_until("it to be stopped", lambda: "spark-worker-1" in repair._paused(testbed), 10)
 
 def test_cuts_a_link(testbed):
     testbed.proxies.disable("postgres")

@@ -34,7 +34,7 @@ def _wanting(testbed: Testbed, monkeypatch: pytest.MonkeyPatch | None = None) ->
     """What does not hold; with ``monkeypatch`` after as long a wait as a run has."""
     if monkeypatch is not None:
         monkeypatch.setattr(steady_state, "WAIT_S", PATIENT_S)
-    return [claim.claim for claim in steady_state.check(testbed) if not claim.holds]
+    return [check.check for check in steady_state.check(testbed) if not check.passed]
 
 
 @contextmanager
@@ -55,14 +55,14 @@ def _paused(role: str) -> Iterator[None]:
 
 def test_a_testbed_that_is_up_is_in_its_steady_state(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steady_state, "WAIT_S", PATIENT_S)
-    assert [claim.claim for claim in steady_state.require(testbed)] == [KAFKA, SPARK, POSTGRES]
+    assert [check.check for check in steady_state.require(testbed)] == [KAFKA, SPARK, POSTGRES]
 
 
-@pytest.mark.parametrize(("role", "claim"), [("kafka", KAFKA), ("spark-worker-1", SPARK), ("postgres", POSTGRES)])
-def test_what_stands_still_is_named_and_nothing_else(testbed: Testbed, role: str, claim: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("role", "check"), [("kafka", KAFKA), ("spark-worker-1", SPARK), ("postgres", POSTGRES)])
+def test_what_stands_still_is_named_and_nothing_else(testbed: Testbed, role: str, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with _paused(role):
-        assert _wanting(testbed) == [claim]
-        with pytest.raises(TestbedError, match=claim):
+        assert _wanting(testbed) == [check]
+        with pytest.raises(TestbedError, match=check):
             steady_state.require(testbed)
     assert _wanting(testbed, monkeypatch) == []
 

@@ -166,7 +166,7 @@ def _ints(values: Iterable[int | None]) -> np.ndarray:
 # --- a whole run's folder -----------------------------------------------------------------------------------------------------------
 
 TERMS = Terms("run", "experiment", "kafka_to_kafka", "two_phase_commit", Guarantee.EXACTLY_ONCE, (), ("kill_executor-1",), 7)
-HOLDS = [{"claim": "the process is gone", "holds": True, "detail": "pid 1"}]
+HOLDS = [{"check": "the process is gone", "passed": True, "detail": "pid 1"}]
 INJECTION = "kill_executor-1"
 
 
@@ -219,11 +219,11 @@ _EVENTS: tuple[dict[str, Any], ...] = (
     {"at": at(4), "event": "phase", "phase": "impact"},
     {"at": at(5), "event": "injection_started", "injection": INJECTION, "fault": "kill_executor", "target": {}, "parameters": {"count": 1}},
     {"at": at(5.5), "event": "injection_injected", "injection": INJECTION, "target": {"killed": [1]}},
-    {"at": at(6), "event": "injection_evidence", "injection": INJECTION, "claims": HOLDS},
-    {"at": at(7), "event": "injection_healed", "injection": INJECTION, "claims": []},
+    {"at": at(6), "event": "injection_evidence", "injection": INJECTION, "checks": HOLDS},
+    {"at": at(7), "event": "injection_healed", "injection": INJECTION, "checks": []},
     {"at": at(9), "event": "phase", "phase": "recovery"},
     {"at": at(12), "event": "phase", "phase": "done"},
-    {"at": at(13), "event": "step_finished", "step": "drain", "seconds": 1.0},
+    {"at": at(13), "event": "stage_finished", "stage": "drain", "seconds": 1.0},
 )
 
 

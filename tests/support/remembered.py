@@ -1,4 +1,4 @@
-"""Runs for tests of the history: rows made by hand, and folders as a run's steps would have left them."""
+"""Runs for tests of the history: rows made by hand, and folders as a run's stages would have left them."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ RUN = Run(
     records_per_s={"steady": 5000.0, "impact": 2000.0, "recovery": 4000.0},
     driver_starts=1,
     batches=12,
-    step_seconds={"prepare": 0.3, "drain": 0.5},
+    stage_seconds={"prepare": 0.3, "drain": 0.5},
 )
 OUTCOMES = {"P": RunOutcome.PASSED, "F": RunOutcome.FAILED, "I": RunOutcome.INCONCLUSIVE, "E": RunOutcome.ERROR, "A": RunOutcome.ABORTED}
 REASONS = {
     "F": "two_phase_commit broke exactly-once: 3 LOST",
-    "I": "kill_executor-1 did not bite",
-    "E": "step drain failed",
+    "I": "kill_executor-1 did not take effect",
+    "E": "stage drain failed",
     "A": "stopped",
 }
 

@@ -162,7 +162,8 @@ def test_what_was_broken_later_or_long_before_is_not_blamed() -> None:
 
 def test_what_broke_nothing_is_not_blamed() -> None:
     assert (
-        Timeline([], [_event("phase", 1, phase="impact"), _event("step_started", 1, step="drain", pid=1)]).strike_before(_after(2)) is None
+        Timeline([], [_event("phase", 1, phase="impact"), _event("stage_started", 1, stage="drain", pid=1)]).strike_before(_after(2))
+        is None
     )
 
 
@@ -179,7 +180,7 @@ def test_a_stamp_of_another_zone_is_the_same_moment() -> None:
 # --- by whom -------------------------------------------------------------------------------------------------------------------------
 
 STARTED = _event("injection_started", 0.5, injection="crash_at_step-1", fault="crash_at_step")
-HEALED = _event("injection_healed", 3, injection="crash_at_step-1", claims=[])
+HEALED = _event("injection_healed", 3, injection="crash_at_step-1", checks=[])
 
 
 def test_the_injection_during_which_it_happened_is_named() -> None:

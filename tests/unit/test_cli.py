@@ -72,7 +72,7 @@ def _is_one_line(done: Done, code: int, *told: str) -> None:
 
 
 def _run(home: Path, story: Story, outcome: str | None = None, name: str = "run", **fields: Any) -> RunFolder:
-    """A finished run, as its steps would have left it."""
+    """A finished run, as its stages would have left it."""
     found = EXPERIMENT.model_copy(update=fields)
     folder = story.write(home / "runs" / name)
     folder.experiment.write_text(found.to_yaml())
@@ -120,7 +120,7 @@ def test_a_run_that_passed_exits_with_0(home: Path) -> None:
     done = _streamproof(home, "check", "run")
     assert (done.returncode, done.stderr) == (0, "")
     assert "PASSED: two_phase_commit kept exactly-once for 60 acknowledged records" in done.stdout
-    assert f"{INJECTION}: 1 of 1 claims of evidence hold" in done.stdout
+    assert f"{INJECTION}: 1 of 1 evidence checks passed" in done.stdout
 
 
 def test_a_run_that_failed_exits_with_1_and_names_the_records(home: Path) -> None:
@@ -153,13 +153,13 @@ def test_a_stored_verdict_that_the_evidence_contradicts_is_told(home: Path) -> N
     assert "the stored verdict says PASSED" in done.stdout
 
 
-def test_a_run_whose_step_failed_is_an_error_also_when_it_is_checked_again(home: Path) -> None:
+def test_a_run_whose_stage_failed_is_an_error_also_when_it_is_checked_again(home: Path) -> None:
     folder = _run(home, Story(), "ERROR")
     folder.journal.append(StageFailed(stage="expect", error="RuntimeError: the two judges disagree"))
     done = _streamproof(home, "check", "run")
     assert done.returncode == 3
     assert "its records alone say PASSED" in done.stdout
-    assert "ERROR: step expect failed: RuntimeError: the two judges disagree" in done.stdout
+    assert "ERROR: stage expect failed: RuntimeError: the two judges disagree" in done.stdout
 
 
 def test_a_stored_error_stays_one_whatever_the_records_say(home: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_run_that_broke_before_it_was_drained_says_why(home: Path) -> None:
     folder.journal.append(StageFailed(stage="run_pipeline", error="PipelineFailed: 3 starts"))
     done = _streamproof(home, "check", "run")
     assert done.returncode == 3
-    assert "ERROR: step run_pipeline failed: PipelineFailed: 3 starts" in done.stdout
+    assert "ERROR: stage run_pipeline failed: PipelineFailed: 3 starts" in done.stdout
 
 
 def test_who_stops_a_run_that_is_over_does_not_change_what_it_was(home: Path) -> None:
@@ -467,7 +467,7 @@ def test_what_a_verdict_says_is_printed_as_it_is(home: Path, text: str) -> None:
     folder.journal.append(StageFailed(stage="drain", error=text))
     done = _streamproof(home, "check", "run")
     assert done.returncode == 3
-    assert f"ERROR: step drain failed: {text}" in done.stdout
+    assert f"ERROR: stage drain failed: {text}" in done.stdout
     folder.verdict.write_text(json.dumps(unjudged(replace(TERMS, strategy=text), RunOutcome.ERROR, text)))
     assert _streamproof(home, "history", "import").returncode == 0
     assert text in _streamproof(home, "history").stdout

@@ -36,7 +36,7 @@ def driver() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, driver: subprocess.Popen[bytes]) -> RunContext:
+def context(tmp_path: Path, driver: subprocess.Popen[bytes]) -> RunContext:
     folder = RunFolder.create(tmp_path / "run")
     job = spark_job(folder, "offset_commit")
     _ready(folder, 1, driver.pid)
@@ -59,34 +59,34 @@ def _fire(folder: RunFolder, batch: int) -> None:
         failpoints.reach(folder, "after_output", batch)
 
 
-def _strike(scene: RunContext, driver: subprocess.Popen[bytes], batch: int) -> list[dict[str, Any]]:
-    target = FAULT.aim(scene, PARAMETERS)
-    firing = threading.Thread(target=_fire, args=(scene.folder, batch))
+def _injected(context: RunContext, driver: subprocess.Popen[bytes], batch: int) -> list[dict[str, Any]]:
+    target = FAULT.aim(context, PARAMETERS)
+    firing = threading.Thread(target=_fire, args=(context.folder, batch))
     firing.start()
-    FAULT.inject(scene, PARAMETERS, target)
+    FAULT.inject(context, PARAMETERS, target)
     firing.join(10)
     driver.kill()
     driver.wait(10)
-    with scene.folder.progress.open("a") as file:
+    with context.folder.progress.open("a") as file:
         file.write(json.dumps({"batch": batch, "start": target["start"] + 1, "rows": 1, "until": {}, "from": {}}) + "\n")
-    return [claim.to_dict() for claim in FAULT.evidence(scene, PARAMETERS, target)]
+    return [check.to_json() for check in FAULT.evidence(context, PARAMETERS, target)]
 
 
-def test_a_step_that_was_struck_before_must_be_reached_again(scene: RunContext, driver: subprocess.Popen[bytes]) -> None:
-    scene.folder.journal.append(FailpointFired(failpoint="after_output", batch=3))
-    claims = _strike(scene, driver, 9)
-    assert [claim["holds"] for claim in claims] == [True, True, True]
-    assert claims[0]["detail"] == "in batch 9: raise"
+def test_a_step_that_was_hit_before_must_be_reached_again(context: RunContext, driver: subprocess.Popen[bytes]) -> None:
+    context.folder.journal.append(FailpointFired(failpoint="after_output", batch=3))
+    checks = _injected(context, driver, 9)
+    assert [check["passed"] for check in checks] == [True, True, True]
+    assert checks[0]["detail"] == "in batch 9: raise"
 
 
-def test_a_driver_that_has_ended_is_not_aimed_at(scene: RunContext, driver: subprocess.Popen[bytes]) -> None:
-    assert scene.driver()["start"] == 1
-    scene.folder.journal.append(DriverExited(start=1))
-    scene.folder.journal.append(DriverStarted(start=2))
+def test_a_driver_that_has_ended_is_not_aimed_at(context: RunContext, driver: subprocess.Popen[bytes]) -> None:
+    assert context.driver()["start"] == 1
+    context.folder.journal.append(DriverExited(start=1))
+    context.folder.journal.append(DriverStarted(start=2))
     with pytest.raises(FaultError, match="a driver that is ready"):
-        replace(scene, deadline=time.monotonic()).driver()
-    _ready(scene.folder, 2, driver.pid)
-    assert FAULT.aim(scene, PARAMETERS)["start"] == 2
+        replace(context, deadline=time.monotonic()).driver()
+    _ready(context.folder, 2, driver.pid)
+    assert FAULT.aim(context, PARAMETERS)["start"] == 2
 
 
 def test_a_pid_that_became_anothers_is_gone(driver: subprocess.Popen[bytes]) -> None:

@@ -19,7 +19,7 @@ from streamproof.evidence.stages import ORDER, REPORT, RESTORE, SEQUENCE
 from streamproof.experiment import model
 from streamproof.experiment.form import Form
 from streamproof.experiment.matrix import load
-from streamproof.run.stages import STEPS
+from streamproof.run.stages import STAGES
 from streamproof.testbed.process import TestbedError
 from tests.support.checkout import ROOT
 
@@ -56,11 +56,11 @@ def nightly(dags: dict[str, Any]) -> Any:
 
 
 def test_every_step_of_a_run_is_a_task_and_nothing_else_is(dag: Any) -> None:
-    assert set(dag.task_ids) == set(STEPS)
+    assert set(dag.task_ids) == set(STAGES)
 
 
 def test_the_tasks_follow_the_one_order_of_stages(dag: Any) -> None:
-    assert set(ORDER) == set(STEPS)
+    assert set(ORDER) == set(STAGES)
     for earlier, later in pairwise((*SEQUENCE, (REPORT,), (RESTORE,))):
         for stage in later:
             assert dag.get_task(stage).upstream_task_ids >= set(earlier), stage
@@ -69,7 +69,7 @@ def test_the_tasks_follow_the_one_order_of_stages(dag: Any) -> None:
 def test_the_three_steps_of_the_run_go_side_by_side(dag: Any) -> None:
     together = {"run_pipeline", "generate_load", "inject_faults"}
     assert dag.get_task("drain").upstream_task_ids == together
-    assert all(dag.get_task(step).upstream_task_ids == {"prepare"} for step in together)
+    assert all(dag.get_task(stage).upstream_task_ids == {"prepare"} for stage in together)
 
 
 def test_restore_is_a_teardown_that_can_make_the_run_red(dag: Any) -> None:
@@ -117,7 +117,7 @@ def test_one_cell_fails_and_the_night_goes_on_to_its_summary(nightly: Any) -> No
 
 def test_nights_and_experiments_share_one_pool(dag: Any, nightly: Any) -> None:
     assert {dag.get_task("prepare").pool, nightly.get_task("cell").pool, nightly.get_task("compare").pool} == {POOL}
-    assert {dag.get_task(step).pool for step in STEPS if step != "prepare"} == {"default_pool"}, "or they would wait for one another"
+    assert {dag.get_task(stage).pool for stage in STAGES if stage != "prepare"} == {"default_pool"}, "or they would wait for one another"
 
 
 def test_tasks_link_to_what_the_run_made(dag: Any, nightly: Any) -> None:

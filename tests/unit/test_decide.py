@@ -119,9 +119,9 @@ DOUBTS: list[tuple[dict[str, Any], str]] = [
     ({"acked": 0}, "nothing was acknowledged, so nothing could be lost"),
     ({"results": ResultFacts(0, 3)}, "no result was due, so none could be missing"),
     ({"drained": False, "drain_reason": "cut"}, "the drain did not reach the end of the output: cut"),
-    ({"injections": (replace(KILLED, took_effect=False),)}, "kill_executor-1 did not bite (no evidence was recorded)"),
+    ({"injections": (replace(KILLED, took_effect=False),)}, "kill_executor-1 did not take effect (no evidence was recorded)"),
     ({"batches": {}}, "; ".join(f"no micro-batch was committed in the {phase} phase" for phase in PHASES)),
-    ({"expected": (Anomaly.REORDERED,)}, "the negative control did not bite: no REORDERED record was found"),
+    ({"expected": (Anomaly.REORDERED,)}, "the negative control was not caught: no REORDERED record was found"),
     ({"behind_the_end": 2}, "2 acknowledged records lie behind the end of the input: the source lost them"),
 ]
 
@@ -141,8 +141,8 @@ def test_all_that_was_not_shown_is_named() -> None:
     ("injection", "reason"),
     [
         (replace(KILLED, healed=False), "kill_executor-1 was not healed"),
-        (replace(KILLED, took_effect=False, error="no executor"), "kill_executor-1 did not bite (no executor)"),
-        (replace(KILLED, took_effect=False, failed_checks=("a", "b"), error="x"), "kill_executor-1 did not bite (not shown: a, b)"),
+        (replace(KILLED, took_effect=False, error="no executor"), "kill_executor-1 did not take effect (no executor)"),
+        (replace(KILLED, took_effect=False, failed_checks=("a", "b"), error="x"), "kill_executor-1 did not take effect (not shown: a, b)"),
     ],
 )
 def test_an_injection_that_proves_nothing_says_why(injection: InjectionFacts, reason: str) -> None:
@@ -155,7 +155,7 @@ def test_an_injection_that_proves_nothing_says_why(injection: InjectionFacts, re
 def test_a_negative_control_that_showed_its_anomaly_passes() -> None:
     decision = decide(replace(GOOD, expected=(Anomaly.REORDERED,), anomalies={Anomaly.REORDERED: 4}))
     assert decision.outcome is RunOutcome.PASSED
-    assert decision.reason.endswith("; the negative control bit: 4 REORDERED, as expected")
+    assert decision.reason.endswith("; the negative control was caught: 4 REORDERED, as expected")
 
 
 def test_a_stateful_job_is_judged_by_its_results() -> None:

@@ -58,8 +58,8 @@ from tests.support.histories import as_of, unjudged
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RECORDS = 40
-GOOD_CLAIM = {"claim": "the executor's process is gone", "holds": True, "detail": "pid 4711 is not there"}
-HEALED_CLAIM = {"claim": "a new executor registered", "holds": True, "detail": "executor 3"}
+GOOD_CHECK = {"check": "the executor's process is gone", "passed": True, "detail": "pid 4711 is not there"}
+HEALED_CHECK = {"check": "a new executor registered", "passed": True, "detail": "executor 3"}
 
 
 @dataclass
@@ -73,8 +73,8 @@ class Story:
     phases: tuple[str, ...] = ("steady", "impact", "recovery")
     batches: tuple[str, ...] = ("steady", "impact", "recovery")
     planned: tuple[str, ...] = ("kill_executor-1",)
-    claims: list[dict[str, Any]] | None = field(default_factory=lambda: [GOOD_CLAIM])
-    heals: list[dict[str, Any]] | None = field(default_factory=lambda: [HEALED_CLAIM])
+    checks: list[dict[str, Any]] | None = field(default_factory=lambda: [GOOD_CHECK])
+    heals: list[dict[str, Any]] | None = field(default_factory=lambda: [HEALED_CHECK])
     drained: bool = True
     recover_within_s: float | None = None
     ends: dict[str, int] = field(default_factory=lambda: {"0": RECORDS // 2, "1": RECORDS // 2})
@@ -152,18 +152,18 @@ def _journal(folder: RunFolder, story: Story) -> None:
     for phase in story.phases:
         events.append({"at": at(10 * ("steady", "impact", "recovery").index(phase)), "event": "phase", "phase": phase})
     for number, name in enumerate(story.planned):
-        struck = 11 + number
+        injected_at = 11 + number
         target = {"executor": "2", "pid": 4711}
         parameters: dict[str, Any] = {}
         started = {"event": "injection_started", "fault": "kill_executor", "target": target, "parameters": parameters}
-        events.append({"at": at(struck), "injection": name, **started})
-        events.append({"at": at(struck + 0.1), "event": "injection_injected", "injection": name})
-        if story.claims is not None:
-            events.append({"at": at(struck + 1), "event": "injection_evidence", "injection": name, "claims": story.claims})
+        events.append({"at": at(injected_at), "injection": name, **started})
+        events.append({"at": at(injected_at + 0.1), "event": "injection_injected", "injection": name})
+        if story.checks is not None:
+            events.append({"at": at(injected_at + 1), "event": "injection_evidence", "injection": name, "checks": story.checks})
         if story.heals is not None:
-            events.append({"at": at(struck + 2), "event": "injection_healed", "injection": name, "claims": story.heals})
+            events.append({"at": at(injected_at + 2), "event": "injection_healed", "injection": name, "checks": story.heals})
     events.append({"at": at(30), "event": "phase", "phase": "done"})
-    events.append({"at": at(31), "event": "step_finished", "step": "drain", "seconds": 1.5})
+    events.append({"at": at(31), "event": "stage_finished", "stage": "drain", "seconds": 1.5})
     events.sort(key=lambda event: str(event["at"]))
     folder.journal.path.write_text("".join(json.dumps(event) + "\n" for event in events))
 
@@ -184,16 +184,16 @@ STORIES: dict[str, tuple[Story, RunOutcome, set[str]]] = {
         RunOutcome.PASSED,
         set(),
     ),
-    "control bit": (replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,), deliver=DOUBLED), RunOutcome.PASSED, set()),
-    "control did not bite": (
+    "control caught": (replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,), deliver=DOUBLED), RunOutcome.PASSED, set()),
+    "control not caught": (
         replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,)),
         RunOutcome.INCONCLUSIVE,
         {"expect_negative_control_to_be_observed"},
     ),
-    "no evidence": (replace(CLEAN, claims=None), RunOutcome.INCONCLUSIVE, {"expect_every_fault_to_have_evidence"}),
-    "evidence of nothing": (replace(CLEAN, claims=[]), RunOutcome.INCONCLUSIVE, {"expect_every_fault_to_have_evidence"}),
-    "a claim that does not hold": (
-        replace(CLEAN, claims=[GOOD_CLAIM, {**GOOD_CLAIM, "holds": False}]),
+    "no evidence": (replace(CLEAN, checks=None), RunOutcome.INCONCLUSIVE, {"expect_every_fault_to_have_evidence"}),
+    "evidence of nothing": (replace(CLEAN, checks=[]), RunOutcome.INCONCLUSIVE, {"expect_every_fault_to_have_evidence"}),
+    "a check that does not hold": (
+        replace(CLEAN, checks=[GOOD_CHECK, {**GOOD_CHECK, "passed": False}]),
         RunOutcome.INCONCLUSIVE,
         {"expect_every_fault_to_have_evidence"},
     ),
@@ -257,7 +257,7 @@ def test_a_result_says_what_was_observed_and_shows_the_rows(tmp_path: Path) -> N
     assert doubled.sample[0]["copies"] == 3
     assert found["expect_source_to_be_complete"].observed == "40 acknowledged in 2 partitions"
     assert found["expect_every_phase_to_have_batches"].observed == "steady 1, impact 1, recovery 1"
-    assert found["expect_every_fault_to_have_evidence"].observed == "1 of 1 claims hold, 1 injected"
+    assert found["expect_every_fault_to_have_evidence"].observed == "1 of 1 checks passed, 1 injected"
     assert all(result.description.endswith(".") for result in evaluation.results)
 
 
@@ -361,12 +361,12 @@ def test_a_verdict_that_the_evidence_does_not_bear_out_is_found(
     assert said in str(disagreement_with(as_of(verdict), evaluate(folder))[0])
 
 
-def test_a_claim_told_again_replaces_the_first(tmp_path: Path) -> None:
-    folder = tell(tmp_path / "run-1", replace(CLEAN, claims=None))
-    folder.journal.append(InjectionEvidence(injection="kill_executor-1", checks=(EvidenceCheck.from_json(GOOD_CLAIM),)))
+def test_a_check_told_again_replaces_the_first(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", replace(CLEAN, checks=None))
+    folder.journal.append(InjectionEvidence(injection="kill_executor-1", checks=(EvidenceCheck.from_json(GOOD_CHECK),)))
     with database.building(folder.path) as connection:
-        rows = connection.execute("SELECT kind, claim, holds FROM claims ORDER BY kind").fetchall()
-    assert rows == [("evidence", GOOD_CLAIM["claim"], True), ("heal", HEALED_CLAIM["claim"], True)]
+        rows = connection.execute("SELECT kind, statement, passed FROM checks ORDER BY kind").fetchall()
+    assert rows == [("evidence", GOOD_CHECK["check"], True), ("heal", HEALED_CHECK["check"], True)]
 
 
 # What a browser would fetch by itself, or follow when asked to, from somewhere else.
@@ -401,7 +401,7 @@ def test_the_data_docs_hold_no_remote_asset_no_script_and_no_trace_of_the_projec
 
 def test_what_a_record_says_does_not_become_markup_in_the_data_docs(tmp_path: Path) -> None:
     evil = '<script>alert(1)</script><img src="http://evil.example/x" onerror=alert(2)>'
-    folder = tell(tmp_path / "run-1", replace(CLEAN, claims=[{"claim": evil, "holds": False, "detail": evil}], drained=False))
+    folder = tell(tmp_path / "run-1", replace(CLEAN, checks=[{"check": evil, "passed": False, "detail": evil}], drained=False))
     folder.drain.write_text(json.dumps({"complete": False, "reason": evil, "records": 0}))
     verdict = judge(folder, CLEAN.terms).verdict.to_json()
     write_atomically(folder.verdict, json.dumps(verdict, default=str))
@@ -500,9 +500,9 @@ def test_the_report_of_a_failed_run_names_the_record_the_fault_and_how_to_reprod
         "two_phase_commit broke exactly-once: 1 DUPLICATED.",
         "record 0/3",
         "delivered 3 times",
-        GOOD_CLAIM["claim"],
-        HEALED_CLAIM["claim"],
-        "1 of 1 claims hold",
+        GOOD_CHECK["check"],
+        HEALED_CHECK["check"],
+        "1 of 1 checks passed",
         "pid 4711",
         "seconds since 2026-03-01 11:59:53 UTC",
     ):
@@ -603,7 +603,7 @@ def test_the_report_stops_where_the_journal_is_damaged(tmp_path: Path) -> None:
 
 def test_what_the_evidence_says_does_not_become_markup_in_the_report(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
-    folder = tell(tmp_path / "run-1", replace(CLEAN, claims=[{"claim": evil, "holds": False, "detail": evil}]))
+    folder = tell(tmp_path / "run-1", replace(CLEAN, checks=[{"check": evil, "passed": False, "detail": evil}]))
     folder.journal.append(InjectionStarted(injection=evil, fault=evil, target={evil: evil}, parameters={evil: [evil]}))
     folder.journal.append(DriverExited(start=evil, pid=1, code=1, reason=evil))
     folder.journal.append(PhaseBegan(phase=evil))
@@ -699,16 +699,16 @@ def test_vega_draws_the_window_of_a_kill_where_it_was(tmp_path: Path) -> None:
     shown = timeline(folder.journal.events(), list(read_json_lines(folder.progress)), read_flow(folder))
     assert shown is not None
     described = json.loads(charts.draw(shown).description)
-    scene = vl_convert.vegalite_to_scenegraph(described)["scenegraph"]
+    graph = vl_convert.vegalite_to_scenegraph(described)["scenegraph"]
     (fault,) = shown.faults
     assert (fault.start_s, fault.end_s) == pytest.approx((18.1, 20.0)), "the driver started 7 s before the first phase"
     for panel in ("output", "backlog", "batches", "driver"):
-        (window,) = _drawn(scene, f"{panel}_faults")
-        (steady,) = [band for band in _drawn(scene, f"{panel}_phases") if band["x"] == pytest.approx(7 * 300 / shown.end_s, abs=0.5)]
+        (window,) = _drawn(graph, f"{panel}_faults")
+        (steady,) = [band for band in _drawn(graph, f"{panel}_phases") if band["x"] == pytest.approx(7 * 300 / shown.end_s, abs=0.5)]
         per_second = steady["width"] / 10
         assert window["x"] == pytest.approx(fault.start_s * per_second, abs=0.5)
         assert window["width"] == pytest.approx((fault.end_s - fault.start_s) * per_second, abs=0.5)
-    assert len(_drawn(scene, "batch_bars")) == 3
+    assert len(_drawn(graph, "batch_bars")) == 3
 
 
 def test_what_a_fault_is_called_cannot_leave_the_charts_description() -> None:

@@ -313,7 +313,7 @@ def test_a_fault_that_needs_three_brokers_is_refused_on_one_and_the_form_gives_i
 @pytest.mark.parametrize(
     ("fault", "strategy"), [("kill_transaction_coordinator", "checkpoint"), ("kill_group_coordinator", "two_phase_commit")]
 )
-def test_a_coordinator_that_the_job_does_not_need_is_not_struck(fault: str, strategy: str) -> None:
+def test_a_coordinator_that_the_job_does_not_need_is_refused(fault: str, strategy: str) -> None:
     with pytest.raises(ValidationError, match=f"{fault}: a job with '{strategy}' has no"):
         Experiment(strategy=strategy, brokers=3, faults=[FaultSpec(fault=fault)])
 

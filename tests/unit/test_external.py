@@ -74,27 +74,27 @@ def test_a_proxy_that_is_not_on_the_list_cannot_even_be_looked_at(names: dict[st
 @pytest.mark.parametrize(
     "fault", [{"fault": "kill_driver"}, {"fault": "kill_executor"}, {"fault": "crash_at_step"}, {"fault": "add_partitions"}]
 )
-def test_what_strikes_nothing_of_kafka_but_the_runs_own_topics_is_always_allowed(fault: dict[str, Any]) -> None:
+def test_what_breaks_nothing_of_kafka_but_the_runs_own_topics_is_always_allowed(fault: dict[str, Any]) -> None:
     assert experiment(fault, may_break={}).faults
 
 
-def test_a_fault_on_the_network_strikes_what_is_on_the_list_and_no_more() -> None:
+def test_a_fault_on_the_network_breaks_what_is_on_the_list_and_no_more() -> None:
     executors = {"toxiproxy": "near:8474", "executors": ["e"]}
     assert experiment({"fault": "cut_kafka", "parameters": {"role": "executors"}}, may_break=executors).faults
     for role, missing in (("driver", "driver"), ("pipeline", "driver")):
-        with pytest.raises(ValidationError, match=f"cut_kafka: it strikes the way of {missing} to Kafka, and .* names no proxy there"):
+        with pytest.raises(ValidationError, match=f"cut_kafka: it breaks the link of {missing} to Kafka, and .* names no proxy there"):
             experiment({"fault": "cut_kafka", "parameters": {"role": role}}, may_break=executors)
-    with pytest.raises(ValidationError, match="network_latency: it strikes the way of driver and executors"):
+    with pytest.raises(ValidationError, match="network_latency: it breaks the link of driver and executors"):
         experiment({"fault": "network_latency"}, may_break={})
 
 
 @pytest.mark.parametrize("fault", ["kill_kafka", "pause_kafka"])
-def test_a_server_that_was_not_started_here_is_not_struck(fault: str) -> None:
+def test_a_server_that_was_not_started_here_is_not_broken(fault: str) -> None:
     with pytest.raises(ValidationError, match=f"{fault}: it needs a Kafka that was started here, not an external one"):
         experiment({"fault": fault})
 
 
-def test_a_fault_that_does_not_say_what_it_strikes_is_refused() -> None:
+def test_a_fault_that_does_not_say_what_it_breaks_is_refused() -> None:
     silent = [name for name, fault in FAULTS.items() if fault.least_brokers == 3]
     assert all(FAULTS[name].outside(FAULTS[name].parameters_model()) is None for name in silent)
 

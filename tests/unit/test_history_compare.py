@@ -28,7 +28,7 @@ def test_runs_that_share_everything_differ_in_nothing() -> None:
         ({"anomalies": {}}, {"LOST": (0, None), "DUPLICATED": (0, None), "PHANTOM": (0, None), "CORRUPTED": (0, None)}),
         ({"records_per_s": {**RUN.records_per_s, "impact": 1000.0}}, {"impact": (2000.0, 1000.0)}),
         ({"versions": {"pyspark": "4.1.4", "kafka": "4.1.0", "postgres": "18"}}, {"pyspark": ("4.1.3", "4.1.4"), "postgres": (None, "18")}),
-        ({"step_seconds": {"prepare": 0.3}}, {"drain": (0.5, None)}),
+        ({"stage_seconds": {"prepare": 0.3}}, {"drain": (0.5, None)}),
         ({"settings": {**RUN.settings, "workload": {"records": 1, "partitions": 4}}}, {"workload.records": (20_000, 1)}),
         ({"settings": {**RUN.settings, "new_in_this_version": 1}}, {}),
     ],

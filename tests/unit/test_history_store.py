@@ -255,7 +255,7 @@ def test_a_plan_is_described_by_its_faults_and_what_was_chosen(injections: list[
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.integers() | st.text(max_size=5)), st.randoms(), st.floats(0, 1))
-def test_neither_the_order_of_parameters_nor_when_a_fault_strikes_makes_another_plan(
+def test_neither_the_order_of_parameters_nor_when_a_fault_is_injected_makes_another_plan(
     parameters: dict[str, Any], random: Any, at: float
 ) -> None:
     shuffled = list(parameters.items())

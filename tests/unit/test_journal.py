@@ -69,12 +69,12 @@ def test_an_optional_field_that_is_not_known_is_left_out(journal: Journal) -> No
     assert set(json.loads(journal.path.read_text())) == {"at", "event", "failpoint", "batch", "action"}
 
 
-def test_evidence_checks_are_claims_on_the_disk(journal: Journal) -> None:
+def test_evidence_checks_are_objects_on_the_disk(journal: Journal) -> None:
     checks = (EvidenceCheck("the process is gone", True, "pid 1"), EvidenceCheck("the master dropped it", False))
     journal.append(InjectionEvidence(injection="kill_executor-1", checks=checks))
-    assert json.loads(journal.path.read_text())["claims"] == [
-        {"claim": "the process is gone", "holds": True, "detail": "pid 1"},
-        {"claim": "the master dropped it", "holds": False, "detail": ""},
+    assert json.loads(journal.path.read_text())["checks"] == [
+        {"check": "the process is gone", "passed": True, "detail": "pid 1"},
+        {"check": "the master dropped it", "passed": False, "detail": ""},
     ]
     assert [event.checks for event in journal.all(InjectionEvidence)] == [checks]
 
@@ -130,8 +130,8 @@ def test_a_line_without_its_stamp_or_its_name_is_damage(journal: Journal, line: 
 
 
 def test_a_check_without_its_result_is_damage(journal: Journal) -> None:
-    _write(journal, {"event": "injection_healed", "injection": "x-1", "claims": [{"claim": "no toxic is left"}]})
-    with pytest.raises(EvidenceError, match="holds missing in"):
+    _write(journal, {"event": "injection_healed", "injection": "x-1", "checks": [{"check": "no toxic is left"}]})
+    with pytest.raises(EvidenceError, match="passed missing in"):
         journal.all(InjectionHealed)
 
 

@@ -14,7 +14,7 @@ from streamproof.faults.fault import Unconditional
 from streamproof.faults.outage import LinkOutage, ServerOutage
 from streamproof.testbed.embedded import POSTGRES_PROXY
 
-STRATEGY = "postgres_two_phase_commit"  # every fault can strike its jobs
+STRATEGY = "postgres_two_phase_commit"  # every fault can be injected into its jobs
 LATENCY, DRIVER, EXECUTOR = (FaultSpec(fault=name) for name in ("network_latency", "kill_driver", "kill_executor"))
 
 
@@ -42,9 +42,9 @@ def test_faults_that_overlap_are_one_group_with_the_one_before_them() -> None:
         ("network_latency", "cut_kafka", "network_latency and cut_kafka cannot overlap: each needs the link to kafka for itself"),
         ("network_latency", "kill_kafka", "the link to kafka"),
         ("add_partitions", "kill_kafka", "each needs kafka for itself"),
-        ("pause_kafka", "kill_kafka", "kafka and the job's standstill and the link to kafka"),
+        ("pause_kafka", "kill_kafka", "a stall of the job and kafka and the link to kafka"),
         ("cut_postgres", "pause_postgres", "the link to postgres"),
-        ("cut_kafka", "cut_postgres", "each needs the job's standstill for itself"),
+        ("cut_kafka", "cut_postgres", "each needs a stall of the job for itself"),
         ("kill_driver", "kill_executor", "each needs the driver for itself"),
         ("crash_at_step", "kill_driver", "each needs the driver for itself"),
         ("network_latency", "network_latency", "the link to kafka"),
@@ -83,16 +83,16 @@ def test_whoever_waits_at_a_step_needs_the_failpoints_for_itself() -> None:
     assert "each needs the failpoints for itself" in refusal(waiting, under("add_partitions", step="after_decision"))
 
 
-def test_a_fault_that_says_nothing_strikes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_that_says_nothing_is_injected_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Unconditional().occupies is None
     monkeypatch.setattr(type(FAULTS["kill_driver"]), "occupies", None)
-    assert "kill_driver strikes alone" in refusal(LATENCY, under("kill_driver"))
+    assert "kill_driver is injected alone" in refusal(LATENCY, under("kill_driver"))
 
 
-def test_an_outage_knows_what_it_occupies_from_what_it_strikes() -> None:
+def test_an_outage_knows_what_it_occupies_from_its_target() -> None:
     link = type("Link", (LinkOutage,), {"proxy": POSTGRES_PROXY})()
     server = type("Server", (ServerOutage,), {"role": "postgres"})()
-    assert link.occupies & server.occupies == {"the link to postgres", "the job's standstill"}
+    assert link.occupies & server.occupies == {"the link to postgres", "a stall of the job"}
 
 
 def test_a_conflict_does_not_depend_on_the_order() -> None:
@@ -106,7 +106,7 @@ def test_the_first_fault_has_none_to_overlap() -> None:
     assert "kill_driver is the first" in refusal(under("kill_driver"), LATENCY)
 
 
-def test_what_overlaps_strikes_in_the_phase_of_the_one_before_it() -> None:
+def test_what_overlaps_is_injected_in_the_phase_of_the_one_before_it() -> None:
     late = FaultSpec(fault="network_latency", phase="recovery")  # type: ignore[arg-type]
     assert Experiment(strategy=STRATEGY, faults=[late, under("kill_driver")])
-    assert "strikes in its phase, impact" in refusal(LATENCY, under("kill_driver", phase="recovery"))
+    assert "is injected in its phase, impact" in refusal(LATENCY, under("kill_driver", phase="recovery"))

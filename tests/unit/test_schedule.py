@@ -1,4 +1,4 @@
-"""The plan of a run comes from the experiment and its seed alone, and every injection strikes inside its phase."""
+"""The plan of a run comes from the experiment and its seed alone, and every injection lies inside its phase."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from streamproof.faults import FAULTS
 from streamproof.load.spec import Workload
 
 SEEDS = st.integers(0, MAX_SEED)
-STRATEGY = "postgres_two_phase_commit"  # nearly every fault can strike its jobs
+STRATEGY = "postgres_two_phase_commit"  # nearly every fault can be injected into its jobs
 
 
-def strikes(fault: str, strategy: str) -> bool:
+def admitted(fault: str, strategy: str) -> bool:
     try:
         FAULTS[fault].check(profile(strategy), {})
     except ValueError:
@@ -30,7 +30,7 @@ def strikes(fault: str, strategy: str) -> bool:
     return True
 
 
-FAULT_NAMES = st.sampled_from(sorted(fault for fault in FAULTS if strikes(fault, STRATEGY)))
+FAULT_NAMES = st.sampled_from(sorted(fault for fault in FAULTS if admitted(fault, STRATEGY)))
 TRIGGERS = st.one_of(
     st.just({}),
     st.fixed_dictionaries({"at": st.floats(0.05, 0.9)}),
@@ -97,7 +97,7 @@ def test_injections_are_numbered_by_fault_and_their_parameters_are_complete() ->
 @pytest.mark.parametrize("seed", range(0, 2000, 97))
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_each_fault_alone_fits_into_a_run_of_the_default_size(fault: str, seed: int) -> None:
-    strategy = next(each for each in (STRATEGY, *STRATEGIES) if strikes(fault, each))
+    strategy = next(each for each in (STRATEGY, *STRATEGIES) if admitted(fault, each))
     assert len(plan(experiment(FaultSpec(fault=fault), strategy=strategy, seed=seed)).injections) == 1
 
 
@@ -131,7 +131,7 @@ def test_a_fault_that_waits_for_a_batch_has_the_share_by_which_that_is_certainly
 def test_a_batch_outside_of_the_impact_phase_is_refused_with_those_inside() -> None:
     fields: dict[str, Any] = {"workload": Workload(records=10_000), "batch_records": 100}
     for batch in (4, 91):
-        with pytest.raises(BadInput, match=f"kill_driver strikes after batch {batch} of the 100 micro-batches .*, expected 5 to 90"):
+        with pytest.raises(BadInput, match=f"kill_driver is injected after batch {batch} of the 100 micro-batches .*, expected 5 to 90"):
             plan(experiment(FaultSpec(fault="kill_driver", batch=batch), **fields))
     assert plan(experiment(FaultSpec(fault="kill_driver", batch=5), **fields))
 

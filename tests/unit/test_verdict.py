@@ -21,7 +21,7 @@ from tests.support.histories import INJECTION, TERMS, Story, at
 
 AT_LEAST_ONCE = replace(TERMS, strategy="checkpoint", guarantee=Guarantee.AT_LEAST_ONCE)
 CONTROL = replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,))
-NOT_HELD = {"claim": "the master dropped it", "holds": False, "detail": "RUNNING"}
+NOT_HELD = {"check": "the master dropped it", "passed": False, "detail": "RUNNING"}
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_negative_control_that_bit_passes_and_says_so(verdict: Judged) -> None
     story.histories.double([(0, 1)])
     found = verdict(story, CONTROL)
     assert found["outcome"] == "PASSED"
-    assert "the negative control bit: 1 DUPLICATED, as expected" in found["reason"]
+    assert "the negative control was caught: 1 DUPLICATED, as expected" in found["reason"]
 
 
 # --- FAILED -------------------------------------------------------------------------------------------------------------------------
@@ -121,31 +121,31 @@ def test_lost_records_do_not_count_while_the_drain_is_not_complete(verdict: Judg
 
 
 def test_an_injection_without_evidence_is_not_enough(verdict: Judged) -> None:
-    _inconclusive(verdict(Story().without("injection_evidence")), f"{INJECTION} did not bite (no evidence was recorded)")
+    _inconclusive(verdict(Story().without("injection_evidence")), f"{INJECTION} did not take effect (no evidence was recorded)")
 
 
 def test_an_injection_with_an_empty_list_of_evidence_is_not_enough(verdict: Judged) -> None:
     story = Story()
-    _event(story, "injection_evidence")["claims"] = []
-    _inconclusive(verdict(story), f"{INJECTION} did not bite (no evidence was recorded)")
+    _event(story, "injection_evidence")["checks"] = []
+    _inconclusive(verdict(story), f"{INJECTION} did not take effect (no evidence was recorded)")
 
 
-def test_one_claim_that_does_not_hold_is_named(verdict: Judged) -> None:
+def test_one_check_that_did_not_pass_is_named(verdict: Judged) -> None:
     story = Story()
     evidence = _event(story, "injection_evidence")
-    evidence["claims"] = [*evidence["claims"], NOT_HELD]
-    _inconclusive(verdict(story), f"{INJECTION} did not bite (not shown: the master dropped it)")
+    evidence["checks"] = [*evidence["checks"], NOT_HELD]
+    _inconclusive(verdict(story), f"{INJECTION} did not take effect (not shown: the master dropped it)")
 
 
 def test_an_injection_that_failed_says_why(verdict: Judged) -> None:
     story = Story().without("injection_injected", "injection_evidence")
     story.events.append({"at": at(6), "event": "injection_failed", "injection": INJECTION, "error": "no executor held a task"})
-    _inconclusive(verdict(story), f"{INJECTION} did not bite (no executor held a task)")
+    _inconclusive(verdict(story), f"{INJECTION} did not take effect (no executor held a task)")
 
 
 def test_a_planned_injection_that_was_never_tried_is_missed(verdict: Judged) -> None:
     found = verdict(Story(), replace(TERMS, planned=(INJECTION, "network_latency-1")))
-    _inconclusive(found, "network_latency-1 did not bite (no evidence was recorded); network_latency-1 was not healed")
+    _inconclusive(found, "network_latency-1 did not take effect (no evidence was recorded); network_latency-1 was not healed")
 
 
 def test_an_injection_that_was_not_healed_is_named(verdict: Judged) -> None:
@@ -154,7 +154,7 @@ def test_an_injection_that_was_not_healed_is_named(verdict: Judged) -> None:
 
 def test_a_heal_that_does_not_read_back_is_no_heal(verdict: Judged) -> None:
     story = Story()
-    _event(story, "injection_healed")["claims"] = [{"claim": "no toxic is left", "holds": False, "detail": "latency"}]
+    _event(story, "injection_healed")["checks"] = [{"check": "no toxic is left", "passed": False, "detail": "latency"}]
     _inconclusive(verdict(story), f"{INJECTION} was not healed")
 
 
@@ -177,15 +177,15 @@ def test_nothing_acknowledged_proves_nothing(verdict: Judged) -> None:
     _inconclusive(verdict(story), "nothing was acknowledged, so nothing could be lost")
 
 
-def test_a_negative_control_that_did_not_bite_is_inconclusive(verdict: Judged) -> None:
-    _inconclusive(verdict(Story(), CONTROL), "the negative control did not bite: no DUPLICATED record was found")
+def test_a_negative_control_that_was_not_caught_is_inconclusive(verdict: Judged) -> None:
+    _inconclusive(verdict(Story(), CONTROL), "the negative control was not caught: no DUPLICATED record was found")
 
 
 def test_every_doubt_is_told(verdict: Judged) -> None:
     reason = verdict(Story(drain={"complete": False, "reason": "cut"}).without("injection_evidence", "injection_healed"))["reason"]
     assert reason.split("; ") == [
         "the drain did not reach the end of the output: cut",
-        f"{INJECTION} did not bite (no evidence was recorded)",
+        f"{INJECTION} did not take effect (no evidence was recorded)",
         f"{INJECTION} was not healed",
     ]
 
@@ -199,7 +199,7 @@ def test_an_injection_is_told_as_the_journal_has_it(verdict: Judged) -> None:
     assert injection["target"] == {"killed": [1]}
     assert injection["parameters"] == {"count": 1}
     assert (injection["injected_at"], injection["healed_at"]) == (at(5.5), at(7))
-    assert (injection["bit"], injection["healed"]) == (True, True)
+    assert (injection["took_effect"], injection["healed"]) == (True, True)
 
 
 def test_recovery_is_the_time_from_the_injection_to_the_next_committed_output(verdict: Judged) -> None:

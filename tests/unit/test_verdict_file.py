@@ -20,7 +20,7 @@ from tests.support.checkout import ROOT
 from tests.support.histories import TERMS, Story, unjudged
 
 STOPPED = Ending(aborted="stopped by SIGINT")
-BROKE = Ending(failed_stage="step drain failed: no answer")
+BROKE = Ending(failed_stage="stage drain failed: no answer")
 SUITE = OwnSuite(name="own: mine", expectations=2, failed=("No carrier is null",), failures=("No carrier is null does not hold (3 rows)",))
 
 
@@ -44,10 +44,10 @@ def test_the_file_begins_with_what_a_reader_looks_for(verdict: Verdict) -> None:
     assert list(verdict.to_json())[:6] == ["schema", "run", "experiment", "outcome", "as_expected", "reason"]
 
 
-def test_evidence_checks_are_claims_in_the_file(verdict: Verdict) -> None:
+def test_evidence_checks_are_objects_in_the_file(verdict: Verdict) -> None:
     (injection,) = verdict.to_json()["injections"]
-    assert injection["evidence"] == [{"claim": "the process is gone", "holds": True, "detail": "pid 1"}]
-    assert (injection["bit"], injection["healed"]) == (True, True)
+    assert injection["evidence"] == [{"check": "the process is gone", "passed": True, "detail": "pid 1"}]
+    assert (injection["took_effect"], injection["healed"]) == (True, True)
 
 
 def test_a_run_whose_records_were_not_judged_has_every_key_too(verdict: Verdict) -> None:
@@ -160,7 +160,7 @@ def test_the_journal_says_how_a_run_ended(tmp_path: Path, events: list[Event], f
     ("stored", "found"),
     [
         ({"outcome": RunOutcome.ABORTED, "reason": "stopped by SIGINT"}, STOPPED),
-        ({"outcome": RunOutcome.ERROR, "reason": "step drain failed: no answer"}, BROKE),
+        ({"outcome": RunOutcome.ERROR, "reason": "stage drain failed: no answer"}, BROKE),
         ({"outcome": RunOutcome.ERROR, "reason": "x", "disagreement": "x"}, Ending()),
         ({"outcome": RunOutcome.FAILED, "reason": "1 LOST"}, Ending()),
     ],

@@ -137,7 +137,7 @@ def test_an_order_stands_until_it_is_withdrawn_and_leaves_others_alone(tmp_path:
     orders.give("twice", 1)
     orders.give("hot_share", 0.5)
     orders.withdraw("twice")
-    assert orders.given() == {"hot_share": 0.5}
+    assert orders.active() == {"hot_share": 0.5}
 
 
 @given(share=st.floats(0, 1))

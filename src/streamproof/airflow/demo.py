@@ -80,14 +80,14 @@ class Row:
         checks = [check.passed for injection in verdict.injections for check in injection.evidence]
         anomalies = verdict.anomalies
         recovery = verdict.recovery_s
-        bitten = " (as expected)" if verdict.expected_anomalies and verdict.as_expected else ""
+        caught = " (as expected)" if verdict.expected_anomalies and verdict.as_expected else ""
         return [
             self.strategy,
             self.fault,
-            f"{sum(checks)} of {len(checks)} claims hold",
+            f"{sum(checks)} of {len(checks)} checks passed",
             str(verdict.sent.acked + verdict.sent.rejected + verdict.sent.indeterminate if verdict.sent is not None else 0),
             str(anomalies.get(Anomaly.LOST, "-")),
-            f"{anomalies.get(Anomaly.DUPLICATED, '-')}{bitten}",
+            f"{anomalies.get(Anomaly.DUPLICATED, '-')}{caught}",
             verdict.guarantee,
             verdict.outcome if self.state == "success" or not verdict.as_expected else f"{verdict.outcome}, DAG {self.state}",
             f"{recovery:.1f} s" if recovery is not None else "-",
@@ -201,11 +201,11 @@ def markdown(rows: list[Row]) -> str:
 
 def _rows(only: list[str], base: int) -> list[Row]:
     stamp = utc_now().replace(":", "").replace("-", "")[:15]
-    made = []
+    rows = []
     for number, (strategy, fault) in enumerate(ROWS, 1):
         if not only or f"{strategy}:{fault}" in only or str(number) in only:
-            made.append(Row(strategy, fault, (base + number) % MAX_SEED, f"demo-{stamp}-{number}-{strategy}-{fault}".replace("_", "-")))
-    return made
+            rows.append(Row(strategy, fault, (base + number) % MAX_SEED, f"demo-{stamp}-{number}-{strategy}-{fault}".replace("_", "-")))
+    return rows
 
 
 def _arguments() -> argparse.Namespace:
@@ -262,7 +262,7 @@ def _conclude(console: Console, demo: Demo, as_markdown: bool) -> None:
         console.print(f"{row.strategy} x {row.fault}: {row.folder.report}", soft_wrap=True, highlight=False)
     if as_markdown:
         print(markdown(demo.rows))
-    found = [
+    results = [
         {
             "run": row.run_id,
             "state": row.state,
@@ -272,7 +272,7 @@ def _conclude(console: Console, demo: Demo, as_markdown: bool) -> None:
         for row in demo.rows
     ]
     Path("build").mkdir(exist_ok=True)
-    Path("build/demo.json").write_text(json.dumps(found, indent=1) + "\n")
+    Path("build/demo.json").write_text(json.dumps(results, indent=1) + "\n")
     good = sum(row.as_expected for row in demo.rows)
     console.print(f"{good} of {len(demo.rows)} rows as expected, in {time.monotonic() - demo.begun:.0f} s", highlight=False)
 

@@ -1,4 +1,4 @@
-"""The operators of a night: its plan, one cell with all steps of its run, the comparison, and the last word."""
+"""The operators of a night: its plan, one cell with all stages of its run, the comparison, and the last word."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class PlanOperator(BaseOperator):
 
 
 class CellOperator(BaseOperator):
-    """A cell: all steps of one run in this process, as ``streamproof run`` does them. Fails when the verdict was not expected.
+    """A cell: all stages of one run in this process, as ``streamproof run`` does them. Fails when the verdict was not expected.
 
     Nine tasks would take longer to start than a run takes. A SIGTERM (the task or its DAG run was marked, or cleared) aborts the run and
-    restores the testbed; so does a timeout. A SIGKILL leaves both to the dead man's timer.
+    restores the testbed; so does a timeout. A SIGKILL leaves both to the watchdog.
     """
 
     template_fields = ("cell",)

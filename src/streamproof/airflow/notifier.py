@@ -134,7 +134,7 @@ def _mail(connection: Any, message: Message) -> None:
     to = extra["to"].split(",") if isinstance(extra["to"], str) else extra["to"]
     with SmtpHook(smtp_conn_id=connection.conn_id) as hook:
         hook.send_email_smtp(
-            to=[each.strip() for each in to], subject=message.subject, html_content=f"<pre>{html.escape(message.text)}</pre>"
+            to=[address.strip() for address in to], subject=message.subject, html_content=f"<pre>{html.escape(message.text)}</pre>"
         )
 
 

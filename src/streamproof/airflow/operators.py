@@ -1,4 +1,4 @@
-"""The operators of a run: each performs one step on the run's folder."""
+"""The operators of a run: each performs one stage on the run's folder."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ log = logging.getLogger("streamproof.airflow")
 logging.getLogger("kafka").setLevel(logging.WARNING)  # what a run does is told in a task's log, not every connection of its client
 
 
-class StepOperator(BaseOperator):
-    """Performs one step of a run. ``folder`` is the run's folder (templated).
+class StageOperator(BaseOperator):
+    """Performs one stage of a run. ``folder`` is the run's folder (templated).
 
     When the task is killed (the run was marked failed, a timeout, the task was cleared) the whole run is aborted and the testbed restored.
     """
@@ -37,9 +37,9 @@ class StepOperator(BaseOperator):
     template_fields = ("folder",)
     operator_extra_links = LINKS
 
-    def __init__(self, *, step: str, folder: str, **options: Any) -> None:
-        super().__init__(task_id=step, **options)
-        self.step = step
+    def __init__(self, *, stage: str, folder: str, **options: Any) -> None:
+        super().__init__(task_id=stage, **options)
+        self.stage = stage
         self.folder = folder
 
     def execute(self, context: Context) -> Any:
@@ -47,14 +47,14 @@ class StepOperator(BaseOperator):
         from streamproof.run import stages
 
         folder = RunFolder.open(self.folder)
-        if self.step in NEED_THE_TESTBED and folder.journal.last(Restored) is not None:
+        if self.stage in NEED_THE_TESTBED and folder.journal.last(Restored) is not None:
             raise AirflowFailException(
-                f"run {folder.name} has given the testbed back: it cannot do {self.step} again. "
+                f"run {folder.name} has given the testbed back: it cannot do {self.stage} again. "
                 "Clear `prepare` and all that comes after it, which makes a new run."
             )
         try:
             with attended(folder):
-                stages.perform(self.step, folder)
+                stages.perform(self.stage, folder)
         except RunEnded:
             self._be_ended(context)
             raise
@@ -70,18 +70,18 @@ class StepOperator(BaseOperator):
         from streamproof.run import stages
 
         if self.folder and Path(self.folder).is_dir():
-            stages.abort(RunFolder.open(self.folder), f"its task {self.step} was stopped in Airflow")
+            stages.abort(RunFolder.open(self.folder), f"its task {self.stage} was stopped in Airflow")
 
 
-class PrepareOperator(StepOperator):
+class PrepareOperator(StageOperator):
     """Validates the form, makes the run's folder, waits for the testbed, prepares the run. Returns the folder.
 
     The folder has the DAG run's name, so that a repeated task finds it again. Of a run that has begun only the judgement can be repeated;
-    when its three steps that go side by side are to be done again, another run is made.
+    when its three stages that go side by side are to be done again, another run is made.
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(step="prepare", folder="", **options)
+        super().__init__(stage="prepare", folder="", **options)
 
     def execute(self, context: Context) -> str:
         from pydantic import ValidationError
@@ -116,17 +116,17 @@ class PrepareOperator(StepOperator):
         return str(folder.path)
 
     def _all_again(self, context: Context) -> bool:
-        """Whether all steps of the run itself were cleared with this one; one that was at work then may not have been stopped yet."""
+        """Whether all stages of the run itself were cleared with this one; one that was at work then may not have been stopped yet."""
         run_id = context["dag_run"].run_id
         states = context["ti"].get_task_states(dag_id=self.dag_id, task_ids=list(TOGETHER), run_ids=[run_id])
         return all(state in (None, "restarting") for state in states.get(run_id, {}).values())
 
 
-class ReportOperator(StepOperator):
+class ReportOperator(StageOperator):
     """Writes the report, and tells who is scheduled on verdicts of this one."""
 
     def __init__(self, *, folder: str, **options: Any) -> None:
-        super().__init__(step=REPORT, folder=folder, outlets=[VERDICT], **options)
+        super().__init__(stage=REPORT, folder=folder, outlets=[VERDICT], **options)
 
     def execute(self, context: Context) -> None:
         from streamproof.verdict.verdict import Verdict
@@ -136,11 +136,11 @@ class ReportOperator(StepOperator):
         context["outlet_events"][VERDICT].extra.update(extra(Verdict.read(folder)))
 
 
-class RestoreOperator(StepOperator):
+class RestoreOperator(StageOperator):
     """Restores the testbed, and fails when the run has no verdict or one that was not expected: the DAG run is then red."""
 
     def __init__(self, *, folder: str, **options: Any) -> None:
-        super().__init__(step=RESTORE, folder=folder, **options)
+        super().__init__(stage=RESTORE, folder=folder, **options)
 
     def execute(self, context: Context) -> None:
         from streamproof.verdict.verdict import Verdict
@@ -188,7 +188,7 @@ def newest(name: str) -> Path:
     """The folder of a DAG run's newest run: it has several when `prepare` was cleared. Where the first would be when there is none."""
     from streamproof import settings
 
-    found, number = settings.runs() / name, 2
+    folder, number = settings.runs() / name, 2
     while (following := settings.runs() / f"{name}{TRY}{number}").exists():
-        found, number = following, number + 1
-    return found
+        folder, number = following, number + 1
+    return folder

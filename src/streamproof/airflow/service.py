@@ -80,19 +80,19 @@ def _secrets() -> Secrets:
         api_secret=secrets.token_urlsafe(48),
         fernet_key=base64.urlsafe_b64encode(os.urandom(32)).decode(),
     )
-    made = Secrets(**{**asdict(fresh), **kept})  # an older version knew fewer
+    complete = Secrets(**{**asdict(fresh), **kept})  # an older version knew fewer
     home().mkdir(parents=True, exist_ok=True)
     home().chmod(0o700)
-    write_atomically(path, json.dumps(asdict(made)), mode=0o600)
-    return made
+    write_atomically(path, json.dumps(asdict(complete)), mode=0o600)
+    return complete
 
 
 def address() -> str:
     """Where a browser finds Airflow: on this machine, or at the proxy that the environment names. Raises TestbedError when it is none."""
-    given = os.environ.get(ADDRESS, "").rstrip("/")
-    if given and not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", given):
-        raise TestbedError(f"{ADDRESS}: {given!r} is no address; expected is one as https://HOST/PATH")
-    return given or f"http://127.0.0.1:{_secrets().port}"
+    url = os.environ.get(ADDRESS, "").rstrip("/")
+    if url and not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", url):
+        raise TestbedError(f"{ADDRESS}: {url!r} is no address; expected is one as https://HOST/PATH")
+    return url or f"http://127.0.0.1:{_secrets().port}"
 
 
 def url() -> str:
@@ -102,9 +102,9 @@ def url() -> str:
 
 def environment() -> dict[str, str]:
     """Everything that Airflow is configured by."""
-    here, made = home(), _secrets()
+    here, secrets = home(), _secrets()
     passwords = here / "passwords.json"
-    write_atomically(passwords, json.dumps({USER: made.password, VIEWER: made.viewer_password}), mode=0o600)
+    write_atomically(passwords, json.dumps({USER: secrets.password, VIEWER: secrets.viewer_password}), mode=0o600)
     options = {
         "CORE__DAGS_FOLDER": settings.project() / "dags",
         "CORE__LOAD_EXAMPLES": False,
@@ -112,16 +112,16 @@ def environment() -> dict[str, str]:
         "CORE__PARALLELISM": 6,
         "CORE__MAX_ACTIVE_TASKS_PER_DAG": 6,
         "CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
-        "CORE__FERNET_KEY": made.fernet_key,
+        "CORE__FERNET_KEY": secrets.fernet_key,
         "CORE__EXECUTION_API_SERVER_URL": f"{url()}/execution/",
         "CORE__AUTH_MANAGER": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
         "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,{VIEWER}:viewer",
         "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": passwords,
         "API__HOST": "127.0.0.1",
-        "API__PORT": made.port,
+        "API__PORT": secrets.port,
         "API__BASE_URL": address(),
-        "API__SECRET_KEY": made.api_secret,
-        "API_AUTH__JWT_SECRET": made.jwt_secret,
+        "API__SECRET_KEY": secrets.api_secret,
+        "API_AUTH__JWT_SECRET": secrets.jwt_secret,
         # One writes at a time. SQLite's driver gives up waiting for that after 5 s, if nobody tells it otherwise.
         "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{here / 'airflow.db'}?timeout={LOCKED_S:.0f}",
         "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": 1,
@@ -200,11 +200,11 @@ class Api:
 
     def healthy(self, role: str) -> bool:
         try:
-            found = self._client.get("/api/v2/monitor/health").json()
+            health = self._client.get("/api/v2/monitor/health").json()
         except (httpx.HTTPError, ValueError):
             return False
         part = {"airflow-api-server": "metadatabase", "airflow-scheduler": "scheduler", "airflow-dag-processor": "dag_processor"}[role]
-        return bool((found.get(part) or {}).get("status") == "healthy")
+        return bool((health.get(part) or {}).get("status") == "healthy")
 
     def make_pool(self, name: str, slots: int, description: str) -> None:
         body = {"name": name, "slots": slots, "description": description, "include_deferred": False}

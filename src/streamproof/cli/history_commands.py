@@ -40,7 +40,7 @@ KIND_COLOURS = {
 history_app = typer.Typer(help="The runs so far.", no_args_is_help=False)
 
 StrategyOption = Annotated[str | None, typer.Option(help="Only runs with this strategy.")]
-FaultOption = Annotated[str | None, typer.Option(help="Only runs that this fault struck, among others perhaps.")]
+FaultOption = Annotated[str | None, typer.Option(help="Only runs in which this fault was injected, perhaps with others.")]
 OutcomeOption = Annotated[str | None, typer.Option(help="Only runs with this outcome.")]
 SinceOption = Annotated[str | None, typer.Option(help="Only runs that began since: a date as 2026-11-21, or a time ago as 7d, 12h.")]
 LatelyOption = Annotated[str | None, typer.Option("--since", help="Only cells that were run since: a date, or a time ago as 7d, 12h.")]
@@ -72,8 +72,8 @@ def history(
     from streamproof.run import recording as remembered
 
     with remembered.opened(store) as opened:
-        wanted = _wanted(opened, strategy, fault, outcome, since)
-        runs = opened.runs(replace(wanted, limit=limit))
+        query = _wanted(opened, strategy, fault, outcome, since)
+        runs = opened.runs(replace(query, limit=limit))
     if as_json:
         print(json.dumps([asdict(run) for run in runs], indent=1, default=_json))
     elif runs:
@@ -92,12 +92,12 @@ def take_in(
     """Take runs into the history that were made before, or elsewhere."""
     from streamproof.run import recording as remembered
 
-    found = remembered.found(folders or [])
+    paths = remembered.run_folders(folders or [])
     with remembered.opened(store) as opened:
-        runs, refused = remembered.take_in(opened, found)
+        runs, refused = remembered.take_in(opened, paths)
     for reason in refused:
         say(f"left out: {reason}", style="yellow")
-    say(f"{len(runs)} of {len(found)} runs taken into {opened.name}")
+    say(f"{len(runs)} of {len(paths)} runs taken into {opened.name}")
 
 
 @history_app.command()
@@ -118,9 +118,9 @@ def prune(
     with remembered.opened(store) as opened:
         for removal in remembered.remove(opened, remembered.old(opened.runs(), age, keep), dry=dry):
             rows, folders = rows + removal.row, folders + removal.folder
-            what = " and ".join(name for name, goes in (("row", removal.row), ("folder", removal.folder)) if goes)
-            said = f"{word} {what} of {removal.run.run}" if what else f"kept {removal.run.run}"
-            say(said if removal.kept is None else f"{said}: {removal.kept}")
+            removed = " and ".join(name for name, goes in (("row", removal.row), ("folder", removal.folder)) if goes)
+            line = f"{word} {removed} of {removal.run.run}" if removed else f"kept {removal.run.run}"
+            say(line if removal.kept is None else f"{line}: {removal.kept}")
     say(f"{word} {rows} rows and {folders} folders")
 
 
@@ -142,19 +142,22 @@ def changes(
 
     with remembered.opened(store) as opened:
         runs = _lately(opened, strategy, fault, since)
-    found = changing.changes(runs)
+    found_changes = changing.changes(runs)
     if as_json:
-        print(json.dumps([asdict(each) for each in found], indent=1, default=_json))
+        print(json.dumps([asdict(change) for change in found_changes], indent=1, default=_json))
     else:
         table = Table("change", "strategy", Column("faults", overflow="fold"), Column("run", overflow="fold"), Column("", overflow="fold"))
-        told = [each for each in found if every or each.kind is not changing.Kind.STABLE]
-        for each in told:
-            kind = Text(each.kind, KIND_COLOURS.get(each.kind, ""))
-            table.add_row(kind, *map(Text, (each.cell.strategy, each.cell.faults, each.newest.run, each.reason)))
-        if told:
+        reported = [change for change in found_changes if every or change.kind is not changing.Kind.STABLE]
+        for change in reported:
+            kind = Text(change.kind, KIND_COLOURS.get(change.kind, ""))
+            table.add_row(kind, *map(Text, (change.cell.strategy, change.cell.faults, change.newest.run, change.reason)))
+        if reported:
             _print(table)
-        say(", ".join(f"{count} {kind}" for kind in changing.Kind if (count := sum(each.kind is kind for each in found))) or "no run")
-    if any(each.kind in changing.ALARMING for each in found):
+        say(
+            ", ".join(f"{count} {kind}" for kind in changing.Kind if (count := sum(change.kind is kind for change in found_changes)))
+            or "no run"
+        )
+    if any(change.kind in changing.ALARMING for change in found_changes):
         raise typer.Exit(1)
 
 
@@ -226,29 +229,42 @@ def compare(
     from streamproof.run import recording as remembered
 
     with remembered.opened(store) as opened:
-        found = comparing.compare(remembered.named(opened, first), remembered.named(opened, second))
+        comparison = comparing.compare(remembered.find_run(opened, first), remembered.find_run(opened, second))
     if as_json:
-        differences = [{**asdict(each), "ratio": each.ratio} for each in found.differences]
-        told = {"comparable": found.comparable, "obstacles": found.obstacles, "differences": differences}
-        print(json.dumps({"first": asdict(found.first), "second": asdict(found.second), **told}, indent=1, default=_json))
+        differences = [{**asdict(difference), "ratio": difference.ratio} for difference in comparison.differences]
+        document = {"comparable": comparison.comparable, "obstacles": comparison.obstacles, "differences": differences}
+        print(json.dumps({"first": asdict(comparison.first), "second": asdict(comparison.second), **document}, indent=1, default=_json))
         return
     table = Table(
-        "", "", Column(found.first.run, overflow="fold"), Column(found.second.run, overflow="fold"), Column("times", justify="right")
+        "",
+        "",
+        Column(comparison.first.run, overflow="fold"),
+        Column(comparison.second.run, overflow="fold"),
+        Column("times", justify="right"),
     )
     group = None
-    for each in found.differences:
+    for difference in comparison.differences:
         table.add_row(
-            *map(Text, ("" if each.group == group else each.group, each.name, _value(each.first), _value(each.second))), _times(each.ratio)
+            *map(
+                Text,
+                (
+                    "" if difference.group == group else difference.group,
+                    difference.name,
+                    _value(difference.first),
+                    _value(difference.second),
+                ),
+            ),
+            _times(difference.ratio),
         )
-        group = each.group
-    if found.differences:
+        group = difference.group
+    if comparison.differences:
         _print(table)
     else:
         say("nothing differs")
-    if found.comparable:
+    if comparison.comparable:
         say("the same experiment: comparable")
     else:
-        say(f"NOT comparable, this is {', '.join(found.obstacles)}: what differs above need not come from the job", style="yellow")
+        say(f"NOT comparable, this is {', '.join(comparison.obstacles)}: what differs above need not come from the job", style="yellow")
 
 
 def _lately(store: Store, strategy: str | None, fault: str | None, since: str | None) -> list[Run]:
@@ -272,9 +288,9 @@ def _wanted(store: Store, strategy: str | None, fault: str | None, outcome: str 
     from streamproof.history.store import Wanted
 
     strategies, faults = store.names() if strategy is not None or fault is not None else (set(), set())
-    for option, name, known in (("--strategy", strategy, strategies), ("--fault", fault, faults)):
-        if name is not None and name not in known:
-            raise BadInput(f"{option}: no run in the history has {shown(name)}; there are: {', '.join(sorted(known)) or 'none'}")
+    for option, name, names in (("--strategy", strategy, strategies), ("--fault", fault, faults)):
+        if name is not None and name not in names:
+            raise BadInput(f"{option}: no run in the history has {shown(name)}; there are: {', '.join(sorted(names)) or 'none'}")
     if outcome is not None and outcome.upper() not in list(RunOutcome):
         raise BadInput(f"--outcome: expected one of {', '.join(RunOutcome)}, came {shown(outcome)}")
     begun = _since(since) if since is not None else None
@@ -288,12 +304,12 @@ def _since(text: str) -> datetime:
         return datetime.now(UTC) - _ago("--since", text, "a date as 2026-11-21 or ")
 
 
-def _ago(option: str, text: str, other: str = "") -> timedelta:
-    told = re.fullmatch(r"(\d{1,5})([mhdw])", text)
-    found = timedelta(**{UNITS[told[2]]: int(told[1])}) if told is not None else None
-    if found is None or found > LONGEST:
-        raise BadInput(f"{option}: expected {other}a time as 30d, 12h, 45m or 2w, came {shown(text)}")
-    return found
+def _ago(option: str, text: str, alternatives: str = "") -> timedelta:
+    match = re.fullmatch(r"(\d{1,5})([mhdw])", text)
+    age = timedelta(**{UNITS[match[2]]: int(match[1])}) if match is not None else None
+    if age is None or age > LONGEST:
+        raise BadInput(f"{option}: expected {alternatives}a time as 30d, 12h, 45m or 2w, came {shown(text)}")
+    return age
 
 
 def _listed(runs: Sequence[Run]) -> Table:

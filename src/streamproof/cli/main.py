@@ -85,28 +85,28 @@ def run(
     """Run an experiment and say what was delivered."""
     from streamproof.run import runner, spark_check
 
-    found = _experiment(file, seed)
+    experiment = _experiment(file, seed)
     if spark is not None:
-        spark_check.preflight(spark, stateful=found.declared is not None)
-    say(f"seed {found.seed}")
-    beside = _baseline(found) if baseline else None
-    with _progress(found):
-        folder = runner.run(found, baseline=beside, spark=spark)
+        spark_check.preflight(spark, stateful=experiment.declared is not None)
+    say(f"seed {experiment.seed}")
+    beside = _baseline(experiment) if baseline else None
+    with _progress(experiment):
+        folder = runner.run(experiment, baseline=beside, spark=spark)
     _say_verdict(folder, Verdict.read(folder))
 
 
-def _baseline(found: Experiment) -> RunFolder:
+def _baseline(experiment: Experiment) -> RunFolder:
     """The same run without faults: one that was run before, or run now. Leaves with its exit code when it does not pass."""
     from streamproof.run import baseline, runner
 
-    wanted = baseline.without_faults(found)
-    folder = baseline.find(wanted)
+    unfaulted = baseline.without_faults(experiment)
+    folder = baseline.find(unfaulted)
     if folder is not None:
         say(f"baseline: {folder.name}, which passed before")
         return folder
     say("baseline: the same run without faults")
-    with _progress(wanted):
-        folder = runner.run(wanted)
+    with _progress(unfaulted):
+        folder = runner.run(unfaulted)
     verdict = Verdict.read(folder)
     if not verdict.as_expected:
         say("the run without faults did not pass, so there is nothing to compare with; no fault was injected", style="yellow")
@@ -141,14 +141,14 @@ def sweep(
     embedded.up(lambda line: say(line))
     begun = time.monotonic()
 
-    def told(result: sweeping.Result, number: int, total: int) -> None:
-        cell, found = result.cell, ", ".join(f"{count} {name}" for name, count in result.found.items()) or "nothing"
+    def show(result: sweeping.Result, number: int, total: int) -> None:
+        cell, anomalies = result.cell, ", ".join(f"{count} {name}" for name, count in result.found.items()) or "nothing"
         word = ("as predicted", "green") if result.as_predicted else (f"NOT as predicted: {result.reason}", "red")
         then = f", then {cell.then}" if cell.then else ""
         what = f"{cell.strategy}: {cell.action} at {cell.step}{then}"
-        say(Text.assemble(f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {what}: found {found}, ", word))
+        say(Text.assemble(f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {what}: found {anomalies}, ", word))
 
-    results, folder = sweeping.sweep(cells, seed, told, records=records)
+    results, folder = sweeping.sweep(cells, seed, show, records=records)
     if not out.is_terminal:
         out.width = WIDE
     table = Table(
@@ -169,28 +169,28 @@ def shrink(run: RunArgument, dry: Annotated[bool, typer.Option("--dry", help="On
     """Look for the smallest schedule that makes a run fail as this one did: run it again with ever fewer of its faults."""
     from streamproof.run import shrink as shrinking
 
-    found = shrinking.subject(_folder(run))
-    count, kinds = len(found.injections), ", ".join(sorted(found.kinds))
-    say(f"{found.experiment.name}: {count} {'fault' if count == 1 else 'faults'}, {kinds}, seed {found.experiment.seed}")
+    subject = shrinking.subject(_folder(run))
+    count, kinds = len(subject.injections), ", ".join(sorted(subject.kinds))
+    say(f"{subject.experiment.name}: {count} {'fault' if count == 1 else 'faults'}, {kinds}, seed {subject.experiment.seed}")
     if dry:
-        for kept in shrinking.tries(found):
+        for kept in shrinking.tries(subject):
             say(f"  {', '.join(kept) or 'no fault'}")
         say("one run each, in this order; the first that fails in the same way is gone on with, and these change")
         return
     logging.getLogger("streamproof").setLevel(logging.WARNING)
     embedded.up(lambda line: say(line))
 
-    def told(made: shrinking.Try) -> None:
-        word = ("fails in the same way", "red") if made.fails else (f"does not ({made.outcome})", "green")
-        say(Text.assemble(f"  {', '.join(made.injections) or 'no fault'}: ", word, f"  {made.folders[-1]}"))
+    def show(attempt: shrinking.Try) -> None:
+        word = ("fails in the same way", "red") if attempt.fails else (f"does not ({attempt.outcome})", "green")
+        say(Text.assemble(f"  {', '.join(attempt.injections) or 'no fault'}: ", word, f"  {attempt.folders[-1]}"))
 
     try:
-        result, made, folder = shrinking.shrink(found, told)
+        result, attempts, folder = shrinking.shrink(subject, show)
     except shrinking.Stopped as stopped:
         say(f"stopped: {stopped}")
         raise typer.Exit(EXIT_CODES[RunOutcome.ABORTED]) from None
     names = ", ".join(spec.fault for spec in result.faults) or "no fault at all"
-    say(Text.assemble((f"{len(result.faults)} of {count}", "bold"), f" suffice after {len(made)} tries: {names}"))
+    say(Text.assemble((f"{len(result.faults)} of {count}", "bold"), f" suffice after {len(attempts)} tries: {names}"))
     say(f"{folder / 'smallest.yaml'}")
 
 
@@ -244,26 +244,27 @@ def _leave(folder: RunFolder, verdict: Verdict, records: list[dict[str, Any]], a
 @app.command()
 def plan(file: FileArgument, seed: SeedOption = None, as_json: JsonOption = False) -> None:
     """Say what would be broken when. Touches nothing."""
-    found = _experiment(file, seed)
-    schedule = make_plan(found)
+    experiment = _experiment(file, seed)
+    schedule = make_plan(experiment)
     if as_json:
         print(schedule.to_json())
         return
-    say(f"{found.name}: {found.label} ({found.promised}), {found.workload.records} {found.workload.source} records, seed {found.seed}")
+    source = f"{experiment.workload.records} {experiment.workload.source} records"
+    say(f"{experiment.name}: {experiment.label} ({experiment.promised}), {source}, seed {experiment.seed}")
     say(f"  steady    until {schedule.steady_share:.0%} of the records are committed")
     for injection in schedule.injections:
         parameters = ", ".join(f"{key}={value}" for key, value in injection.parameters.items() if value is not None)
-        what = f"{injection.injection} ({parameters})" if parameters else injection.injection
-        say(f"  {injection.phase:8}  {_trigger(injection)}: {what}")
+        described = f"{injection.injection} ({parameters})" if parameters else injection.injection
+        say(f"  {injection.phase:8}  {_trigger(injection)}: {described}")
     if schedule.quiet:
         say(f"            between two faults {schedule.quiet if isinstance(schedule.quiet, str) else f'{schedule.quiet:.1%}'} without any")
     say(f"  recovery  from {schedule.impact_share:.0%} to the end")
-    if found.expect:
-        say(f"  a negative control: {', '.join(found.expect)} must be seen")
+    if experiment.expect:
+        say(f"  a negative control: {', '.join(experiment.expect)} must be seen")
 
 
 def _trigger(injection: Injection) -> str:
-    """When an injection strikes, in words."""
+    """When a fault is injected, in words."""
     if injection.overlaps:
         when = "while the one before lasts"
     elif injection.batch is not None:
@@ -286,7 +287,7 @@ def faults(as_json: JsonOption = False) -> None:
         for name, about in fault["parameters"].items():
             say(f"  {name} = {about['default']}: {about['description']}")
         if len(fault["strategies"]) < len(STRATEGIES):
-            say(f"  strikes a job with {', '.join(fault['strategies']) or 'none'}")
+            say(f"  can be injected into a job with {', '.join(fault['strategies']) or 'none'}")
 
 
 @app.command()
@@ -295,17 +296,17 @@ def strategies(as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps([_describe_strategy(name) for name in STRATEGIES], indent=1))
         return
-    for found in STRATEGIES.values():
-        say(Text.assemble((found.name, "bold"), f" ({found.guarantee}): {found.summary}"))
-        for point in found.failpoints:
+    for strategy in STRATEGIES.values():
+        say(Text.assemble((strategy.name, "bold"), f" ({strategy.guarantee}): {strategy.summary}"))
+        for point in strategy.failpoints:
             say(f"  {point.name} ({point.at}): {point.window}")
 
 
 def _describe_strategy(name: str) -> dict[str, Any]:
-    found = STRATEGIES[name]
-    points = [{"name": p.name, "at": p.at, "window": p.window, "provokes": sorted(p.provokes)} for p in found.failpoints]
-    document = (sys.modules[type(found).__module__].__doc__ or "").strip()
-    return {"name": name, "guarantee": found.guarantee, "summary": found.summary, "failpoints": points, "document": document}
+    strategy = STRATEGIES[name]
+    points = [{"name": p.name, "at": p.at, "window": p.window, "provokes": sorted(p.provokes)} for p in strategy.failpoints]
+    document = (sys.modules[type(strategy).__module__].__doc__ or "").strip()
+    return {"name": name, "guarantee": strategy.guarantee, "summary": strategy.summary, "failpoints": points, "document": document}
 
 
 @app.command()
@@ -354,10 +355,10 @@ def start_testbed(
     holder = lock.holder()
     if brokers is not None and holder is not None and len(embedded.up().kafka) != brokers:
         raise lock.TestbedBusy(f"run {holder.run} ({holder.folder}) holds the testbed: Kafka cannot be made anew under it")
-    found = embedded.up(lambda line: say(line), brokers)
-    say(f"Kafka {found.direct_kafka}, through proxies {found.driver_kafka} (driver) and {found.executors_kafka} (executors)")
-    say(f"PostgreSQL 127.0.0.1:{found.postgres.direct}, through the proxy 127.0.0.1:{found.postgres.proxy}")
-    say(f"{found.spark_master}; Toxiproxy 127.0.0.1:{found.toxiproxy_port}")
+    testbed = embedded.up(lambda line: say(line), brokers)
+    say(f"Kafka {testbed.direct_kafka}, through proxies {testbed.driver_kafka} (driver) and {testbed.executors_kafka} (executors)")
+    say(f"PostgreSQL 127.0.0.1:{testbed.postgres.direct}, through the proxy 127.0.0.1:{testbed.postgres.proxy}")
+    say(f"{testbed.spark_master}; Toxiproxy 127.0.0.1:{testbed.toxiproxy_port}")
 
 
 @testbed_app.command("down")
@@ -386,9 +387,9 @@ def show_testbed(as_json: JsonOption = False) -> None:
 
 
 def _experiment(file: Path, seed: int | None) -> Experiment:
-    found = model.load(file)
+    experiment = model.load(file)
     try:
-        return found.with_seed(seed)
+        return experiment.with_seed(seed)
     except ValidationError as error:
         raise BadInput(explain(error, "--seed")) from None
 
@@ -403,7 +404,7 @@ def _say_verdict(folder: RunFolder, verdict: Verdict) -> NoReturn:
     colour = COLOURS[verdict.outcome]
     for injection in verdict.injections:
         passed = sum(check.passed for check in injection.evidence)
-        say(f"{injection.injection}: {passed} of {len(injection.evidence)} claims of evidence hold")
+        say(f"{injection.injection}: {passed} of {len(injection.evidence)} evidence checks passed")
     for line in _cost(verdict):
         say(line)
     say(Text.assemble((verdict.outcome, f"bold {colour}"), f": {verdict.reason}"))
@@ -441,7 +442,7 @@ class _Elapsed(logging.Formatter):
 
 
 @contextlib.contextmanager
-def _progress(found: Experiment) -> Iterator[None]:
+def _progress(experiment: Experiment) -> Iterator[None]:
     """What the run does: plain lines, and on a terminal a live bar below them."""
     from rich.logging import RichHandler
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -466,7 +467,7 @@ def _progress(found: Experiment) -> Iterator[None]:
     with Progress(*columns, console=out, transient=True) as bars:
         live = RichHandler(console=bars.console, show_path=False, show_level=False, markup=False, rich_tracebacks=False)
         logger.addHandler(live)
-        bar = bars.add_task("prepare", total=found.workload.records)
+        bar = bars.add_task("prepare", total=experiment.workload.records)
         done = threading.Event()
         follower = threading.Thread(target=_follow, args=(bars, bar, done, time.time()), daemon=True)
         follower.start()

@@ -123,7 +123,7 @@ class RunFolder:
         try:
             return json.loads(path.read_text())
         except FileNotFoundError as error:
-            raise EvidenceError(f"{path} is missing: the step that writes it has not finished") from error
+            raise EvidenceError(f"{path} is missing: the stage that writes it has not finished") from error
         except ValueError as error:
             raise EvidenceError(f"{path} is not JSON: {error}") from error
 

@@ -41,7 +41,7 @@ class Event:
             if each.name == "details":
                 line |= value
             else:
-                line[on_disk(each.name)] = [check.to_json() for check in value] if each.name == "checks" else value
+                line[each.name] = [check.to_json() for check in value] if each.name == "checks" else value
         return line
 
     @classmethod
@@ -50,19 +50,14 @@ class Event:
         values: dict[str, Any] = {}
         for each in fields(cls):
             optional = each.default is not MISSING or each.default_factory is not MISSING
-            if on_disk(each.name) in line or each.name == "at" or not optional:
-                values[each.name] = line[on_disk(each.name)]
+            if each.name in line or each.name == "at" or not optional:
+                values[each.name] = line[each.name]
         if "checks" in values:
             values["checks"] = tuple(EvidenceCheck.from_json(check) for check in values["checks"])
         if any(each.name == "details" for each in fields(cls)):
-            known = {"event", *(on_disk(each.name) for each in fields(cls))}
+            known = {"event", *(each.name for each in fields(cls))}
             values["details"] = {name: value for name, value in line.items() if name not in known}
         return cls(**values)
-
-
-def on_disk(field_name: str) -> str:
-    """The name that a field has in the file, which is older than some names in the code."""
-    return {"checks": "claims", "stage": "step"}.get(field_name, field_name)
 
 
 E = TypeVar("E", bound=Event)
@@ -71,18 +66,18 @@ EVENTS: dict[str, type[Event]] = {}
 
 @dataclass(frozen=True)
 class EvidenceCheck:
-    """One checked statement about the system under test. On the disk ``check`` is ``claim`` and ``passed`` is ``holds``."""
+    """One checked statement about the system under test."""
 
     check: str
     passed: bool
     detail: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"claim": self.check, "holds": self.passed, "detail": self.detail}
+        return {"check": self.check, "passed": self.passed, "detail": self.detail}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(fields["claim"], bool(fields["holds"]), str(fields.get("detail") or ""))
+        return cls(fields["check"], bool(fields["passed"]), str(fields.get("detail") or ""))
 
 
 # --- the run and its stages -------------------------------------------------------------------------------------------------------
@@ -129,7 +124,7 @@ class TestbedRebuilt(Event, name="testbed_rebuilt"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageStarted(Event, name="step_started"):
+class StageStarted(Event, name="stage_started"):
     """a stage began, in the process ``pid``"""
 
     stage: str
@@ -137,7 +132,7 @@ class StageStarted(Event, name="step_started"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageFinished(Event, name="step_finished"):
+class StageFinished(Event, name="stage_finished"):
     """a stage succeeded"""
 
     stage: str
@@ -145,7 +140,7 @@ class StageFinished(Event, name="step_finished"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageFailed(Event, name="step_failed"):
+class StageFailed(Event, name="stage_failed"):
     """a stage failed"""
 
     stage: str
@@ -153,7 +148,7 @@ class StageFailed(Event, name="step_failed"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageEnded(Event, name="step_ended"):
+class StageEnded(Event, name="stage_ended"):
     """a stage ended because the run did"""
 
     stage: str

@@ -1,4 +1,4 @@
-"""What can be broken, for machines: every fault with its parameters, their bounds, and the strategies whose jobs it can strike."""
+"""The catalogue of faults for machines: each fault with its parameters, their bounds, and the strategies that it applies to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BOUNDS = {"minimum": "minimum", "maximum": "maximum", "exclusiveMinimum": "abov
 
 
 def describe(name: str) -> dict[str, Any]:
-    """One fault. ``occupies`` is what it needs for itself, None when it strikes alone; at ``sites`` the job may stand still for it."""
+    """One fault. ``occupies`` is what it needs for itself, None when it is injected alone; at ``sites`` the job may be held for it."""
     fault = FAULTS[name]
     schema = fault.parameters_model.model_json_schema()
     parameters = {key: _parameter(about, schema.get("$defs", {})) for key, about in schema.get("properties", {}).items()}
@@ -23,7 +23,7 @@ def describe(name: str) -> dict[str, Any]:
         "summary": fault.summary,
         "target": fault.target,
         "parameters": {key: {**about, "required": key in required} for key, about in parameters.items()},
-        "strategies": [strategy for strategy in STRATEGIES if _can_strike(name, strategy)],
+        "strategies": [strategy for strategy in STRATEGIES if _can_be_injected(name, strategy)],
         "occupies": None if fault.occupies is None else sorted(fault.occupies),
         "sites": sorted(fault.sites),
         "document": (sys.modules[type(fault).__module__].__doc__ or "").strip(),
@@ -33,11 +33,11 @@ def describe(name: str) -> dict[str, Any]:
 def _parameter(about: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     """A parameter's JSON schema, flat: what it may be without null, its bounds, whether it may be null."""
     kinds = [_resolved(kind, definitions) for kind in about.get("anyOf", [about])]
-    known = [kind for kind in kinds if kind.get("type") != "null"]
-    bounds = {ours: kind[theirs] for kind in known for theirs, ours in _BOUNDS.items() if theirs in kind}
+    not_null = [kind for kind in kinds if kind.get("type") != "null"]
+    bounds = {ours: kind[theirs] for kind in not_null for theirs, ours in _BOUNDS.items() if theirs in kind}
     return {
-        "type": " or ".join(str(kind.get("type", "any")) for kind in known),
-        "nullable": len(known) < len(kinds),
+        "type": " or ".join(str(kind.get("type", "any")) for kind in not_null),
+        "nullable": len(not_null) < len(kinds),
         "default": about.get("default"),
         **bounds,
         "description": about.get("description", ""),
@@ -49,7 +49,7 @@ def _resolved(kind: dict[str, Any], definitions: dict[str, Any]) -> dict[str, An
     return {**definitions[reference.rsplit("/", 1)[1]], **kind} if reference else kind
 
 
-def _can_strike(name: str, strategy: str) -> bool:
+def _can_be_injected(name: str, strategy: str) -> bool:
     try:
         FAULTS[name].check(profile(strategy), {})
     except ValueError:

@@ -39,9 +39,9 @@ class Form(Strict):
         changed = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
         against = [name for name in changed if name not in ("preset", "seed")]
         if self.preset is not None and against:
-            told = ", ".join(f"{name} {shown(str(getattr(self, name)))}" for name in against)
+            conflicts = ", ".join(f"{name} {shown(str(getattr(self, name)))}" for name in against)
             raise ValueError(
-                f"preset: {self.preset} says what is run, but {told} was given too: empty `preset`, or leave the rest as it was"
+                f"preset: {self.preset} says what is run, but {conflicts} was given too: empty `preset`, or leave the rest as it was"
             )
         return self
 
@@ -57,6 +57,6 @@ class Form(Strict):
             "faults": faults,
             "brokers": max([1, *(FAULTS[spec.fault].least_brokers for spec in faults)]),
         }
-        found = Experiment(**fields) if self.seed is None else Experiment(**fields, seed=self.seed)
+        experiment = Experiment(**fields) if self.seed is None else Experiment(**fields, seed=self.seed)
         expect = [anomaly for spec in faults for anomaly in FAULTS[spec.fault].provokes(profile(self.strategy), spec.parameters)]
-        return Experiment.model_validate({**found.model_dump(), "expect": expect})
+        return Experiment.model_validate({**experiment.model_dump(), "expect": expect})

@@ -102,8 +102,8 @@ class Matrix(_Model):
     @property
     def cells(self) -> list[MatrixCell]:
         """In the order of the file, but those that need another number of brokers last: Kafka is made anew for them once."""
-        found = sorted(self._experiments(), key=lambda experiment: experiment.brokers)
-        return [MatrixCell(number, experiment) for number, experiment in enumerate(found, 1)]
+        experiments = sorted(self._experiments(), key=lambda experiment: experiment.brokers)
+        return [MatrixCell(number, experiment) for number, experiment in enumerate(experiments, 1)]
 
     def _experiments(self) -> Iterator[Experiment]:
         out = {(pair.strategy, pair.fault) for pair in self.leave_out}
@@ -116,7 +116,7 @@ class Matrix(_Model):
     def _experiment(self, strategy: str, spec: FaultSpec, seed: int) -> Experiment:
         """Raises ValueError naming the cell that cannot be."""
         try:
-            found = Experiment(
+            experiment = Experiment(
                 name=f"{strategy}-{spec.fault}".replace("_", "-")[:NAME],
                 strategy=strategy,
                 brokers=3 if FAULTS[spec.fault].least_brokers > 1 else 1,
@@ -126,15 +126,15 @@ class Matrix(_Model):
                 batch_records=self.batch_records,
                 timeout_s=self.quota.cell_s,
             )
-            provoked = FAULTS[spec.fault].provokes(found.profile, spec.parameters)
-            found = Experiment.model_validate({**found.model_dump(), "expect": provoked})
-            plan(found)
+            provoked = FAULTS[spec.fault].provokes(experiment.profile, spec.parameters)
+            experiment = Experiment.model_validate({**experiment.model_dump(), "expect": provoked})
+            plan(experiment)
         except ValidationError as error:
             reasons = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors())
             raise ValueError(f"{strategy} x {spec.fault}: {reasons}; name the two in `leave_out`, or mend the cell") from None
         except BadInput as error:
             raise ValueError(f"{strategy} x {spec.fault}: {error}") from None
-        return found
+        return experiment
 
 
 def load(path: Path) -> Matrix:

@@ -62,8 +62,8 @@ TestbedName = Annotated[str, one_of("testbed", TESTBEDS), Field(json_schema_extr
 
 
 class Phase(StrEnum):
-    """Where faults may strike. ``impact``: the workload is held a little ahead of the job. ``recovery``: it is sent to its end at once, and
-    the job works off what has piled up."""
+    """When faults may be injected. ``impact``: the workload is held a little ahead of the job. ``recovery``: the workload is sent to its
+    end at once, and the job works off the backlog."""
 
     IMPACT = "impact"
     RECOVERY = "recovery"
@@ -73,13 +73,13 @@ class FaultSpec(Strict):
     """One planned fault and the one thing that triggers it: ``at``, ``batch``, ``step``, ``overlaps``, or a share drawn from the seed."""
 
     fault: FaultName
-    at: float | None = Field(None, ge=0.05, le=0.9, description="Strike when this share of the records is committed")
-    batch: int | None = Field(None, ge=1, description="Strike when this many micro-batches are committed")
+    at: float | None = Field(None, ge=0.05, le=0.9, description="Inject it when this share of the records is committed")
+    batch: int | None = Field(None, ge=1, description="Inject it when this many micro-batches are committed")
     step: str | None = Field(
         None,
-        description="Strike when the job reaches this step of its commit protocol, after the fault before this one; it stands still there",
+        description="Inject it when the job reaches this step of its commit protocol, after the fault before this one, and hold it there",
     )
-    overlaps: bool = Field(False, description="Strike as soon as the fault before this one has struck, and while it lasts")
+    overlaps: bool = Field(False, description="Inject it as soon as the fault before this one is injected, and while that lasts")
     phase: Phase = Field(
         Phase.IMPACT, description="impact, or recovery: as that phase begins (or at a `step` then); what overlaps is where the first one is"
     )
@@ -87,15 +87,15 @@ class FaultSpec(Strict):
 
     @model_validator(mode="after")
     def _one_trigger(self) -> Self:
-        given = [f"{name}: {value}" for name in ("at", "batch", "step") if (value := getattr(self, name)) is not None]
-        if len(given) > 1:
+        triggers = [f"{name}: {value}" for name in ("at", "batch", "step") if (value := getattr(self, name)) is not None]
+        if len(triggers) > 1:
             raise ValueError(
-                f"{self.fault} has {len(given)} triggers, {' and '.join(given)}: give `at`, `batch` or `step`, or none of them"
+                f"{self.fault} has {len(triggers)} triggers, {' and '.join(triggers)}: give `at`, `batch` or `step`, or none of them"
             )
         if self.overlaps and (self.at is not None or self.batch is not None):
-            raise ValueError(f"{self.fault} overlaps: it strikes as soon as the fault before it has; leave `{given[0]}` out")
+            raise ValueError(f"{self.fault} overlaps: it is injected as soon as the fault before it is; leave `{triggers[0]}` out")
         if self.phase is Phase.RECOVERY and (self.at is not None or self.batch is not None):
-            raise ValueError(f"{self.fault} strikes as the recovery phase begins, or at a `step` in it; leave `{given[0]}` out")
+            raise ValueError(f"{self.fault} is injected as the recovery phase begins, or at a `step` in it; leave `{triggers[0]}` out")
         return self
 
     @field_validator("parameters")
@@ -122,10 +122,10 @@ Quiet = Annotated[float | str, BeforeValidator(_quiet)]
 class Random(Strict):
     """Faults that are drawn from the experiment's seed: which, in which order, when, and with which parameters."""
 
-    faults: list[FaultName] | None = Field(None, min_length=1, description="Of these; of all that can strike the job when absent")
+    faults: list[FaultName] | None = Field(None, min_length=1, description="Of these; of all that can be injected into the job when absent")
     count: int = Field(6, ge=1, le=12, description="How many")
     quiet: Quiet = Field(0.02, description="How much passes without a fault between two: a share of the records, or a time as in 5s")
-    overlaps: bool = Field(False, description="Let some strike while a slow link lasts")
+    overlaps: bool = Field(False, description="Inject some while a slow link lasts")
 
 
 def _of_project(name: str) -> Path:
@@ -170,7 +170,10 @@ class Suite(Strict):
     def document(self) -> dict[str, Any]:
         """What of it is evaluated."""
         kept = {"type", "kwargs", "description", "severity", "notes"}
-        return {"name": self.name, "expectations": [each.model_dump(include=kept, exclude_none=True) for each in self.expectations]}
+        return {
+            "name": self.name,
+            "expectations": [expectation.model_dump(include=kept, exclude_none=True) for expectation in self.expectations],
+        }
 
 
 def _seconds(value: Any) -> Any:
@@ -267,7 +270,7 @@ class Experiment(Strict):
             about = "results, which only a stateful pipeline has" if not pipeline.stateful else "records, which results are not"
             raise ValueError(f"expect: {', '.join(foreign)} is about {about}")
         if not pipeline.stateful and self.stateful != Stateful():
-            stateful = ", ".join(name for name, each in PIPELINES.items() if each.stateful)
+            stateful = ", ".join(name for name, declared in PIPELINES.items() if declared.stateful)
             raise ValueError(f"stateful: pipeline {self.pipeline!r} keeps no state; leave it out, or choose one of: {stateful}")
         if pipeline.stateful and self.strategy is not None and not STRATEGIES[self.strategy].takes_results:
             fitting = ", ".join(name for name, strategy in STRATEGIES.items() if strategy.takes_results)
@@ -285,7 +288,7 @@ class Experiment(Strict):
             raise ValueError("brokers: how many an external Kafka has is not for the experiment to say")
 
     def check_fault(self, name: str, parameters: dict[str, Any]) -> None:
-        """Raises ValueError when that fault cannot strike this job, or not on this testbed."""
+        """Raises ValueError when that fault cannot be injected into this job, or not on this testbed."""
         fault = FAULTS[name]
         fault.check(self.profile, parameters)
         if self.external is not None:
@@ -305,7 +308,7 @@ class Experiment(Strict):
         if (reason := overlap.conflict(group)) is not None:
             raise ValueError(f"faults: {reason}")
         if any(spec.phase is not Phase.IMPACT and spec.phase is not first.phase for spec in group):
-            raise ValueError(f"faults: what overlaps {first.fault} strikes in its phase, {first.phase}")
+            raise ValueError(f"faults: what overlaps {first.fault} is injected in its phase, {first.phase}")
 
     def _check_step(self, spec: FaultSpec) -> None:
         if spec.step is None:
@@ -324,7 +327,7 @@ class Experiment(Strict):
             raise ValueError(f"{spec.fault}: {spec.step} is passed while recovering from a crash only; it can wait for: {fitting}")
         if site not in sites:
             raise ValueError(
-                f"{spec.fault} cannot strike while the job stands still at {spec.step} (a {site} step); it can wait for: {fitting}"
+                f"{spec.fault} cannot be injected while the job is held at {spec.step} (a {site} step); it can wait for: {fitting}"
             )
 
     @property
@@ -378,9 +381,9 @@ class Experiment(Strict):
         """What the pipeline is told."""
         if not PIPELINES[self.pipeline].stateful:
             return {}
-        found = self.stateful
-        delay_min = found.delay_min if found.job_delay_min is None else found.job_delay_min
-        minutes = {"length_ms": found.window_min, "slide_ms": found.slide, "delay_ms": delay_min}
+        stateful = self.stateful
+        delay_min = stateful.delay_min if stateful.job_delay_min is None else stateful.job_delay_min
+        minutes = {"length_ms": stateful.window_min, "slide_ms": stateful.slide, "delay_ms": delay_min}
         return {name: value * MINUTE_MS for name, value in minutes.items()}
 
     @property

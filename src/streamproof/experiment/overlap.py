@@ -1,4 +1,4 @@
-"""Which faults can overlap. A fault with ``overlaps: true`` strikes while the one before it in the list lasts; together they are a group.
+"""Which faults can overlap. A fault with ``overlaps: true`` is injected while the one before it lasts; together they are a group.
 
 Groups follow each other, so only what is within one can get into another's way. Each fault names what it needs for itself
 (``Fault.needs``): the server that it probes, the link whose toxics it removes again, the driver whose starts it counts. Two that name
@@ -35,30 +35,30 @@ AnyPlanned = TypeVar("AnyPlanned", bound=Planned)
 
 
 def groups(planned: Iterable[AnyPlanned]) -> list[list[AnyPlanned]]:
-    """The faults that strike together: one, and those after it that overlap."""
-    found: list[list[AnyPlanned]] = []
-    for each in planned:
-        if each.overlaps and found:
-            found[-1].append(each)
+    """The faults that are injected together: one, and those after it that overlap."""
+    grouped: list[list[AnyPlanned]] = []
+    for injection in planned:
+        if injection.overlaps and grouped:
+            grouped[-1].append(injection)
         else:
-            found.append([each])
-    return found
+            grouped.append([injection])
+    return grouped
 
 
 def conflict(group: Sequence[Planned]) -> str | None:
     """Why the faults of a group cannot overlap; None when they can."""
-    for one, other in combinations(group, 2):
-        shared = _shared(one, other)
+    for first, second in combinations(group, 2):
+        shared = _shared(first, second)
         if shared is not None:
-            return f"{one.fault} and {other.fault} cannot overlap: {shared}"
+            return f"{first.fault} and {second.fault} cannot overlap: {shared}"
     return None
 
 
-def _shared(one: Planned, other: Planned) -> str | None:
-    for each in (one, other):
-        if _needs(each) is None:
-            return f"{each.fault} strikes alone"
-    both = sorted(_occupies(one) & _occupies(other))
+def _shared(first: Planned, second: Planned) -> str | None:
+    for injection in (first, second):
+        if _needs(injection) is None:
+            return f"{injection.fault} is injected alone"
+    both = sorted(_occupies(first) & _occupies(second))
     return f"each needs {' and '.join(both)} for itself" if both else None
 
 

@@ -1,9 +1,9 @@
 """The faults of a random experiment, drawn from its seed: which, in which order, when, and with which parameters.
 
-Drawn are faults that can strike the job and after which it need not show any anomaly, each with parameters from a small range of its own
-(``Fault.draw``). They come as from a shuffled deck: none comes twice before each came once. Each has the room in the workload that its
-evidence needs, then the quiet; what is left of the workload is spread between them. With ``overlaps`` some strike while the one before
-them lasts in the background. What is drawn is a list of faults like any other: written down, it is the same plan.
+It draws faults that fit the job and after which the job need not show any anomaly, each with parameters from a small range of its own
+(``Fault.draw``). They come as from a shuffled deck: no fault comes twice before each came once. Each has the room in the workload that its
+evidence needs, then the quiet; the rest of the workload is spread between them. With ``overlaps`` some are injected while the one before
+them lasts in the background. The result is a list of faults like any other: written down, it is the same plan.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ FIRST_AT, LAST_AT = 0.1, 0.9
 OVERLAP_CHANCE = 0.5
 
 
-def draw(experiment: Experiment, wanted: Random) -> list[FaultSpec]:
+def draw(experiment: Experiment, plan: Random) -> list[FaultSpec]:
     """The same experiment and seed give the same faults. Raises BadInput when none can be drawn, or not as many as are wanted."""
     rng = random.Random(f"random:{experiment.seed}")
-    room = Room(experiment.workload.records, experiment.micro_batch, wanted.quiet)
-    deck = _Deck(experiment, wanted, rng)
+    room = Room(experiment.workload.records, experiment.micro_batch, plan.quiet)
+    deck = _Deck(experiment, plan, rng)
     left, drawn = LATEST_IMPACT_SHARE - FIRST_AT, list[FaultSpec]()
-    for others in reversed(range(wanted.count)):
+    for others in reversed(range(plan.count)):
         spec = deck.draw(room, left - others * (deck.least(room) + room.quiet_share))
         if spec is None:
             raise BadInput(
-                f"random: {wanted.count} faults with a quiet of {wanted.quiet} need more than the {1 / room.batch_share:.0f} micro-batches "
+                f"random: {plan.count} faults with a quiet of {plan.quiet} need more than the {1 / room.batch_share:.0f} micro-batches "
                 f"of this workload: draw fewer (`count`), send more records, or set batch_records below {experiment.micro_batch}"
             )
         left -= room.share(spec.fault, spec.parameters) + room.quiet_share
         drawn.append(spec)
-    if wanted.overlaps:
+    if plan.overlaps:
         drawn = _overlapping(drawn, rng)
     return _placed(drawn, room, rng)
 
@@ -45,11 +45,11 @@ def draw(experiment: Experiment, wanted: Random) -> list[FaultSpec]:
 class _Deck:
     """The faults that can be drawn, shuffled; when all of them were, they are shuffled again."""
 
-    def __init__(self, experiment: Experiment, wanted: Random, rng: random.Random) -> None:
+    def __init__(self, experiment: Experiment, plan: Random, rng: random.Random) -> None:
         self._experiment, self._rng = experiment, rng
-        names = list(dict.fromkeys(wanted.faults or FAULTS))
+        names = list(dict.fromkeys(plan.faults or FAULTS))
         self._names = [name for name in names if _parameters(name, experiment, random.Random(0)) is not None]
-        strange = [name for name in wanted.faults or () if name not in self._names]
+        strange = [name for name in plan.faults or () if name not in self._names]
         if strange:
             raise BadInput(
                 f"random.faults: {', '.join(strange)} cannot be drawn for {experiment.label!r}: it would have to show an anomaly, or "
@@ -76,28 +76,28 @@ class _Deck:
 
 
 def _parameters(name: str, experiment: Experiment, rng: random.Random) -> dict[str, Any] | None:
-    """Drawn parameters of a fault; None when the experiment's job cannot be struck so, or must show an anomaly after it."""
+    """Drawn parameters of a fault; None when they do not fit the experiment's job, or must show an anomaly after it."""
     fault, profile = FAULTS[name], experiment.profile
     parameters = fault.draw(rng, profile)
     if parameters is None:
         return None
     try:
         experiment.check_fault(name, parameters)
-        found = fault.parameters_model.model_validate(parameters)
+        drawn = fault.parameters_model.model_validate(parameters)
     except ValueError:
         return None
-    return None if fault.provokes(profile, parameters) else found.model_dump(mode="json", exclude_none=True)
+    return None if fault.provokes(profile, parameters) else drawn.model_dump(mode="json", exclude_none=True)
 
 
 def _overlapping(drawn: list[FaultSpec], rng: random.Random) -> list[FaultSpec]:
-    """Some of the faults that follow one in the background are made to strike under it, where both can."""
-    found = drawn[:1]
+    """Some of the faults that follow one in the background are injected under it, where both can be."""
+    specs = drawn[:1]
     for spec in drawn[1:]:
         under = spec.model_copy(update={"overlaps": True})
-        leader = found[-1]
+        leader = specs[-1]
         fits = FAULTS[leader.fault].background and not leader.overlaps and overlap.conflict([leader, under]) is None
-        found.append(under if fits and rng.random() < OVERLAP_CHANCE else spec)
-    return found
+        specs.append(under if fits and rng.random() < OVERLAP_CHANCE else spec)
+    return specs
 
 
 def _placed(drawn: list[FaultSpec], room: Room, rng: random.Random) -> list[FaultSpec]:

@@ -1,4 +1,4 @@
-"""How much of the workload faults take up: a fault strikes while there are records left that can show it."""
+"""How much of the workload faults take up: a fault is injected while there are records left that can show it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Room:
     quiet: float | str
 
     def share(self, fault: str, parameters: dict[str, Any]) -> float:
-        """The share of the records that must still come after the fault struck, for its evidence."""
-        found = FAULTS[fault]
-        return found.batches(found.parameters_model.model_validate(parameters)) * self.batch_share
+        """The share of the records that must still come after the fault was injected, for its evidence."""
+        definition = FAULTS[fault]
+        return definition.batches(definition.parameters_model.model_validate(parameters)) * self.batch_share
 
     @property
     def batch_share(self) -> float:

@@ -1,4 +1,4 @@
-"""The schedule of a run: which fault strikes when. Made from the experiment and its seed alone.
+"""The schedule of a run: which fault is injected when. Made from the experiment and its seed alone.
 
 A run has three phases. *Steady*: no fault; it proves that the pipeline works. *Impact*: the faults. *Recovery*: it must catch up, with no
 fault but those that an experiment wants there. They advance on the share of the workload that the job has committed, never on a clock. The
@@ -34,8 +34,8 @@ LEAST_AT, MOST_AT = 0.05, 0.9
 class Injection:
     """One planned fault; ``parameters`` are complete.
 
-    It strikes once ``at``, a share of the records, is committed: not before the ``batch``-th micro-batch is, for one that waits for that,
-    and not before the job reaches ``step``. One that ``overlaps`` strikes as soon as the one before it has.
+    It is injected once ``at``, a share of the records, is committed: not before the ``batch``-th micro-batch is, if it waits for one,
+    and not before the job reaches ``step``. One that ``overlaps`` is injected as soon as the one before it is.
     """
 
     injection: str
@@ -57,7 +57,7 @@ class Schedule:
     quiet: float | str = 0.0
 
     def groups(self, phase: Phase) -> list[list[Injection]]:
-        """What strikes in a phase, in order: each group after the one before it, those of a group together."""
+        """What is injected in a phase, in order: each group after the one before it, those of a group together."""
         return overlap.groups(injection for injection in self.injections if injection.phase == phase)
 
     def to_json(self) -> str:
@@ -66,7 +66,7 @@ class Schedule:
     @classmethod
     def from_json(cls, text: str) -> Schedule:
         data = json.loads(text)
-        injections = (Injection(**{**each, "phase": Phase(each.get("phase", Phase.IMPACT))}) for each in data["injections"])
+        injections = (Injection(**{**fields, "phase": Phase(fields.get("phase", Phase.IMPACT))}) for fields in data["injections"])
         return cls(**{**data, "injections": tuple(injections)})
 
     @classmethod
@@ -105,7 +105,7 @@ def plan(experiment: Experiment) -> Schedule:
         later = "" if latest == LATEST_IMPACT_SHARE else ", to leave those of the recovery phase their part"
         raise BadInput(
             f"faults: {names} need records up to {reached:.0%} of the workload to show their evidence, expected at most "
-            f"{latest:.0%}{later}: strike earlier (`at`), send more records, or set batch_records below {room.batch_records}"
+            f"{latest:.0%}{later}: inject earlier (`at`), send more records, or set batch_records below {room.batch_records}"
         )
     impact_share = round(max(min(IMPACT_SHARE, latest), reached), 3)
     late = (replace(injection, at=impact_share) for group in recovery for injection in group)
@@ -120,7 +120,7 @@ def plan(experiment: Experiment) -> Schedule:
 
 
 def _injections(specs: Sequence[FaultSpec], room: Room, rng: random.Random) -> Iterator[Injection]:
-    """The faults in the order of the experiment, numbered, each with the share from which it may strike."""
+    """The faults in the order of the experiment, numbered, each with the share from which it may be injected."""
     counts: Counter[str] = Counter()
     before, phase = EARLIEST_AT, Phase.IMPACT
     for spec in specs:
@@ -146,7 +146,7 @@ def _share_of(spec: FaultSpec, batch: int, room: Room) -> float:
     if not LEAST_AT <= at <= MOST_AT:
         least, most = math.ceil(LEAST_AT / room.batch_share), math.floor(MOST_AT / room.batch_share)
         batches = f"the {1 / room.batch_share:.0f} micro-batches of this workload"
-        raise BadInput(f"faults: {spec.fault} strikes after batch {batch} of {batches}, expected {least} to {most}")
+        raise BadInput(f"faults: {spec.fault} is injected after batch {batch} of {batches}, expected {least} to {most}")
     return at
 
 

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.jobs.context import Claim, FaultError, RunContext
+from streamproof.evidence.journal import EvidenceCheck
+from streamproof.jobs.context import FaultError, RunContext
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.testbed import embedded
@@ -27,7 +28,7 @@ from streamproof.verdict.anomaly import Anomaly
 DRIVER = "the driver"
 EXECUTORS = "the executors"
 FAILPOINTS = "the failpoints"
-STANDSTILL = "the job's standstill"
+STALL = "a stall of the job"
 
 
 class Parameters(BaseModel):
@@ -107,9 +108,9 @@ class Injectable(Protocol):
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None: ...
 
-    def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[Claim]: ...
+    def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[EvidenceCheck]: ...
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """Undo the fault and read back. Needs nothing but the journaled target; may be called at any time, and repeated."""
 
 
@@ -138,9 +139,9 @@ class Ordinary:
 
     def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
         """That the job has the roles, links and traits."""
-        wanting = [each.value for each in sorted(self.of_roles - profile.roles)]
+        wanting = [member.value for member in sorted(self.of_roles - profile.roles)]
         wanting += [f"link to {server}" for server in sorted(self.of_links - profile.links)]
-        wanting += [each.value for each in sorted(self.of_traits - profile.traits)]
+        wanting += [member.value for member in sorted(self.of_traits - profile.traits)]
         if wanting:
             raise ValueError(f"{self.name}: a job with {profile.name!r} has no {' and no '.join(wanting)}")
 
@@ -169,8 +170,8 @@ __all__ = [
     "DRIVER",
     "EXECUTORS",
     "FAILPOINTS",
-    "STANDSTILL",
-    "Claim",
+    "STALL",
+    "EvidenceCheck",
     "Fault",
     "FaultError",
     "Injectable",

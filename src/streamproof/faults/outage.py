@@ -1,7 +1,7 @@
 """Outages: something that the job needs answers nobody for a while. A server is killed or paused, or the link to it is cut.
 
-Each fault, a file of its own, names what is struck; the moments are the same for all. What healing needs is journaled before anything is
-struck: the pid of a server, so that whoever heals after a dead runner knows whom to wake; the name of a proxy.
+Each fault, a file of its own, names its target; the moments are the same for all. What healing needs is journaled before anything is
+broken: the pid of a server, so that whoever heals after a dead runner knows whom to wake; the name of a proxy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import psutil
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import STANDSTILL, Claim, FaultError, Ordinary, Parameters, RunContext
+from streamproof.faults.fault import STALL, EvidenceCheck, FaultError, Ordinary, Parameters, RunContext
 from streamproof.faults.network import kafka_link
 from streamproof.faults.network.kafka_link import OfRole, present
 from streamproof.jobs.profile import JobProfile
@@ -38,7 +38,7 @@ class OutageParameters(Parameters):
 
 
 class Outage(Ordinary):
-    """``what`` is struck."""
+    """``what`` is the target, in words."""
 
     what: str
     least_brokers = 1
@@ -61,32 +61,32 @@ class Outage(Ordinary):
         raise NotImplementedError
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
-        if run.stands is None:  # who stands still at a step of the protocol is at work
+        if run.held is None:  # a process that is held at a step of the protocol is at work
             before = run.progress.batches()
             run.wait_for("the job to be at work", lambda: run.progress.batches() > before, EVIDENCE_S)
         target["batches"] = run.progress.batches()
-        self.strike(run.testbed, target)
+        self.take_down(run.testbed, target)
 
-    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+    def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
         raise NotImplementedError
 
-    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def took_effect(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         """That what was done reads back."""
         raise NotImplementedError
 
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
-        """Of each thing that is struck whether a probe gets an answer."""
+        """For each target, whether a probe gets an answer."""
         raise NotImplementedError
 
     def beside(self, testbed: Testbed, target: dict[str, Any]) -> bool:
-        """Whether what is not to be struck answers, where there is such a thing."""
+        """Whether what must not be broken answers. True where there is no such thing."""
         return True
 
     def undo(self, testbed: Testbed, target: dict[str, Any]) -> None:
         raise NotImplementedError
 
-    def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[Claim]:
-        struck = self.struck(run, target)
+    def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[EvidenceCheck]:
+        effects = self.took_effect(run, target)
         answered = probed = missed = 0
         until = time.monotonic() + parameters.seconds
         while time.monotonic() < until:
@@ -95,27 +95,27 @@ class Outage(Ordinary):
             missed += not self.beside(run.testbed, target)
             probed += 1
             time.sleep(0.05)
-        silent = Claim(f"{self.what} answered nobody for {parameters.seconds:g} s", answered == 0, f"{answered} answers to a probe")
+        silent = EvidenceCheck(f"{self.what} answered nobody for {parameters.seconds:g} s", answered == 0, f"{answered} answers to a probe")
         # The batch that was at its last step may still have ended; from then on nothing can be committed.
         during = run.progress.batches() - target["batches"]
-        stalled = Claim("the job stood still meanwhile", during <= 1, f"{during} micro-batches were committed")
+        stalled = EvidenceCheck("the job made no progress meanwhile", during <= 1, f"{during} micro-batches were committed")
         run.over.set()
         healed = self.heal(run.testbed, run.folder, target)
         committed = run.progress.batches()
         on = run.eventually(lambda: run.progress.batches() > committed, EVIDENCE_S)
-        after = Claim(f"the job committed a batch once {self.what} was back", on, f"{run.progress.batches() - committed} so far")
-        return [*struck, silent, *self.apart(target, probed, missed), stalled, *healed, after]
+        after = EvidenceCheck(f"the job committed a batch once {self.what} was back", on, f"{run.progress.batches() - committed} so far")
+        return [*effects, silent, *self.apart(target, probed, missed), stalled, *healed, after]
 
-    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[Claim]:
-        """That what was not to be struck was not, where there is such a thing: of ``probed`` probes ``missed`` had no answer."""
+    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[EvidenceCheck]:
+        """That what must not be broken was not, where there is such a thing: of ``probed`` probes ``missed`` had no answer."""
         return []
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         self.undo(testbed, target)
         deadline = time.monotonic() + EVIDENCE_S
         while not (back := all(self.answers(testbed, target))) and time.monotonic() < deadline:
             time.sleep(0.1)
-        return [Claim(f"{self.what} answers", back, "a probe got its answer" if back else f"no answer within {EVIDENCE_S:.0f} s")]
+        return [EvidenceCheck(f"{self.what} answers", back, "a probe got its answer" if back else f"no answer within {EVIDENCE_S:.0f} s")]
 
 
 class ServerOutage(Outage):
@@ -125,14 +125,14 @@ class ServerOutage(Outage):
 
     @property
     def occupies(self) -> frozenset[str]:
-        return frozenset({self.role, f"the link to {self.role}", STANDSTILL})
+        return frozenset({self.role, f"the link to {self.role}", STALL})
 
     def outside(self, parameters: Any) -> frozenset[Role] | None:
         return None if self.role == "kafka" else frozenset()
 
     def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
         servers = run.testbed.brokers if self.role == "kafka" else [self.role]
-        return {"role": self.target, "servers": [found(server) for server in servers]}
+        return {"role": self.target, "servers": [server_process(server) for server in servers]}
 
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
         """On the way that does not lead through a proxy."""
@@ -140,10 +140,10 @@ class ServerOutage(Outage):
             return [answers(self.role, f"127.0.0.1:{ports.direct}") for ports in testbed.kafka]
         return [answers(self.role, f"127.0.0.1:{testbed.postgres.direct}")]
 
-    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def took_effect(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         return [self.showed(run, server) for server in target["servers"]]
 
-    def showed(self, run: RunContext, server: dict[str, Any]) -> Claim:
+    def showed(self, run: RunContext, server: dict[str, Any]) -> EvidenceCheck:
         """That the process is as it was made to be."""
         raise NotImplementedError
 
@@ -159,11 +159,11 @@ class ServerOutage(Outage):
 class Killed(ServerOutage):
     """SIGKILL; what the server had not forced to disk is gone. Healing starts it again."""
 
-    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+    def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for server in target["servers"]:
             signalled(server, signal.SIGKILL)
 
-    def showed(self, run: RunContext, server: dict[str, Any]) -> Claim:
+    def showed(self, run: RunContext, server: dict[str, Any]) -> EvidenceCheck:
         return gone(run, server)
 
 
@@ -178,7 +178,7 @@ class Stopped(Killed):
             run.wait_for(f"{server['server']} to shut down", partial(_ended, server), EVIDENCE_S)
         target["batches"] = run.progress.batches()  # while it shut down it still served
 
-    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+    def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for server in target["servers"]:
             signalled(server, self.by)
 
@@ -186,24 +186,24 @@ class Stopped(Killed):
 class Paused(ServerOutage):
     """SIGSTOP; connections stay open and nobody answers. Healing is SIGCONT."""
 
-    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+    def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for server in target["servers"]:
             tell(signalled(server, signal.SIGSTOP).children(recursive=True), signal.SIGSTOP)
 
-    def showed(self, run: RunContext, server: dict[str, Any]) -> Claim:
+    def showed(self, run: RunContext, server: dict[str, Any]) -> EvidenceCheck:
         def stopped() -> bool:
             process = same_process(server)
             return process is not None and process.status() == psutil.STATUS_STOPPED
 
-        return Claim(f"the process of {server['server']} stands still", run.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
+        return EvidenceCheck(f"the process of {server['server']} is stopped", run.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
 
 
-def found(role: str) -> dict[str, Any]:
+def server_process(role: str) -> dict[str, Any]:
     """The process of the testbed's server of that role, for the journal. Raises FaultError when it does not run."""
     handle = remembered(role, embedded.folder())
     process = handle.process() if handle else None
     if handle is None or process is None:
-        raise FaultError(f"{role} does not run: there is nothing to strike")
+        raise FaultError(f"{role} does not run: there is nothing to break")
     return {"server": role, **told(process)}
 
 
@@ -215,7 +215,7 @@ def signalled(server: dict[str, Any], number: signal.Signals) -> psutil.Process:
     """The process that was aimed at, which now got the signal. Raises FaultError when it is gone."""
     process = same_process(server)
     if process is None:
-        raise FaultError(f"{server['server']} ended by itself before it was struck")
+        raise FaultError(f"{server['server']} ended by itself before the fault was injected")
     process.send_signal(number)
     return process
 
@@ -227,10 +227,10 @@ def tell(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
             process.send_signal(number)
 
 
-def gone(run: RunContext, server: dict[str, Any]) -> Claim:
+def gone(run: RunContext, server: dict[str, Any]) -> EvidenceCheck:
     """That the process of the server is gone."""
     ended = run.eventually(lambda: same_process(server) is None, EVIDENCE_S)
-    return Claim(f"the process of {server['server']} is gone", ended, f"pid {server['pid']}")
+    return EvidenceCheck(f"the process of {server['server']} is gone", ended, f"pid {server['pid']}")
 
 
 class LinkOutage(Outage):
@@ -241,23 +241,23 @@ class LinkOutage(Outage):
 
     @property
     def occupies(self) -> frozenset[str]:
-        return frozenset({f"the link to {self.server}", STANDSTILL})
+        return frozenset({f"the link to {self.server}", STALL})
 
     def proxies(self, testbed: Testbed, parameters: Any) -> list[str]:
-        """Which are struck."""
+        """Which proxies are broken."""
         return [POSTGRES_PROXY]
 
     def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
         target = {"role": self.target, "proxies": self.proxies(run.testbed, parameters)}
         if not all(self.answers(run.testbed, target)):
-            raise FaultError(f"{self.what} does not answer before it was struck")
+            raise FaultError(f"{self.what} does not answer before the fault was injected")
         return target
 
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
         """On the pipeline's own way."""
         return [answers(self.server, testbed.links[name]) for name in present(testbed, target)]
 
-    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+    def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for name in target["proxies"]:
             if self.toxic is None:
                 testbed.proxies.disable(name)
@@ -266,13 +266,13 @@ class LinkOutage(Outage):
             for stream in ("upstream", "downstream"):
                 testbed.proxies.add(name, f"streamproof-{kind}-{stream}", kind, stream, attributes)
 
-    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def took_effect(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         return [self._reads_back(run.testbed, name) for name in target["proxies"]]
 
-    def _reads_back(self, testbed: Testbed, name: str) -> Claim:
+    def _reads_back(self, testbed: Testbed, name: str) -> EvidenceCheck:
         toxics, enabled = testbed.proxies.toxics(name), testbed.proxies.enabled(name)
         there = not enabled if self.toxic is None else len(toxics) == 2
-        return Claim(
+        return EvidenceCheck(
             f"the proxy {name} reads back as it was asked for", there, f"enabled={enabled}, {', '.join(sorted(toxics)) or 'no toxic'}"
         )
 
@@ -311,12 +311,16 @@ class KafkaLinkOutage(LinkOutage):
     def beside(self, testbed: Testbed, target: dict[str, Any]) -> bool:
         return all(answers(self.server, address) for address in target["spared"].values())
 
-    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
-        return [*kafka_link.claims(target["connections"]), *super().struck(run, target)]
+    def took_effect(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
+        return [*kafka_link.checks(target["connections"]), *super().took_effect(run, target)]
 
-    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[Claim]:
+    def apart(self, target: dict[str, Any], probed: int, missed: int) -> list[EvidenceCheck]:
         names = ", ".join(target["spared"])
-        return [Claim(f"each probe through {names} was answered meanwhile", missed == 0, f"{probed - missed} of {probed}")] if names else []
+        return (
+            [EvidenceCheck(f"each probe through {names} was answered meanwhile", missed == 0, f"{probed - missed} of {probed}")]
+            if names
+            else []
+        )
 
 
 def answers(server: str, address: str) -> bool:

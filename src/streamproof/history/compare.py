@@ -85,7 +85,7 @@ def _figures(first: Run, second: Run) -> Iterator[Difference]:
         yield Difference("recovery", name, getattr(first, name), getattr(second, name))
     yield from _each("records/s", first.records_per_s, second.records_per_s)
     yield Difference("duration", "whole run", first.duration_s, second.duration_s)
-    yield from _each("duration", first.step_seconds, second.step_seconds)
+    yield from _each("duration", first.stage_seconds, second.stage_seconds)
 
 
 def _terms(first: Run, second: Run) -> Iterator[Difference]:

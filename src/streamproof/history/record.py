@@ -74,7 +74,7 @@ class Run:
     records_per_s: dict[str, float | None]
     driver_starts: int | None
     batches: int | None
-    step_seconds: dict[str, float]
+    stage_seconds: dict[str, float]
 
     @property
     def cell(self) -> Cell:
@@ -116,7 +116,7 @@ def read(folder: RunFolder) -> Run:
             records_per_s={phase: figures.records_per_s for phase, figures in verdict.phases.items()},
             driver_starts=verdict.driver_starts,
             batches=verdict.batches,
-            step_seconds={event.stage: event.seconds for event in events if isinstance(event, StageFinished)},
+            stage_seconds={event.stage: event.seconds for event in events if isinstance(event, StageFinished)},
         )
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise EvidenceError(f"{folder.path} cannot be taken into the history: {type(error).__name__}: {error}") from error
@@ -136,7 +136,7 @@ def lately(runs: Sequence[Run], since: datetime | None) -> list[Run]:
 def describe(injections: Iterable[dict[str, Any]]) -> str:
     """The planned faults with their parameters, the same text for the same plan: ``crash_at_step(action=raise, step=after_output)``.
 
-    When a fault strikes is left out as far as the seed decides it.
+    When a fault is injected is left out as far as the seed decides it.
     """
     return " + ".join(map(_injection, injections)) or NO_FAULT
 

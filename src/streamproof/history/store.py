@@ -68,13 +68,13 @@ RUNS = sa.Table(
     sa.Column("records_per_s", sa.JSON, nullable=False),
     sa.Column("driver_starts", sa.Integer),
     sa.Column("batches", sa.Integer),
-    sa.Column("step_seconds", sa.JSON, nullable=False),
+    sa.Column("stage_seconds", sa.JSON, nullable=False),
 )
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which runs are asked for: those that fit everything that is given. ``fault`` is one of those that struck, among others perhaps."""
+    """Which runs are asked for: those that fit everything that is given. ``fault`` was injected, perhaps with others."""
 
     strategy: str | None = None
     fault: str | None = None

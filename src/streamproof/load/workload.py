@@ -106,7 +106,7 @@ class Sender:
             }
         )
         earlier = intended(folder.intents)
-        # A repeated step must not reuse an identity: it sends as the next producer. What is sent twice has an identity each time, the
+        # A repeated stage must not reuse an identity: it sends as the next producer. What is sent twice has an identity each time, the
         # second of the producer behind this one.
         self.number = len({intent["producer"] for intent in earlier})
         self.reached = max((intent["first"] + intent["count"] for intent in earlier), default=0)
@@ -141,7 +141,7 @@ class Sender:
 
     def send(self, first: int, chunk: list[Event], partitions: int) -> None:
         """Send a chunk, as a fault may have ordered, and wait for its outcomes. Partitions are chosen by the key's crc32."""
-        orders, numbered = self._orders.given(), list(enumerate(chunk, first))
+        orders, numbered = self._orders.active(), list(enumerate(chunk, first))
         if share := orders.get("hot_share"):
             numbered = [(sequence, (hot(key, sequence, share), payload)) for sequence, (key, payload) in numbered]
         late_share = orders.get("late_share", 0)

@@ -24,7 +24,7 @@ from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_line
 from streamproof.evidence.journal import Event, InjectionStarted, RunCreated, StageFailed, StageFinished, StageStarted
 from streamproof.evidence.stages import ORDER, REPORT
 from streamproof.report import charts, pages, vega
-from streamproof.report.claims import claims
+from streamproof.report.checks import checks
 from streamproof.report.timeline import timeline
 from streamproof.suites.evaluate import Evaluation, results_path
 from streamproof.verdict.decide import PHASES
@@ -88,7 +88,7 @@ def render(folder: RunFolder, kept: Path | None = None) -> Path:
         forbidden=verdict.forbidden if verdict is not None else (),
         expected=verdict.expected_anomalies if verdict is not None else (),
         evaluation=found.evaluation,
-        steps=_steps(found.events),
+        stages=_stages(found.events),
         versions=verdict.versions if verdict is not None else {},
         settings=found.settings,
         rendered=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -168,7 +168,7 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
 def _injections(folder: RunFolder, found: _Found) -> list[dict[str, Any]]:
     """The injections of the verdict, and those that only the journal knows, each with its evidence checks."""
     try:
-        rows = claims(folder, found.verdict.to_json() if found.verdict is not None else {})
+        rows = checks(folder, found.verdict.to_json() if found.verdict is not None else {})
     except EvidenceError:
         return []
     judged = {each.injection: each for each in found.verdict.injections} if found.verdict is not None else {}
@@ -184,13 +184,13 @@ def _injections(folder: RunFolder, found: _Found) -> list[dict[str, Any]]:
                 "target": known.target or (first.target if first is not None else None),
                 "parameters": known.parameters or (first.parameters if first is not None else None),
                 "fault": mine[0][1],
-                "claims": [{"kind": row[2], "claim": row[3], "holds": bool(row[4]), "detail": row[5]} for row in mine],
+                "checks": [{"kind": row[2], "check": row[3], "passed": bool(row[4]), "detail": row[5]} for row in mine],
             }
         )
     return injections
 
 
-def _steps(events: Sequence[Event]) -> list[tuple[str, str, float | None]]:
+def _stages(events: Sequence[Event]) -> list[tuple[str, str, float | None]]:
     """Each stage that was started before this one: its name, how it ended, and its seconds. One that was repeated counts as it ended
     last."""
     ends: dict[str, tuple[str, float | None]] = {}

@@ -22,7 +22,6 @@ from streamproof.engines.spark import failpoints
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.journal import EvidenceCheck, InjectionHealed, InjectionStarted, Restored, TestbedRebuilt, TestbedTaken
 from streamproof.faults import FAULTS
-from streamproof.faults.fault import Claim
 from streamproof.jobs.job import Job
 from streamproof.kafka.transactions import CoordinatorBusy, TransactionLost
 from streamproof.run import lock, steady_state
@@ -45,7 +44,7 @@ class RestoredElsewhere(TestbedError):
 def give_back(folder: RunFolder) -> None:
     """Undo everything that ``folder``'s run did to the testbed; read back and journal what was done.
 
-    Several may be called to it at once, by the tasks of a run that is stopped, or by the dead man's timer: one does it, the others wait.
+    Several may be called to it at once, by the tasks of a run that is stopped, or by the watchdog: one does it, the others wait.
     Raises RestoredElsewhere when the one does not come to its end within ``RESTORE_S``, TestbedError when the testbed cannot even be built
     anew.
     """
@@ -140,7 +139,7 @@ def restore(folder: RunFolder, testbed: Testbed, toxics: Sequence[str] = ()) -> 
         done["recovered"] = _recover(job)
         Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
         outputs.of(job).delete(job, testbed)
-    done["steady_state"] = [claim.to_dict() for claim in steady_state.require(testbed)]
+    done["steady_state"] = [check.to_json() for check in steady_state.require(testbed)]
     folder.journal.append(Restored(**done))
     lock.release(folder.name)
     return done
@@ -156,14 +155,13 @@ def _recover(job: Job) -> dict[str, Any]:
         return {"lost": str(lost)}
 
 
-def heal_injection(testbed: Testbed, folder: RunFolder, injection: str, fault: str, target: dict[str, Any]) -> list[Claim]:
+def heal_injection(testbed: Testbed, folder: RunFolder, injection: str, fault: str, target: dict[str, Any]) -> list[EvidenceCheck]:
     """Heal one injection, see that the testbed is in its steady state again unless another is still in place, and journal both."""
-    claims = FAULTS[fault].heal(testbed, folder, target)
+    checks = FAULTS[fault].heal(testbed, folder, target)
     if all(event.injection == injection for event in _open_injections(folder)):
-        claims += steady_state.check(testbed, folder)
-    checks = tuple(EvidenceCheck(claim.claim, claim.holds, claim.detail) for claim in claims)
-    folder.journal.append(InjectionHealed(injection=injection, checks=checks))
-    return claims
+        checks += steady_state.check(testbed, folder)
+    folder.journal.append(InjectionHealed(injection=injection, checks=tuple(checks)))
+    return checks
 
 
 def _open_injections(folder: RunFolder) -> list[InjectionStarted]:

@@ -1,7 +1,7 @@
-"""The step ``inject_faults``: lead the run through its phases, and strike by the schedule.
+"""The stage ``inject_faults``: lead the run through its phases, and inject faults by the schedule.
 
 Each injection is journaled before it happens, and is healed whatever comes between: also when the run ends in the middle. Faults that
-overlap strike one after the other, each as soon as the one before it has, and last side by side, a thread each.
+overlap are injected one after the other, each as soon as the one before it is, and last side by side, a thread each.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from streamproof.experiment.model import Phase
 from streamproof.experiment.room import LOOKAHEAD_BATCHES, Room
 from streamproof.experiment.schedule import Injection, Schedule, share
 from streamproof.faults import FAULTS
-from streamproof.faults.process.standing import Standing, standing
-from streamproof.jobs.context import Claim, FaultError, RunContext, RunEnded
+from streamproof.faults.process.hold import Hold, held
+from streamproof.jobs.context import FaultError, RunContext, RunEnded
 from streamproof.load.gate import Gate
 from streamproof.run.healing import heal_injection
 from streamproof.testbed.process import TestbedError
 
 PHASE_S = 600.0
 ANSWER_S = 30.0
-STRUCK_POLL_S = 0.02
+INJECTED_POLL_S = 0.02
 log = logging.getLogger("streamproof.run.injector")
 
 
-def conduct(run: RunContext, schedule: Schedule) -> None:
-    """Steady, impact, recovery, done. An injection that does not bite is journaled; it does not end the run."""
+def run_schedule(run: RunContext, schedule: Schedule) -> None:
+    """Steady, impact, recovery, done. An injection that does not take effect is journaled; it does not end the run."""
     gate, journal = Gate(run.folder), run.folder.journal
     ahead = LOOKAHEAD_BATCHES * run.job.batch_records
 
@@ -55,12 +55,12 @@ def conduct(run: RunContext, schedule: Schedule) -> None:
     gate.open_to(int(schedule.steady_share * run.records) + ahead)
     _wait_for_share(run, schedule.steady_share)
     phase("impact")
-    _strike_all(run, gate, schedule, Phase.IMPACT, schedule.impact_share)
+    _inject_phase(run, gate, schedule, Phase.IMPACT, schedule.impact_share)
     gate.open_to(int(schedule.impact_share * run.records))
     # The last impact batch must not be counted as recovery: wait until what the impact phase sent is (nearly) committed.
     _wait_for_share(run, schedule.impact_share - 2 * run.job.batch_records / run.records)
     phase("recovery")
-    _strike_all(run, gate, schedule, Phase.RECOVERY, 1.0)
+    _inject_phase(run, gate, schedule, Phase.RECOVERY, 1.0)
     gate.open_to(run.records)
     run.wait_for("the end of the workload", lambda: journal.last(LoadFinished), PHASE_S)
     run.wait_for("the backlog to be gone", lambda: run.progress.committed() >= _written(run), PHASE_S)
@@ -77,7 +77,7 @@ def _written(run: RunContext) -> int:
     return run.records if finished is None else finished.acked
 
 
-def _strike_all(run: RunContext, gate: Gate, schedule: Schedule, phase: Phase, limit: float) -> None:
+def _inject_phase(run: RunContext, gate: Gate, schedule: Schedule, phase: Phase, limit: float) -> None:
     """One group of faults after the other. ``limit`` is the share of the records that the phase has; each group leaves the later ones
     theirs.
 
@@ -98,7 +98,7 @@ def _strike_all(run: RunContext, gate: Gate, schedule: Schedule, phase: Phase, l
             _wait_for_share(run, run.progress.committed() / run.records + room.quiet_share)
         if phase is Phase.IMPACT:
             _wait_for_trigger(run, group[0])
-        _strike_group([_Blow(_own(run, injection, schedule.seed), injection) for injection in group])
+        _inject_group([_Active(_own(run, injection, schedule.seed), injection) for injection in group])
 
 
 def _pause(run: RunContext, seconds: float) -> None:
@@ -110,58 +110,58 @@ def _wait_for_trigger(run: RunContext, injection: Injection) -> None:
     if injection.batch is None:
         _wait_for_share(run, injection.at)
         return
-    wanted = injection.batch
+    batches = injection.batch
     # A driver that is killed may not have reported its last batch: by that share as many were committed, reported or not.
     run.wait_for(
-        f"{wanted} micro-batches",
-        lambda: run.progress.batches() >= wanted or run.progress.committed() >= injection.at * run.records,
+        f"{batches} micro-batches",
+        lambda: run.progress.batches() >= batches or run.progress.committed() >= injection.at * run.records,
         PHASE_S,
     )
 
 
 def _own(run: RunContext, injection: Injection, seed: int) -> RunContext:
-    """The scene as one injection has it, which may be in a thread of its own."""
+    """The run context of one injection, which may be in a thread of its own."""
     rng = random.Random(f"{injection.injection}:{seed}")
     return replace(run, progress=Progress(run.folder), rng=rng, over=threading.Event())
 
 
 @dataclass(frozen=True)
-class _Blow:
-    """An injection in its run; ``struck`` is set once it is injected."""
+class _Active:
+    """An injection in its run; ``injected`` is set once it is."""
 
     run: RunContext
     injection: Injection
-    struck: threading.Event = field(default_factory=threading.Event)
+    injected: threading.Event = field(default_factory=threading.Event)
 
     @property
     def lasts(self) -> bool:
-        return self.struck.is_set() and not self.run.over.is_set()
+        return self.injected.is_set() and not self.run.over.is_set()
 
 
-def _strike_group(blows: Sequence[_Blow]) -> None:
-    if len(blows) == 1:
-        strike(blows[0].run, blows[0].injection, blows[0].struck)
+def _inject_group(group: Sequence[_Active]) -> None:
+    if len(group) == 1:
+        inject(group[0].run, group[0].injection, group[0].injected)
         return
-    with ThreadPoolExecutor(len(blows), thread_name_prefix="strike") as pool:
+    with ThreadPoolExecutor(len(group), thread_name_prefix="inject") as pool:
         jobs: list[Future[None]] = []
-        for before, blow in zip([None, *blows], blows, strict=False):
-            job = pool.submit(strike, blow.run, blow.injection, blow.struck, before)
+        for before, active in zip([None, *group], group, strict=False):
+            job = pool.submit(inject, active.run, active.injection, active.injected, before)
             jobs.append(job)
-            while not blow.struck.wait(STRUCK_POLL_S) and not job.done():
+            while not active.injected.wait(INJECTED_POLL_S) and not job.done():
                 pass
     for job in jobs:
         job.result()
 
 
-def strike(run: RunContext, injection: Injection, struck: threading.Event, before: _Blow | None = None) -> None:
+def inject(run: RunContext, injection: Injection, injected: threading.Event, before: _Active | None = None) -> None:
     """One fault from aim to heal. ``before`` is the one that it overlaps."""
     fault, journal, name = FAULTS[injection.fault], run.folder.journal, injection.injection
     parameters = fault.parameters_model.model_validate(injection.parameters)
     target: dict[str, Any] | None = None
     try:
-        with standing(run, injection.step) if injection.step else contextlib.nullcontext() as stands:
-            if stands is not None:
-                run = replace(run, stands=stands.event)
+        with held(run, injection.step) if injection.step else contextlib.nullcontext() as hold:
+            if hold is not None:
+                run = replace(run, held=hold.event)
             target = fault.aim(run, parameters)
             planned = InjectionStarted(
                 injection=name, fault=fault.name, target=target, parameters=injection.parameters, phase=injection.phase
@@ -170,37 +170,36 @@ def strike(run: RunContext, injection: Injection, struck: threading.Event, befor
             log.info("%s: %s", name, fault.summary)
             fault.inject(run, parameters, target)
             journal.append(InjectionInjected(injection=name, target=target))
-            claims = [*_stood(stands), *_overlapped(before)]
-        struck.set()
-        claims += fault.evidence(run, parameters, target)
-        checks = tuple(EvidenceCheck(claim.claim, claim.holds, claim.detail) for claim in claims)
-        journal.append(InjectionEvidence(injection=name, checks=checks))
-        for claim in claims:
-            log.info("%s: %s: %s (%s)", name, claim.claim, "yes" if claim.holds else "NO", claim.detail)
+            checks = [*_still_held(hold), *_overlapped(before)]
+        injected.set()
+        checks += fault.evidence(run, parameters, target)
+        journal.append(InjectionEvidence(injection=name, checks=tuple(checks)))
+        for check in checks:
+            log.info("%s: %s: %s (%s)", name, check.check, "yes" if check.passed else "NO", check.detail)
     except (FaultError, TestbedError) as error:
         journal.append(InjectionFailed(injection=name, error=str(error)))
-        log.warning("%s did not bite: %s", name, error)
+        log.warning("%s did not take effect: %s", name, error)
     finally:
         run.over.set()
         if target is not None:
             heal_injection(run.testbed, run.folder, name, fault.name, target)
 
 
-def _stood(stands: Standing | None) -> list[Claim]:
-    """That the job stood at the step until the fault had struck, for one that waited for a step."""
-    if stands is None:
+def _still_held(hold: Hold | None) -> list[EvidenceCheck]:
+    """That the job was held at the step until the fault was injected, for one that waited for a step."""
+    if hold is None:
         return []
-    step, batch = stands.event.failpoint, stands.event.batch
-    return [Claim(f"it struck while the job stood still at {step}", stands.still(), f"in batch {batch}, pid {stands.event.pid}")]
+    step, batch = hold.event.failpoint, hold.event.batch
+    return [EvidenceCheck(f"it was injected while the job was held at {step}", hold.still(), f"in batch {batch}, pid {hold.event.pid}")]
 
 
-def _overlapped(before: _Blow | None) -> list[Claim]:
-    """That the fault struck while the one before it lasted, for one that overlaps."""
+def _overlapped(before: _Active | None) -> list[EvidenceCheck]:
+    """That the fault was injected while the one before it lasted, for one that overlaps."""
     if before is None:
         return []
     name = before.injection.injection
-    state = "it lasts" if before.lasts else "it was over" if before.struck.is_set() else "it had not struck"
-    return [Claim(f"it struck while {name} lasted", before.lasts, state)]
+    state = "it lasts" if before.lasts else "it was over" if before.injected.is_set() else "it was not injected"
+    return [EvidenceCheck(f"it was injected while {name} lasted", before.lasts, state)]
 
 
-__all__ = ["RunEnded", "conduct", "strike"]
+__all__ = ["RunEnded", "inject", "run_schedule"]

@@ -1,6 +1,6 @@
 """One experiment at a time on one testbed: a lock file that names its holder.
 
-A holder that is one process (the CLI) is gone when its process is. A holder made of many (Airflow's tasks) beats: its steps touch the
+A holder that is one process (the CLI) is gone when its process is. A holder made of many (Airflow's tasks) beats: its stages touch the
 file, and a lock that was not touched for ``STALE_S`` is stale.
 """
 
@@ -53,12 +53,12 @@ def holder() -> Holder | None:
         return Holder("unknown", "", None, None)
 
 
-def is_stale(found: Holder) -> bool:
+def is_stale(held_by: Holder) -> bool:
     """Whether the holder can no longer give the lock back by itself."""
-    if found.pid is not None:
+    if held_by.pid is not None:
         try:
-            process = psutil.Process(found.pid)
-            return abs(process.create_time() - (found.created or 0)) > 1 or process.status() == psutil.STATUS_ZOMBIE
+            process = psutil.Process(held_by.pid)
+            return abs(process.create_time() - (held_by.created or 0)) > 1 or process.status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return True
     try:
@@ -74,11 +74,11 @@ def acquire(run: str, folder: Path, pid: int | None) -> None:
     try:
         descriptor = os.open(path(), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
-        found = holder()
-        if found is not None and found.run != run:
-            who = f"process {found.pid}" if found.pid is not None else "Airflow's tasks"
+        held_by = holder()
+        if held_by is not None and held_by.run != run:
+            owner = f"process {held_by.pid}" if held_by.pid is not None else "Airflow's tasks"
             raise TestbedBusy(
-                f"the testbed is held by run {found.run} ({found.folder}; {who}), and one experiment runs on it at a time. "
+                f"the testbed is held by run {held_by.run} ({held_by.folder}; {owner}), and one experiment runs on it at a time. "
                 "Wait for it, or end it; `streamproof heal` cleans up after a killed one."
             ) from None
         return
@@ -91,22 +91,22 @@ def wait(run: str, timeout_s: float, say: Callable[[str], None]) -> None:
 
     Raises TestbedBusy naming the holder after ``timeout_s``. The lock is not taken: whoever waits may still find it taken by a third.
     """
-    deadline, told = time.monotonic() + timeout_s, ""
-    while (found := holder()) is not None and found.run != run and not is_stale(found):
+    deadline, announced = time.monotonic() + timeout_s, ""
+    while (held_by := holder()) is not None and held_by.run != run and not is_stale(held_by):
         if time.monotonic() > deadline:
             raise TestbedBusy(
-                f"the testbed was held by run {found.run} ({found.folder}) for {timeout_s:.0f} s; it was waited for that long"
+                f"the testbed was held by run {held_by.run} ({held_by.folder}) for {timeout_s:.0f} s; it was waited for that long"
             )
-        if found.run != told:
-            told = found.run
-            say(f"the testbed is held by run {found.run}: waiting for it, {timeout_s:.0f} s at most")
+        if held_by.run != announced:
+            announced = held_by.run
+            say(f"the testbed is held by run {held_by.run}: waiting for it, {timeout_s:.0f} s at most")
         time.sleep(LOOK_S)
 
 
 def beat(run: str) -> None:
     """Say that ``run`` is still at work."""
-    found = holder()
-    if found is not None and found.run == run:
+    held_by = holder()
+    if held_by is not None and held_by.run == run:
         with contextlib.suppress(FileNotFoundError):
             os.utime(path())
 
@@ -132,6 +132,6 @@ def beating(run: str) -> Iterator[None]:
 
 def release(run: str | None = None) -> None:
     """Give the lock back; with None whoever holds it."""
-    found = holder()
-    if found is not None and run in (None, found.run):
+    held_by = holder()
+    if held_by is not None and run in (None, held_by.run):
         path().unlink(missing_ok=True)

@@ -10,8 +10,8 @@ How a cell stands is what :mod:`streamproof.history.changes` finds in its runs w
     stopped      its run is ABORTED
     unfinished   it began, and has no verdict, or one that its task did not live to tell
 
-A night is *red* when a cell is not as expected: its outcome is not PASSED (a negative control that bit has PASSED), or there is none. A
-cell that was not run is not as expected: nobody looked. Slow, flaky and fixed cells that PASSED are told, and do not make it red.
+A night is *red* when a cell is not as expected: its outcome is not PASSED (a negative control that was caught PASSED), or there is none.
+A cell that was not run is not as expected: nobody looked. Slow, flaky and fixed cells that PASSED are told, and do not make it red.
 """
 
 from __future__ import annotations
@@ -74,22 +74,22 @@ class Summary:
 
     @property
     def red(self) -> bool:
-        return not all(told.as_expected for told in self.cells)
+        return not all(cell.as_expected for cell in self.cells)
 
     @property
     def news(self) -> tuple[Told, ...]:
         """What somebody wants to be told of."""
-        return tuple(told for told in self.cells if not told.as_expected or told.state not in QUIET)
+        return tuple(cell for cell in self.cells if not cell.as_expected or cell.state not in QUIET)
 
     @property
     def headline(self) -> str:
-        good = sum(told.as_expected for told in self.cells)
-        counts = Counter(told.state for told in self.cells)
+        good = sum(cell.as_expected for cell in self.cells)
+        counts = Counter(cell.state for cell in self.cells)
         return f"{good} of {len(self.cells)} cells as expected: {', '.join(f'{counts[state]} {state}' for state in ORDER if counts[state])}"
 
     @property
     def text(self) -> str:
-        return "\n".join([self.headline, *(told.line for told in self.news)])
+        return "\n".join([self.headline, *(cell.line for cell in self.news)])
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "red": self.red, "headline": self.headline}
@@ -113,17 +113,17 @@ class Night:
 
     def plan(self, file: Path) -> list[MatrixCell]:
         """Begin the night with the matrix in ``file``. Raises BadInput when it cannot be run, before anything is."""
-        found = matrix.load(file)
-        plan = {
+        planned = matrix.load(file)
+        content = {
             "file": str(file),
             "began_at": utc_now(),
-            "over_at": time.time() + found.quota.night_s,
-            "matrix": found.model_dump(mode="json"),
+            "over_at": time.time() + planned.quota.night_s,
+            "matrix": planned.model_dump(mode="json"),
         }
-        write_atomically(self.path / "plan.json", json.dumps(plan, indent=1))
-        for told in [*(self.path / "cells").glob("*.json"), self.path / "summary.json"]:
-            told.unlink(missing_ok=True)
-        return found.cells
+        write_atomically(self.path / "plan.json", json.dumps(content, indent=1))
+        for leftover in [*(self.path / "cells").glob("*.json"), self.path / "summary.json"]:
+            leftover.unlink(missing_ok=True)
+        return planned.cells
 
     def cells(self) -> list[MatrixCell]:
         return Matrix.model_validate(self._plan()["matrix"]).cells
@@ -160,9 +160,9 @@ class Night:
         verdict = Verdict.read(folder)
         return None if verdict.outcome is RunOutcome.ABORTED else verdict
 
-    def _tell(self, cell: MatrixCell, **told: str) -> None:
+    def _tell(self, cell: MatrixCell, **entry: str) -> None:
         (self.path / "summary.json").unlink(missing_ok=True)  # it is not what the night ends with any more
-        write_atomically(self.path / "cells" / f"{cell.number}.json", json.dumps(told))
+        write_atomically(self.path / "cells" / f"{cell.number}.json", json.dumps(entry))
 
     def _told(self, cell: MatrixCell) -> dict[str, str]:
         try:
@@ -185,32 +185,32 @@ class Night:
         be read.
         """
         (self.path / "summary.json").unlink(missing_ok=True)
-        cells = [(cell, self._told(cell)) for cell in self.cells()]
-        for _, words in cells:
-            _end(words.get("run"))
+        entries = [(cell, self._told(cell)) for cell in self.cells()]
+        for _, entry in entries:
+            _end(entry.get("run"))
         with remembered.opened() as store:
-            found = [_stands(store, cell, words) for cell, words in cells]
+            results = [_stands(store, cell, entry) for cell, entry in entries]
             runs = store.runs()
-        told_runs = [run for _, run in found if run is not None]
-        told = tuple(sorted((told for told, _ in found), key=lambda told: (ORDER.index(told.state), told.number)))
-        summary = Summary(self.name, str(self.path), self._plan()["began_at"], utc_now(), told)
+        runs_of_night = [run for _, run in results if run is not None]
+        cells = tuple(sorted((cell for cell, _ in results), key=lambda cell: (ORDER.index(cell.state), cell.number)))
+        summary = Summary(self.name, str(self.path), self._plan()["began_at"], utc_now(), cells)
         left = [
-            (each.strategy, f"{each.fault}, seed {each.seed}", each.reason) for each in told if each.run is None or each.outcome is None
+            (cell.strategy, f"{cell.fault}, seed {cell.seed}", cell.reason) for cell in cells if cell.run is None or cell.outcome is None
         ]
-        write_atomically(self.path / "junit.xml", junit.junit(told_runs, left))
-        mine = [run for run in runs if run.cell in {each.cell for each in told_runs}]
-        page.write(mine, self.path / "history.html", settings.cache())
+        write_atomically(self.path / "junit.xml", junit.junit(runs_of_night, left))
+        of_same_cells = [run for run in runs if run.cell in {run.cell for run in runs_of_night}]
+        page.write(of_same_cells, self.path / "history.html", settings.cache())
         write_atomically(self.path / "summary.json", json.dumps(summary.to_dict(), indent=1))
         return summary
 
     def summary(self) -> Summary | None:
         """What :meth:`summarise` wrote; None when it did not come to its end."""
         try:
-            found = json.loads((self.path / "summary.json").read_text())
+            stored = json.loads((self.path / "summary.json").read_text())
         except FileNotFoundError:
             return None
         names = ("night", "folder", "began_at", "ended_at")
-        return Summary(**{name: found[name] for name in names}, cells=tuple(Told(**told) for told in found["cells"]))
+        return Summary(**{name: stored[name] for name in names}, cells=tuple(Told(**fields) for fields in stored["cells"]))
 
 
 def _end(name: str | None) -> None:
@@ -221,37 +221,39 @@ def _end(name: str | None) -> None:
         stages.abort(folder, "its task ended before the run did")
 
 
-def _stands(store: Store, cell: MatrixCell, words: dict[str, str]) -> tuple[Told, Run | None]:
-    found, name = cell.experiment, words.get("run")
-    told = Told(
+def _stands(store: Store, cell: MatrixCell, entry: dict[str, str]) -> tuple[Told, Run | None]:
+    experiment, name = cell.experiment, entry.get("run")
+    unfinished = Told(
         number=cell.number,
-        strategy=found.label,
+        strategy=experiment.label,
         fault=cell.fault,
-        seed=found.seed,
-        cell=f"{found.label} ({found.promised}) x {cell.fault}",
+        seed=experiment.seed,
+        cell=f"{experiment.label} ({experiment.promised}) x {cell.fault}",
         run=name,
         outcome=None,
         as_expected=False,
         state=NOT_RUN if name is None else UNFINISHED,
-        reason=words.get("reason", ""),
+        reason=entry.get("reason", ""),
     )
     if name is None:
-        return told, None
+        return unfinished, None
     try:
         run = record.read(RunFolder(settings.runs() / name))
     except EvidenceError as error:
-        return replace(told, reason=str(error)), None
-    held = _change(store, run)
-    state, reason = (STOPPED, run.reason) if run.outcome is RunOutcome.ABORTED or held is None else (str(held.kind), held.reason)
-    expected = run.outcome is RunOutcome.PASSED and "ended" in words
+        return replace(unfinished, reason=str(error)), None
+    change_seen = _change(store, run)
+    state, reason = (
+        (STOPPED, run.reason) if run.outcome is RunOutcome.ABORTED or change_seen is None else (str(change_seen.kind), change_seen.reason)
+    )
+    expected = run.outcome is RunOutcome.PASSED and "ended" in entry
     if run.outcome is RunOutcome.PASSED and not expected:
         state, reason = UNFINISHED, "its run PASSED, but its task did not come to its end"
-    return replace(told, cell=str(run.cell), outcome=run.outcome, as_expected=expected, state=state, reason=reason), run
+    return replace(unfinished, cell=str(run.cell), outcome=run.outcome, as_expected=expected, state=state, reason=reason), run
 
 
 def _change(store: Store, run: Run) -> Change | None:
     """What ``run`` changed beside the earlier runs of its cell with its seed."""
-    earlier = [each for each in store.runs(Wanted(cell=run.cell)) if each.seed == run.seed and each.began_at < run.began_at]
+    earlier = [other for other in store.runs(Wanted(cell=run.cell)) if other.seed == run.seed and other.began_at < run.began_at]
     return change([*reversed(earlier), run])
 
 

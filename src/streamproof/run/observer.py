@@ -26,8 +26,8 @@ log = logging.getLogger("streamproof.run.observer")
 class Observer:
     """Watches one run, if it is ``wanted`` at all. A context manager: the reader ends with it."""
 
-    def __init__(self, wanted: bool = True) -> None:
-        self._wanted = wanted
+    def __init__(self, enabled: bool = True) -> None:
+        self._wanted = enabled
         self._seen: dict[int, list[tuple[float, int]]] = {}
         self._done = threading.Event()
         self._thread: threading.Thread | None = None

@@ -49,18 +49,18 @@ def record(folder: RunFolder) -> None:
         store.record(row)
 
 
-def named(store: Store, name: str) -> Run:
+def find_run(store: Store, name: str) -> Run:
     """A run by its folder or its name: as its folder has it, and where that is gone as the history has it. Raises BadInput for none."""
     for path in (Path(name), settings.runs() / name):
         if (path / "experiment.yaml").is_file():
             return history.read(RunFolder(path))
-    known = store.run(name)
-    if known is None:
+    run = store.run(name)
+    if run is None:
         raise BadInput(f"{name}: no such run, neither a folder in {settings.runs()} nor in the history {store.name}")
-    return known
+    return run
 
 
-def found(paths: Sequence[Path]) -> list[RunFolder]:
+def run_folders(paths: Sequence[Path]) -> list[RunFolder]:
     """The runs that are named, by their folder or one that holds them; all of the state folder when nothing is.
 
     Raises EvidenceError when a folder is neither.
@@ -90,7 +90,7 @@ def old(runs: Sequence[Run], older_than: timedelta | None, keep: int | None, now
     """Those of ``runs`` that began longer ago than ``older_than``, and are not among the newest ``keep`` of their cell."""
     before = (now or datetime.now(UTC)) - older_than if older_than is not None else None
     ordered = sorted(runs, key=lambda run: (run.cell, run.began_at), reverse=True)
-    beyond = [run for _, mine in groupby(ordered, key=lambda run: run.cell) for run in list(mine)[keep or 0 :]]
+    beyond = [run for _, of_cell in groupby(ordered, key=lambda run: run.cell) for run in list(of_cell)[keep or 0 :]]
     return sorted((run for run in beyond if before is None or run.began_at < before), key=lambda run: run.began_at)
 
 

@@ -1,4 +1,4 @@
-"""A whole run in one process: what ``streamproof run`` does, step by step."""
+"""A whole run in one process: what ``streamproof run`` does, stage by stage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger("streamproof.run.runner")
 
 
 def run(
-    found: Experiment,
+    experiment: Experiment,
     name: str | None = None,
     *,
     baseline: RunFolder | None = None,
@@ -47,10 +47,10 @@ def run(
     ``watch`` is called once the run is prepared; ``spark`` is the master of a Spark that compares the histories, this process does when
     absent.
 
-    A step that fails makes the run an ERROR; SIGINT and SIGTERM make it ABORTED. Raises what ``prepare`` raises before anything was
+    A stage that fails makes the run an ERROR; SIGINT and SIGTERM make it ABORTED. Raises what ``prepare`` raises before anything was
     started: TestbedError, TestbedBusy.
     """
-    folder = stages.create(found, name, owner=os.getpid())
+    folder = stages.create(experiment, name, owner=os.getpid())
     if baseline is not None:
         attach(folder, baseline, Verdict.read(baseline))
     with _signals(folder), contextlib.closing(EvaluationWorker()) as evaluation:
@@ -77,17 +77,17 @@ def run(
 
 
 def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker | None) -> None:
-    """The three steps that make a run. The first failure ends all of them (they watch the journal) and is raised.
+    """The three stages that make a run. The first failure ends all of them (they watch the journal) and is raised.
 
-    A run that is stopped need not wait until its steps have looked: its driver is killed at once. What stops this thread itself (Airflow's
-    timeout is raised in it) is journaled, or the steps would go on without it.
+    A run that is stopped need not wait until its stages have looked: its driver is killed at once. What stops this thread itself (Airflow's
+    timeout is raised in it) is journaled, or the stages would go on without it.
 
     What comes after them is loaded with the recovery phase, ``evaluation`` in a process of its own: importing Great Expectations takes
     seconds, which the run does not wait for then.
     """
     output = outputs.of(Job.read(folder))
-    with ThreadPoolExecutor(len(TOGETHER), thread_name_prefix="step") as pool:
-        jobs = [pool.submit(stages.perform, step, folder) for step in TOGETHER]
+    with ThreadPoolExecutor(len(TOGETHER), thread_name_prefix="stage") as pool:
+        jobs = [pool.submit(stages.perform, stage, folder) for stage in TOGETHER]
         try:
             while wait(jobs, timeout=LOOK_S).not_done:
                 if folder.journal.last(Aborted) is not None:
@@ -107,15 +107,15 @@ def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker | None) -> Non
 
 @contextmanager
 def _signals(folder: RunFolder) -> Iterator[None]:
-    """The first SIGINT or SIGTERM journals ``aborted``, which ends every step; a second one is as ever."""
+    """The first SIGINT or SIGTERM journals ``aborted``, which ends every stage; a second one is as ever."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before: dict[int, Any] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        for each, earlier in before.items():
-            signal.signal(each, earlier)
+        for signal_number, earlier in before.items():
+            signal.signal(signal_number, earlier)
         folder.journal.append(Aborted(reason=f"stopped by {signal.Signals(number).name}"))
 
     for stopping in (signal.SIGINT, signal.SIGTERM):
@@ -123,5 +123,5 @@ def _signals(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     finally:
-        for each, earlier in before.items():
-            signal.signal(each, earlier)
+        for restored, earlier in before.items():
+            signal.signal(restored, earlier)

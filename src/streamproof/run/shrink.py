@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Subject:
-    """A run that failed: its experiment, what struck, and the forbidden anomalies that it showed."""
+    """A run that failed: its experiment, what was injected, and the forbidden anomalies that it showed."""
 
     experiment: Experiment
     injections: tuple[Injection, ...]
@@ -60,22 +60,22 @@ class Try:
 
 def subject(folder: RunFolder) -> Subject:
     """What is to be shrunk. Raises BadInput when the run did not fail, or had no faults."""
-    verdict, found = Verdict.read(folder), stages.load(folder)
+    verdict, experiment = Verdict.read(folder), stages.load(folder)
     if verdict.outcome is not RunOutcome.FAILED:
         raise BadInput(f"run {folder.name} is {verdict.outcome}, not FAILED: there is no failure whose faults could be looked for")
     injections = Schedule.read(folder).injections
     if not injections:
         raise BadInput(f"run {folder.name} failed without a fault: there is nothing to leave out")
-    return Subject(found, injections, _forbidden(found, verdict))
+    return Subject(experiment, injections, _forbidden(experiment, verdict))
 
 
-def _forbidden(found: Experiment, verdict: Verdict) -> frozenset[Anomaly]:
+def _forbidden(experiment: Experiment, verdict: Verdict) -> frozenset[Anomaly]:
     """The anomalies of a run that it was not to show."""
     shown = {anomaly for anomaly, count in verdict.anomalies.items() if count}
-    return frozenset(shown & found.forbidden)
+    return frozenset(shown & experiment.forbidden)
 
 
-def reduced(found: Experiment, injections: Sequence[Injection], kept: Sequence[Injection], name: str = "smaller") -> Experiment:
+def reduced(experiment: Experiment, injections: Sequence[Injection], kept: Sequence[Injection], name: str = "smaller") -> Experiment:
     """The same experiment with the faults of ``kept`` only, each with the trigger that it had.
 
     Where the first of some that overlap is left out, the next takes its moment.
@@ -87,18 +87,18 @@ def reduced(found: Experiment, injections: Sequence[Injection], kept: Sequence[I
             common = {"fault": injection.fault, "parameters": injection.parameters, "overlaps": overlaps, "phase": injection.phase}
             specs.append({**common, **_trigger(replace(injection, overlaps=overlaps, at=group[0].at, batch=group[0].batch))})
     fields = {
-        "name": f"{found.name[: 59 - len(name)]}-{name}",
+        "name": f"{experiment.name[: 59 - len(name)]}-{name}",
         "faults": specs,
         "random": None,
-        "quiet": found.quiet_between,
-        "batch_records": found.micro_batch,
+        "quiet": experiment.quiet_between,
+        "batch_records": experiment.micro_batch,
         "expect": [],  # what a smaller schedule need not show any more
     }
-    return Experiment.model_validate({**found.model_dump(), **fields})
+    return Experiment.model_validate({**experiment.model_dump(), **fields})
 
 
 def _trigger(injection: Injection) -> dict[str, Any]:
-    """What an experiment has to say so that the injection strikes when it does."""
+    """What an experiment has to say so that the injection happens when it does."""
     if injection.step is not None:
         return {"step": injection.step}
     if injection.overlaps or injection.phase is Phase.RECOVERY:
@@ -108,13 +108,13 @@ def _trigger(injection: Injection) -> dict[str, Any]:
 
 def smallest(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool]) -> Sequence[Item]:
     """A part of ``items`` that fails, and does not without any one of its items. All of them are taken to fail; nothing is asked twice."""
-    known: dict[tuple[int, ...], bool] = {}
+    results: dict[tuple[int, ...], bool] = {}
 
     def failing(indices: Sequence[int]) -> bool:
         key = tuple(indices)
-        if key not in known:
-            known[key] = fails([items[index] for index in key])
-        return known[key]
+        if key not in results:
+            results[key] = fails([items[index] for index in key])
+        return results[key]
 
     if failing(()):
         return []
@@ -134,44 +134,44 @@ def smallest(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool]) -> 
     return [items[index] for index in left]
 
 
-def tries(found: Subject) -> list[tuple[str, ...]]:
+def tries(subject: Subject) -> list[tuple[str, ...]]:
     """What would be tried, in this order, as long as nothing fails; one that does is gone on with instead."""
     listed: list[tuple[str, ...]] = []
 
-    def told(kept: Sequence[Injection]) -> bool:
+    def passes(kept: Sequence[Injection]) -> bool:
         listed.append(tuple(injection.injection for injection in kept))
         return False
 
-    smallest(found.injections, told)
+    smallest(subject.injections, passes)
     return listed
 
 
-def shrink(found: Subject, say: Callable[[Try], None]) -> tuple[Experiment, list[Try], Path]:
+def shrink(subject: Subject, say: Callable[[Try], None]) -> tuple[Experiment, list[Try], Path]:
     """Look for the smallest schedule. Returns it as an experiment, all tries, and the folder that holds both (``smallest.yaml``,
     ``tries.json``). ``say`` gets each try as it ends. Raises Stopped when one is aborted."""
     folder = settings.home() / "shrinks" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
     folder.mkdir(parents=True, exist_ok=True)
-    made: list[Try] = []
+    attempts: list[Try] = []
 
     def fails(kept: Sequence[Injection]) -> bool:
-        made.append(attempt(found, kept))
-        write_atomically(folder / "tries.json", json.dumps([asdict(each) for each in made], indent=1))
-        say(made[-1])
-        return made[-1].fails
+        attempts.append(attempt(subject, kept))
+        write_atomically(folder / "tries.json", json.dumps([asdict(tried) for tried in attempts], indent=1))
+        say(attempts[-1])
+        return attempts[-1].fails
 
-    kept = smallest(found.injections, fails)
-    result = reduced(found.experiment, found.injections, kept, "smallest")
+    kept = smallest(subject.injections, fails)
+    result = reduced(subject.experiment, subject.injections, kept, "smallest")
     write_atomically(folder / "smallest.yaml", result.to_yaml())
-    return result, made, folder
+    return result, attempts, folder
 
 
-def attempt(found: Subject, kept: Sequence[Injection]) -> Try:
+def attempt(subject: Subject, kept: Sequence[Injection]) -> Try:
     """One smaller schedule, run."""
     from streamproof.suites.evaluate import evaluate
 
     folders: list[str] = []
     while True:
-        folder = runner.run(reduced(found.experiment, found.injections, kept), evaluate=evaluate)
+        folder = runner.run(reduced(subject.experiment, subject.injections, kept), evaluate=evaluate)
         verdict = Verdict.read(folder)
         folders.append(str(folder.path))
         if verdict.outcome is RunOutcome.ABORTED:
@@ -179,5 +179,5 @@ def attempt(found: Subject, kept: Sequence[Injection]) -> Try:
         if verdict.outcome in (RunOutcome.PASSED, RunOutcome.FAILED) or len(folders) > RETRIES:
             break
         log.warning("%s; again", verdict.reason)
-    fails = verdict.outcome is RunOutcome.FAILED and found.kinds <= _forbidden(found.experiment, verdict)
+    fails = verdict.outcome is RunOutcome.FAILED and subject.kinds <= _forbidden(subject.experiment, verdict)
     return Try(tuple(injection.injection for injection in kept), verdict.outcome, verdict.reason, fails, tuple(folders))

@@ -49,31 +49,31 @@ _SETTINGS = {
 }
 
 
-def judged(folder: RunFolder, terms: Terms, said: str) -> Judgement:
+def judged(folder: RunFolder, terms: Terms, master: str) -> Judgement:
     """What :func:`streamproof.verdict.judge.judge` says, where Spark compares the histories; the verdict's notes say so.
 
     Raises BadInput for a master that is none and a run that Spark cannot judge, EvidenceError as the local check does, TestbedError when
     no Spark job could be run there.
     """
-    preflight(said, stateful=terms.stateful is not None)
-    where = embedded.current().spark_master if said == TESTBED else said
+    preflight(master, stateful=terms.stateful is not None)
+    where = embedded.current().spark_master if master == TESTBED else master
     with session(where) as opened, _told(where, folder):
-        found = judge(folder, terms, partial(spark_scan.survey, opened))
+        judgement = judge(folder, terms, partial(spark_scan.survey, opened))
     note = f"the histories were compared by a Spark job on {where}"
-    return replace(found, verdict=found.verdict.model_copy(update={"notes": (*found.verdict.notes, note)}))
+    return replace(judgement, verdict=judgement.verdict.model_copy(update={"notes": (*judgement.verdict.notes, note)}))
 
 
-def preflight(said: str, *, stateful: bool) -> None:
-    """What can be known before a run that is to be judged so: raises BadInput when ``said`` names no master or the job is one that Spark
+def preflight(master: str, *, stateful: bool) -> None:
+    """What can be known before a run that is to be judged so: raises BadInput when ``master`` names no master or the job is one that Spark
     cannot judge, TestbedError when no master answers there."""
-    if said != TESTBED and not _LOCAL.fullmatch(said) and not _STANDALONE.fullmatch(said):
-        raise BadInput(f"--spark: expected {TESTBED}, local[N] or spark://HOST:PORT, came {said!r}")
+    if master != TESTBED and not _LOCAL.fullmatch(master) and not _STANDALONE.fullmatch(master):
+        raise BadInput(f"--spark: expected {TESTBED}, local[N] or spark://HOST:PORT, came {master!r}")
     if stateful:
         raise BadInput(
             "--spark compares records, and this job is stateful: its results are computed again on this machine, without --spark"
         )
-    if _STANDALONE.fullmatch(said):
-        _address_towards(said)
+    if _STANDALONE.fullmatch(master):
+        _address_towards(master)
 
 
 @contextmanager
@@ -107,8 +107,8 @@ def session(where: str, settings: Mapping[str, str] | None = None) -> Iterator[S
 def _address_towards(where: str) -> str:
     """The address of this machine from which the master can be reached, and which it can reach."""
     problem: Exception | None = None
-    for each in where.removeprefix("spark://").split(","):
-        host, _, port = each.rpartition(":")
+    for address in where.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
         try:
             with socket.create_connection((host, int(port)), ANSWER_S) as connection:
                 return str(connection.getsockname()[0])
@@ -148,12 +148,12 @@ def _jvm(conf: SparkConf, log: Path) -> Iterator[JavaGateway]:
 @contextmanager
 def _launcher_environment(where: str) -> Iterator[None]:
     """Spark's launcher looks for Java, and for the file with the testbed's secret, in the environment of this process."""
-    wanted = {"JAVA_HOME": str(install.java_home())}
+    environment = {"JAVA_HOME": str(install.java_home())}
     testbed = embedded.known()
     if testbed is not None and where == testbed.spark_master:
-        wanted["PYSPARK_SUBMIT_ARGS"] = spark.submit_arguments(Path(testbed.folder))
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+        environment["PYSPARK_SUBMIT_ARGS"] = spark.submit_arguments(Path(testbed.folder))
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
     try:
         yield
     finally:
@@ -193,12 +193,12 @@ def _told(where: str, folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except (Py4JError, PySparkException) as error:
-        said = _sentence(error)
-        if said.startswith("[FAILED_READ_FILE.FILE_NOT_EXIST]"):
+        message = _sentence(error)
+        if message.startswith("[FAILED_READ_FILE.FILE_NOT_EXIST]"):
             raise TestbedError(f"--spark: a machine of {where} does not see {folder.path}, which must be there under this path") from error
-        if said.startswith("[FAILED_READ_FILE"):
-            raise EvidenceError(f"{folder.path}: a file cannot be read as evidence: {said}") from error
-        raise TestbedError(f"the Spark job on {where} failed: {said}") from error
+        if message.startswith("[FAILED_READ_FILE"):
+            raise EvidenceError(f"{folder.path}: a file cannot be read as evidence: {message}") from error
+        raise TestbedError(f"the Spark job on {where} failed: {message}") from error
 
 
 def _sentence(error: Exception) -> str:
@@ -209,7 +209,7 @@ def _sentence(error: Exception) -> str:
         text = str(error)  # which asks the JVM
     except (Py4JError, OSError):
         return "its JVM ended, or does not answer"
-    if (named := _SENTENCE.search(text)) is not None:
-        return named[0]
+    if (match := _SENTENCE.search(text)) is not None:
+        return match[0]
     java = (line.removeprefix(": ") for line in text.splitlines() if line.startswith(": "))
     return next(java, text.partition("\n")[0])

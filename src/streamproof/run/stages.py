@@ -74,57 +74,57 @@ log = logging.getLogger("streamproof.run.stages")
 # --- before a run -----------------------------------------------------------------------------------------------------------------
 
 
-def create(found: Experiment, name: str | None = None, owner: int | None = None) -> RunFolder:
+def create(experiment: Experiment, name: str | None = None, owner: int | None = None) -> RunFolder:
     """Make the run's folder. ``owner`` is the pid of the one process that carries the run, None when many do.
 
     Repeating it with the ``name`` of an existing run gives that run. Raises BadInput when the experiment cannot be planned.
     """
-    schedule = plan(found)
-    check_suite(found)
+    schedule = plan(experiment)
+    check_suite(experiment)
     settings.runs().mkdir(parents=True, exist_ok=True)
     if name is None:
-        name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{found.name}"
+        name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{experiment.name}"
         names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
         name = next(candidate for candidate in names if not (settings.runs() / candidate).exists())
     folder = RunFolder.create(settings.runs() / name)
     if not folder.experiment.exists():
         write_atomically(folder.schedule, schedule.to_json())
         write_atomically(folder.path / "owner.json", json.dumps({"pid": owner}))
-        if found.suite is not None:
-            write_atomically(own.path(folder), json.dumps(found.suite.document(), indent=1))
-        folder.journal.append(RunCreated(run=folder.name, seed=found.seed))
-        write_atomically(folder.experiment, found.to_yaml())
+        if experiment.suite is not None:
+            write_atomically(own.path(folder), json.dumps(experiment.suite.document(), indent=1))
+        folder.journal.append(RunCreated(run=folder.name, seed=experiment.seed))
+        write_atomically(folder.experiment, experiment.to_yaml())
     return folder
 
 
-def check_suite(found: Experiment) -> None:
+def check_suite(experiment: Experiment) -> None:
     """Raises BadInput naming each of the user's own expectations that cannot be evaluated."""
-    if found.suite is None:
+    if experiment.suite is None:
         return
     try:
-        own.check(found.suite.document())
+        own.check(experiment.suite.document())
     except own.SuiteError as error:
         raise BadInput(str(error)) from error
 
 
 def perform(name: str, folder: RunFolder, **options: Any) -> None:
-    """Do one step and journal it; ``options`` go to the step. Raises what it raises, RunEnded when it ended because the run did."""
+    """Do one stage and journal it; ``options`` go to the stage. Raises what it raises, RunEnded when it ended because the run did."""
     begun = time.monotonic()
     folder.journal.append(StageStarted(stage=name, pid=os.getpid()))
-    log.info("step %s", name)
+    log.info("stage %s", name)
     try:
         with lock.beating(folder.name):
-            STEPS[name](folder, **options)
+            STAGES[name](folder, **options)
     except RunEnded as error:
         folder.journal.append(StageEnded(stage=name, reason=str(error)))
         raise
-    except BaseException as error:  # journaled and raised again: the steps beside this one must learn of it, whatever it is
+    except BaseException as error:  # journaled and raised again: the stages beside this one must learn of it, whatever it is
         folder.journal.append(StageFailed(stage=name, error=f"{type(error).__name__}: {error}"))
         raise
     folder.journal.append(StageFinished(stage=name, seconds=round(time.monotonic() - begun, 3)))
 
 
-# --- the steps --------------------------------------------------------------------------------------------------------------------
+# --- the stages --------------------------------------------------------------------------------------------------------------------
 
 
 def prepare(folder: RunFolder) -> None:
@@ -132,7 +132,7 @@ def prepare(folder: RunFolder) -> None:
 
     A testbed whose Kafka has another number of brokers than the experiment asks for is rebuilt, once no other run holds it.
     """
-    found = load(folder)
+    experiment = load(folder)
     for injection in Schedule.read(folder).injections:
         if (reason := FAULTS[injection.fault].prevented()) is not None:
             raise TestbedError(f"{injection.fault} cannot be done on this machine: {reason}")
@@ -145,40 +145,40 @@ def prepare(folder: RunFolder) -> None:
     try:
         watchdog.start(folder)
         healing.heal_all(spare=folder.path)  # what they left may be what keeps the testbed from coming up
-        testbed = embedded.up(log.info, None if embedded.status() else found.brokers)
-        if len(testbed.kafka) != found.brokers:  # now that nobody else uses it
-            testbed = embedded.up(log.info, found.brokers)
-            folder.journal.append(KafkaRebuilt(brokers=found.brokers))
+        testbed = embedded.up(log.info, None if embedded.status() else experiment.brokers)
+        if len(testbed.kafka) != experiment.brokers:  # now that nobody else uses it
+            testbed = embedded.up(log.info, experiment.brokers)
+            folder.journal.append(KafkaRebuilt(brokers=experiment.brokers))
         testbed = chosen.of(folder, testbed)
         for proxy in testbed.links:
             if not testbed.proxies.enabled(proxy):
                 raise TestbedError(f"the proxy {proxy} is disabled: enable it, the job could not reach anything through it")
-        _set_the_scene(folder, found, testbed)
+        _set_up(folder, experiment, testbed)
     except BaseException:  # whatever it was: a run that was not prepared must not hold the testbed
         lock.release(folder.name)
         raise
 
 
-def _set_the_scene(folder: RunFolder, found: Experiment, testbed: Testbed) -> None:
+def _set_up(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None:
     """Under the lock: make the run's topics, describe its job."""
     folder.journal.append(TestbedTaken(folder=testbed.folder))
     name = f"sp-{folder.name}"
-    job = found.spec.job(
+    job = experiment.spec.job(
         testbed,
         name=name,
         folder=str(folder.path),
         bootstrap=testbed.driver_kafka,
         input_topic=f"{name}.in",
         output_topic=f"{name}.out",
-        batch_records=found.micro_batch,
-        transaction_timeout_ms=found.transaction_timeout_s * 1000,
+        batch_records=experiment.micro_batch,
+        transaction_timeout_ms=experiment.transaction_timeout_s * 1000,
         postgres=testbed.pipeline_postgres,
     )
     job.write()
-    count = found.workload.partitions
+    count = experiment.workload.partitions
     Cluster(testbed.direct_kafka).create_topics({job.input_topic: count})
     outputs.of(job).create(job, testbed, count)
-    write_atomically(folder.path / "deadline.json", json.dumps({"at": time.time() + found.timeout_s}))
+    write_atomically(folder.path / "deadline.json", json.dumps({"at": time.time() + experiment.timeout_s}))
 
 
 def run_pipeline(folder: RunFolder) -> None:
@@ -195,20 +195,20 @@ def generate_load(folder: RunFolder) -> None:
     if folder.journal.last(LoadFinished) is not None:
         log.info("the workload was sent before")
         return
-    here, found = context(folder), load(folder)
-    events = _events(folder, found)
+    here, experiment = context(folder), load(folder)
+    events = _events(folder, experiment)
     sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic)
     gate, sent, begun = Gate(folder), sender.reached, time.monotonic()
     before = workload.settled(folder)
     events = itertools.islice(events, sent, None)
     size = min(workload.MAX_CHUNK, max(1, here.job.batch_records // 2))
-    folder.journal.append(LoadStarted(records=found.workload.records))
+    folder.journal.append(LoadStarted(records=experiment.workload.records))
     try:
         while chunk := list(itertools.islice(events, size)):
             due = sent + len(chunk)
             here.wait_for(
                 "the gate of the workload to open",
-                lambda due=due: gate.records() >= due and workload.pace(due - sender.reached, begun, found.workload.rate_per_s),  # type: ignore[misc]
+                lambda due=due: gate.records() >= due and workload.pace(due - sender.reached, begun, experiment.workload.rate_per_s),  # type: ignore[misc]
                 here.deadline - time.monotonic(),
             )
             sender.send(sent, chunk, sender.partitions())
@@ -221,17 +221,17 @@ def generate_load(folder: RunFolder) -> None:
     log.info("sent %d records: %s", sent, counts)
 
 
-def _events(folder: RunFolder, found: Experiment) -> Iterator[workload.Event]:
-    if found.declared is None:
-        return workload.events(found.workload, found.seed)
-    events = timed.events(found.workload, found.stateful, found.seed, joins=PIPELINES[found.pipeline].joins)
+def _events(folder: RunFolder, experiment: Experiment) -> Iterator[workload.Event]:
+    if experiment.declared is None:
+        return workload.events(experiment.workload, experiment.seed)
+    events = timed.events(experiment.workload, experiment.stateful, experiment.seed, joins=PIPELINES[experiment.pipeline].joins)
     timed.write(folder, events)
     return timed.payloads(events)
 
 
 def inject_faults(folder: RunFolder) -> None:
-    """Lead the run through its phases and strike by the schedule."""
-    injector.conduct(context(folder), Schedule.read(folder))
+    """Lead the run through its phases and inject faults by the schedule."""
+    injector.run_schedule(context(folder), Schedule.read(folder))
 
 
 def drain(folder: RunFolder) -> None:
@@ -262,12 +262,12 @@ def expect(folder: RunFolder, evaluate: Callable[[RunFolder], Evaluation] = eval
     evaluation = evaluate(folder)
     by_records = decide(verdict.model_copy(update={"suite": None}).facts(Ending()))
     conflict, not_evaluated = disagreement_with(by_records, evaluation)
-    known = {
+    results = {
         "disagreement": verdict.disagreement or conflict,
         "not_evaluated": verdict.not_evaluated or not_evaluated,
         "suite": own_suite(evaluation),
     }
-    judged = decided(verdict.model_copy(update=known), Ending(aborted=Ending.of(folder.journal).aborted))
+    judged = decided(verdict.model_copy(update=results), Ending(aborted=Ending.of(folder.journal).aborted))
     if judged != verdict:
         judged.write(folder)
         log.info("%s: %s", judged.outcome, judged.reason)
@@ -334,13 +334,13 @@ def _note(folder: RunFolder) -> None:
         stored.model_copy(update={"notes": tuple(dict.fromkeys([*stored.notes, *lines]))}).write(folder)
 
 
-STEPS: dict[str, Callable[..., None]] = {
-    step.__name__: step for step in (prepare, run_pipeline, generate_load, inject_faults, drain, verify, expect, report, restore)
+STAGES: dict[str, Callable[..., None]] = {
+    stage.__name__: stage for stage in (prepare, run_pipeline, generate_load, inject_faults, drain, verify, expect, report, restore)
 }
 
 
 def abort(folder: RunFolder, reason: str) -> None:
-    """Stop a run: its steps end by themselves once they see the journal, its driver is killed, the testbed restored; it is ABORTED.
+    """Stop a run: its stages end by themselves once they see the journal, its driver is killed, the testbed restored; it is ABORTED.
 
     A run that was judged and restored before is left as it is; one that was judged only keeps its verdict.
     """
@@ -352,7 +352,7 @@ def abort(folder: RunFolder, reason: str) -> None:
     restore(folder)
 
 
-# --- what the steps share ---------------------------------------------------------------------------------------------------------
+# --- what the stages share ---------------------------------------------------------------------------------------------------------
 
 
 def load(folder: RunFolder) -> Experiment:
@@ -380,20 +380,20 @@ def context(folder: RunFolder) -> RunContext:
 
 def terms(folder: RunFolder) -> Terms:
     """What the run is judged by, from its own folder."""
-    found = load(folder)
+    experiment = load(folder)
     return Terms(
         run=folder.name,
-        experiment=found.name,
-        pipeline=found.pipeline,
-        strategy=found.label,
-        guarantee=found.promised,
-        expected=tuple(found.expect),
+        experiment=experiment.name,
+        pipeline=experiment.pipeline,
+        strategy=experiment.label,
+        guarantee=experiment.promised,
+        expected=tuple(experiment.expect),
         planned=tuple(injection.injection for injection in Schedule.read(folder).injections),
-        seed=found.seed,
+        seed=experiment.seed,
         versions=versions(),
-        promises=found.promises,
-        stateful=found.declared,
-        recover_within_s=found.recover_within_s,
+        promises=experiment.promises,
+        stateful=experiment.declared,
+        recover_within_s=experiment.recover_within_s,
     )
 
 
@@ -415,13 +415,13 @@ def disagreement(folder: RunFolder, judgement: Judgement) -> str | None:
 def versions() -> dict[str, str]:
     """What runs here, by name."""
     packages = ("pyspark", "confluent-kafka", "kafka-python", "psycopg", "great-expectations", "apache-airflow", "toxiproxy-python")
-    found = {"python": platform.python_version(), "kafka": "4.1.0", "postgres": postgres.VERSION}
+    installed = {"python": platform.python_version(), "kafka": "4.1.0", "postgres": postgres.VERSION}
     for package in packages:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
-__all__ = ["STEPS", "abort", "context", "create", "disagreement", "load", "perform", "terms", "versions"]
+__all__ = ["STAGES", "abort", "context", "create", "disagreement", "load", "perform", "terms", "versions"]

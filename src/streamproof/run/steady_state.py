@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim
+from streamproof.evidence.journal import EvidenceCheck
 from streamproof.faults.outage import answers
 from streamproof.jobs.job import Job
 from streamproof.sinks import outputs
@@ -18,24 +18,25 @@ WAIT_S = 30.0
 POLL_S = 0.1
 
 
-def check(testbed: Testbed, folder: RunFolder | None = None) -> list[Claim]:
+def check(testbed: Testbed, folder: RunFolder | None = None) -> list[EvidenceCheck]:
     """What holds of the testbed, each waited for until ``WAIT_S`` from now; with ``folder`` only what that run's job needs of it."""
     deadline = time.monotonic() + WAIT_S
-    return [Claim(claim, _comes_true(holds, deadline), detail) for claim, holds, detail in _conditions(testbed, folder)]
+    conditions = _conditions(testbed, folder)
+    return [EvidenceCheck(statement, _comes_true(condition, deadline), detail) for statement, condition, detail in conditions]
 
 
-def require(testbed: Testbed) -> list[Claim]:
+def require(testbed: Testbed) -> list[EvidenceCheck]:
     """All of :func:`check`, which must hold. Raises TestbedError naming what does not."""
-    claims = check(testbed)
-    wanting = [f"{claim.claim} ({claim.detail})" for claim in claims if not claim.holds]
+    checks = check(testbed)
+    wanting = [f"{check.check} ({check.detail})" for check in checks if not check.passed]
     if wanting:
         raise TestbedError(f"not so within {WAIT_S:.0f} s: {'; '.join(wanting)}")
-    return claims
+    return checks
 
 
 def _conditions(testbed: Testbed, folder: RunFolder | None) -> Iterator[tuple[str, Callable[[], bool], str]]:
     kafka, postgres, master = testbed.kafka_links(), testbed.links[POSTGRES_PROXY], testbed.spark.master_ui
-    yield "Kafka answers through its proxies", lambda: all(answers("kafka", each) for each in kafka.values()), ", ".join(kafka)
+    yield "Kafka answers through its proxies", lambda: all(answers("kafka", listener) for listener in kafka.values()), ", ".join(kafka)
     yield "Spark's master lists its workers as ALIVE", lambda: spark.registered(testbed.spark), f"127.0.0.1:{master}"
     if folder is None or "postgres" in outputs.of(Job.read(folder)).links:
         yield "PostgreSQL answers through its proxy", lambda: answers("postgres", postgres), postgres

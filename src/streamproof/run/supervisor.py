@@ -1,6 +1,6 @@
-"""The step ``run_pipeline``: keep the job's driver running, as a cluster manager would, until the run is done.
+"""The stage ``run_pipeline``: keep the job's driver running, as a cluster manager would, until the run is done.
 
-A driver that dies is started again at once. The supervisor stops the job when the workload is sent, the conductor is through with
+A driver that dies is started again at once. The supervisor stops the job when the workload is sent, the fault injector is through with
 its phases, and the job has passed over every record.
 """
 
@@ -164,8 +164,8 @@ def last_error(log: Path) -> str:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except FileNotFoundError:
         return ""
-    named = [line for line in lines if ERROR_LINE.match(line)]
-    return (named or lines or [""])[-1][:LONGEST_ERROR]
+    errors = [line for line in lines if ERROR_LINE.match(line)]
+    return (errors or lines or [""])[-1][:LONGEST_ERROR]
 
 
 def kill_drivers(folder: RunFolder) -> list[int]:

@@ -1,7 +1,7 @@
 """The crash-point sweep: every strategy, crashed at every step of its protocol in every way, one run each, on one warm testbed.
 
 A strategy predicts what a crash at each step shows: anomalies that it must show, and such that it may. A cell of the matrix is as
-predicted when the fault bit, every anomaly that must be seen was seen, and none was seen that was not predicted.
+predicted when the fault took effect, every anomaly that must be seen was seen, and none was seen that was not predicted.
 """
 
 from __future__ import annotations
@@ -92,15 +92,15 @@ class Result:
 
 def cells(strategies: list[str] | None = None, steps: list[str] | None = None) -> list[Cell]:
     """The sweep's cells, in order. Raises BadInput for a strategy or a step that there is not."""
-    wanted = strategies or list(STRATEGIES)
-    unknown = [name for name in wanted if name not in STRATEGIES]
+    names = strategies or list(STRATEGIES)
+    unknown = [name for name in names if name not in STRATEGIES]
     if unknown:
         raise BadInput(f"there is no strategy {', '.join(map(repr, unknown))}; there are: {', '.join(STRATEGIES)}")
-    found = [cell for name in wanted for cell in _of(name)]
-    strange = set(steps or ()) - {cell.step for cell in found}
+    all_cells = [cell for name in names for cell in _of(name)]
+    strange = set(steps or ()) - {cell.step for cell in all_cells}
     if strange:
-        raise BadInput(f"no strategy of the sweep has a step {', '.join(sorted(strange))}; their steps: {', '.join(_names(found))}")
-    return [cell for cell in found if not steps or cell.step in steps]
+        raise BadInput(f"no strategy of the sweep has a step {', '.join(sorted(strange))}; their steps: {', '.join(_names(all_cells))}")
+    return [cell for cell in all_cells if not steps or cell.step in steps]
 
 
 def _of(name: str) -> Iterator[Cell]:
@@ -112,31 +112,31 @@ def _of(name: str) -> Iterator[Cell]:
         yield Cell(name, first, Action.KILL_DRIVER, then)
 
 
-def _names(found: list[Cell]) -> list[str]:
-    return list(dict.fromkeys(cell.step for cell in found))
+def _names(cells: list[Cell]) -> list[str]:
+    return list(dict.fromkeys(cell.step for cell in cells))
 
 
 def sweep(
-    wanted: list[Cell], seed: int, say: Callable[[Result, int, int], None], *, records: int = RECORDS, retries: int = 1
+    cells: list[Cell], seed: int, say: Callable[[Result, int, int], None], *, records: int = RECORDS, retries: int = 1
 ) -> tuple[list[Result], Path]:
     """Run every cell; ``say`` gets each result with its number and how many there are. Returns the results and the matrix's folder.
 
     The matrix is written anew after each cell, so that a sweep that is stopped has shown something; as a page, at the end. A cell whose
-    fault did not bite is tried again, ``retries`` times.
+    fault did not take effect is tried again, ``retries`` times.
     """
     folder = settings.home() / "sweeps" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
     folder.mkdir(parents=True, exist_ok=True)
     results: list[Result] = []
-    for number, cell in enumerate(wanted, 1):
+    for number, cell in enumerate(cells, 1):
         result = attempt(cell, seed, records)
         while result.tries <= retries and result.outcome == RunOutcome.INCONCLUSIVE:
             log.warning("%s, %s: %s; again", cell.strategy, cell.step, result.reason)
             result = attempt(cell, seed + result.tries, records, result.tries + 1)
         results.append(result)
-        write_atomically(folder / "matrix.json", json.dumps([each.to_dict() for each in results], indent=1))
+        write_atomically(folder / "matrix.json", json.dumps([done.to_dict() for done in results], indent=1))
         write_atomically(folder / "matrix.md", markdown(results))
         write_atomically(folder / "compact.md", compact(results))
-        say(result, number, len(wanted))
+        say(result, number, len(cells))
         if result.outcome == RunOutcome.ABORTED:
             break
     page([result.run for result in results], folder / "matrix.html")
@@ -164,13 +164,13 @@ def attempt(cell: Cell, seed: int, records: int = RECORDS, tries: int = 1) -> Re
     with Observer(STRATEGIES[cell.strategy].atomic) as observer:
         folder = runner.run(cell.experiment(seed, records), evaluate=evaluate, watch=observer.watch)
     verdict = Verdict.read(folder)
-    found = {str(anomaly): count for anomaly, count in verdict.anomalies.items() if count}
-    predicted = cell.must <= {Anomaly(name) for name in found} <= cell.must | cell.may
+    counts = {str(anomaly): count for anomaly, count in verdict.anomalies.items() if count}
+    predicted = cell.must <= {Anomaly(name) for name in counts} <= cell.must | cell.may
     return Result(
         cell,
         verdict.outcome,
         verdict.reason,
-        found,
+        counts,
         predicted and verdict.as_expected,
         verdict.recovery_s,
         observer.longest_torn_s(),
@@ -192,17 +192,17 @@ def compact(results: list[Result]) -> str:
     head = ("strategy", "step", "predicted", *(action.replace("_", " ") for action in Action), "and a second crash")
     rows = [head, tuple("---" for _ in head)]
     for strategy, step in dict.fromkeys((result.cell.strategy, result.cell.step) for result in results):
-        mine = [result for result in results if (result.cell.strategy, result.cell.step) == (strategy, step)]
-        first = {result.cell.action: _left(result) for result in mine if result.cell.then is None}
-        seconds = (f"`{result.cell.then}`: {_left(result)}" for result in mine if result.cell.then is not None)
-        predicted = columns(mine[0])[5]
+        of_step = [result for result in results if (result.cell.strategy, result.cell.step) == (strategy, step)]
+        first = {result.cell.action: _left(result) for result in of_step if result.cell.then is None}
+        seconds = (f"`{result.cell.then}`: {_left(result)}" for result in of_step if result.cell.then is not None)
+        predicted = columns(of_step[0])[5]
         rows.append((strategy, f"`{step}`", predicted, *(first.get(action, "") for action in Action), ", ".join(seconds)))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def _left(result: Result) -> str:
-    found = ", ".join(f"{count} {name}" for name, count in result.found.items()) or "0 / 0"
-    return found if result.as_predicted else f"**{found}, {result.outcome}**"
+    counts = ", ".join(f"{count} {name}" for name, count in result.found.items()) or "0 / 0"
+    return counts if result.as_predicted else f"**{counts}, {result.outcome}**"
 
 
 def columns(result: Result) -> tuple[str, ...]:

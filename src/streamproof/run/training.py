@@ -32,7 +32,7 @@ from streamproof.load.spec import Source, Workload
 from streamproof.run import stages
 from streamproof.sinks import outputs
 from streamproof.testbed import embedded, install, java, spark
-from streamproof.testbed.process import TestbedError, running, standing_still, tail, wait_until
+from streamproof.testbed.process import TestbedError, running, stopped, tail, wait_until
 
 RECORDS = 4000
 RUN_S = 600.0  # it takes some 20 s on two cores that are free, and minutes where many others want them
@@ -161,7 +161,7 @@ def _await_archives(folder: RunFolder, child: subprocess.Popen[bytes]) -> None:
     """End the job, and wait until its JVMs have written their archives. Raises ArchivesMissing."""
     jvm = int(folder.read_json(folder.path / "driver.json")["jvm_pid"])
     try:
-        with _workers_stand():
+        with _workers_stopped():
             (folder.path / "stop").touch()
             child.wait(END_S)
             wait_until("the driver to write its archive", lambda: not psutil.pid_exists(jvm), DUMP_S)
@@ -192,14 +192,14 @@ def _check_use(folder: RunFolder) -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=END_S, check=False)
     if done.returncode != 0 or not complaints.exists():
         raise ArchivesMissing(f"no JVM starts from the archive: {done.stderr[-500:]}")
-    if said := complaints.read_text().strip():
-        raise ArchivesMissing(f"this Java does not use the archive that it wrote: {said.splitlines()[0]}")
+    if complaint := complaints.read_text().strip():
+        raise ArchivesMissing(f"this Java does not use the archive that it wrote: {complaint.splitlines()[0]}")
 
 
-def _workers_stand() -> AbstractContextManager[None]:
+def _workers_stopped() -> AbstractContextManager[None]:
     """A worker SIGKILLs an executor 10 s after its application has ended; on a busy machine an executor writes its archive for longer."""
     handles = [running(f"spark-{worker}", embedded.folder()) for worker in spark.WORKERS]
-    return standing_still([process for handle in handles if handle is not None and (process := handle.process()) is not None])
+    return stopped([process for handle in handles if handle is not None and (process := handle.process()) is not None])
 
 
 def _settled(role: str) -> bool:

@@ -1,15 +1,15 @@
-"""The dead man's timer: gives the testbed back when a run's runner is not there any more to do it.
+"""The watchdog: gives the testbed back when the runner of a run has vanished.
 
 ``python -m streamproof.run.watchdog RUN_FOLDER``, a process of its own that ``prepare`` starts for each run and that nobody waits for. It
 looks at the testbed's lock. As long as the run holds the lock and its holder is not stale (see :mod:`streamproof.run.lock`), all is well,
-however slow the holder is; once the lock is not the run's any more, the timer's work is done and it ends. A holder that stays stale for
+however slow the holder is; once the lock is not the run's any more, its work is done and it ends. A holder that stays stale for
 ``GRACE_S`` has vanished: that goes into the journal, the run is ABORTED unless it was judged before, and the testbed is given back as
 `streamproof heal` would.
 
 So a runner that got a SIGKILL leaves toxics, drivers and open transactions for ``GRACE_S`` and a look, and then for as long as a restore
 takes. A holder that is many processes (Airflow's tasks) is stale only after ``lock.STALE_S`` without a beat.
 
-Who else restores the run at the same time (``heal``, the next run's ``prepare``) is no rival: the second finds it done. The process carries
+Concurrent restores are safe (``heal``, the next run's ``prepare``): the second is a no-op. The process carries
 the testbed's mark, so that ``streamproof down`` ends it, and it ends by itself when there is no testbed any more.
 """
 
@@ -26,14 +26,14 @@ from streamproof.evidence.journal import RunnerVanished, StageStarted
 from streamproof.run import lock
 from streamproof.testbed.process import remembered, spawn
 
-ROLE = "dead-man"
+ROLE = "watchdog"
 LOOK_S = 0.5
 GRACE_S = 6.0  # longer than a holder's beat: one that slept with the whole machine gets the time to beat again
 log = logging.getLogger("streamproof.run.watchdog")
 
 
 def start(folder: RunFolder) -> None:
-    """Start the run's timer, once."""
+    """Start the run's watchdog, once."""
     old = remembered(ROLE, folder.logs)
     if old is None or not old.alive:
         spawn(
@@ -60,7 +60,7 @@ def give_back(folder: RunFolder) -> None:
     from streamproof.run import stages  # heavy, and hardly ever needed
 
     last = folder.journal.last(StageStarted)
-    reason = f"it was last seen at step {last and last.stage}, with pid {last and last.pid}"
+    reason = f"it was last seen at stage {last and last.stage}, with pid {last and last.pid}"
     folder.journal.append(RunnerVanished(reason=reason))
     log.warning("the runner of %s vanished: %s", folder.name, reason)
     try:

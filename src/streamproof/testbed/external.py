@@ -74,12 +74,12 @@ class External(_Part):
         return dict([*driver, *zip(self.may_break.executors, self.kafka.executors.split(","), strict=False)])
 
     def refusal(self, ways: frozenset[Role] | None) -> str | None:
-        """Why a fault that strikes these ways may not strike here, None when it may."""
+        """Why a fault that breaks these links is not allowed here, None when it is."""
         if ways is None:
             return "it needs a Kafka that was started here, not an external one"
         missing = sorted(way for way in ways if not getattr(self.may_break, way))
         if missing:
-            return f"it strikes the way of {' and '.join(missing)} to Kafka, and the external Kafka's `may_break` names no proxy there"
+            return f"it breaks the link of {' and '.join(missing)} to Kafka, and the external Kafka's `may_break` names no proxy there"
         return None
 
 

@@ -126,7 +126,7 @@ def environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def standing_still(processes: Iterable[psutil.Process]) -> Iterator[None]:
+def stopped(processes: Iterable[psutil.Process]) -> Iterator[None]:
     """None of these processes goes on while the body runs."""
     stopped: list[psutil.Process] = []
     try:

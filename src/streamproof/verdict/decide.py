@@ -172,7 +172,7 @@ def _not_shown(facts: Facts) -> Iterator[str]:
     yield from (f"no micro-batch was committed in the {phase} phase" for phase in PHASES if not facts.batches.get(phase))
     for anomaly in facts.expected:
         if not facts.anomalies.get(anomaly):
-            yield f"the negative control did not bite: no {anomaly} record was found"
+            yield f"the negative control was not caught: no {anomaly} record was found"
     if facts.behind_the_end:
         yield f"{facts.behind_the_end} acknowledged records lie behind the end of the input: the source lost them"
 
@@ -196,7 +196,7 @@ RULES: tuple[tuple[RunOutcome, Callable[[Facts], Iterator[str]]], ...] = (
 def _injection_not_shown(facts: InjectionFacts) -> Iterator[str]:
     if not facts.took_effect:
         why = f"not shown: {', '.join(facts.failed_checks)}" if facts.failed_checks else facts.error or "no evidence was recorded"
-        yield f"{facts.injection} did not bite ({why})"
+        yield f"{facts.injection} did not take effect ({why})"
     if not facts.healed:
         yield f"{facts.injection} was not healed"
 
@@ -208,7 +208,7 @@ def _kept(facts: Facts) -> str:
         kept += f": {facts.results.due} results were due, {facts.results.late_records} records came too late to count"
     shown = _counts(facts.anomalies)
     if facts.expected:
-        return f"{kept}; the negative control bit: {shown}, as expected"
+        return f"{kept}; the negative control was caught: {shown}, as expected"
     return kept + (f" ({shown}, which it allows)" if shown else "")
 
 

@@ -51,7 +51,7 @@ def _failed_stage(journal: Journal) -> str | None:
         elif isinstance(event, StageFinished):
             failures.pop(event.stage, None)
     first = min(failures.values(), key=lambda event: event.at, default=None)
-    return f"step {first.stage} failed: {first.error}" if first is not None else None
+    return f"stage {first.stage} failed: {first.error}" if first is not None else None
 
 
 def notes(events: list[Event]) -> list[str]:
@@ -59,7 +59,7 @@ def notes(events: list[Event]) -> list[str]:
     lines, lost, unwritten = [], {}, None
     for event in events:
         if isinstance(event, RunnerVanished):
-            lines.append(f"its runner vanished: the dead man's timer gave the testbed back ({event.reason})")
+            lines.append(f"its runner vanished: the watchdog gave the testbed back ({event.reason})")
         elif isinstance(event, TestbedRebuilt):
             lines.append(f"the testbed could not be brought back and was built anew ({event.reason})")
         elif isinstance(event, DecisionLost):

@@ -141,7 +141,7 @@ def judge(folder: RunFolder, terms: Terms, look: Look = survey) -> Judgement:
             "behind_the_end": behind_the_end(folder),
             "driver_starts": sum(isinstance(event, DriverStarted) for event in events),
             "batches": len(progress),
-            "step_seconds": {event.stage: event.seconds for event in events if isinstance(event, StageFinished)},
+            "stage_seconds": {event.stage: event.seconds for event in events if isinstance(event, StageFinished)},
             "notes": tuple(notes(events)),
         }
     )

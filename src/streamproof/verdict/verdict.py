@@ -24,8 +24,8 @@ from streamproof.verdict.guarantee import Guarantee, Promise
 def _check(fields: Any) -> EvidenceCheck:
     if isinstance(fields, EvidenceCheck):
         return fields
-    if not isinstance(fields, dict) or not {"claim", "holds"} <= set(fields):
-        raise ValueError("expected an object with claim and holds")
+    if not isinstance(fields, dict) or not {"check", "passed"} <= set(fields):
+        raise ValueError("expected an object with check and passed")
     return EvidenceCheck.from_json(fields)
 
 
@@ -98,7 +98,7 @@ class Injection(_Part):
     healed_at: str | None = None
     evidence: tuple[Check, ...] = ()
     heal: tuple[Check, ...] = ()
-    took_effect: bool = Field(alias="bit")
+    took_effect: bool
     healed: bool
     error: str | None = None
     first_output_s: float | None = None
@@ -168,7 +168,7 @@ class Account(_Part):
     batches: int | None = None
     seed: int
     versions: dict[str, str] = Field(default_factory=dict)
-    step_seconds: dict[str, float] = Field(default_factory=dict)
+    stage_seconds: dict[str, float] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     baseline: BaselineFigures | None = None
 

@@ -72,7 +72,7 @@ def report(run: str) -> Response:
 @app.get("/runs/{run}/data-docs")
 def data_docs(run: str) -> Response:
     if not (files.folder(run) / files.DATA_DOCS).is_file():
-        raise HTTPException(404, "This run has no Data Docs yet: its step `expect` writes them.")
+        raise HTTPException(404, "This run has no Data Docs yet: its stage `expect` writes them.")
     return RedirectResponse(f"files/{files.DATA_DOCS}")
 
 
@@ -83,12 +83,12 @@ def without_slash() -> Response:
 
 @app.get("/runs/{run}/files/{path:path}")
 def run_files(request: Request, run: str, path: str) -> Response:
-    found = files.locate(run, path)
-    if found.is_file():
-        return files.serve(found, report=path == files.REPORT)
+    target = files.locate(run, path)
+    if target.is_file():
+        return files.serve(target, report=path == files.REPORT)
     if path and not path.endswith("/"):
-        return RedirectResponse(f"{quote(found.name)}/")
-    entries = sorted(found.iterdir(), key=lambda entry: (entry.is_file(), entry.name))
+        return RedirectResponse(f"{quote(target.name)}/")
+    entries = sorted(target.iterdir(), key=lambda entry: (entry.is_file(), entry.name))
     rows = [
         {"name": entry.name, "link": quote(entry.name) + "/" * entry.is_dir(), "size": entry.stat().st_size if entry.is_file() else None}
         for entry in entries
@@ -117,5 +117,5 @@ def _report(run: Run) -> str | None:
     return f"runs/{quote(run.run)}/report" if files.exists(run.run) else None
 
 
-def _cell(found: Cell) -> str:
-    return f"cell?{urlencode({name: getattr(found, name) for name in ('pipeline', 'strategy', 'guarantee', 'faults')})}"
+def _cell(cell: Cell) -> str:
+    return f"cell?{urlencode({name: getattr(cell, name) for name in ('pipeline', 'strategy', 'guarantee', 'faults')})}"

@@ -22,22 +22,22 @@ BAR = '<nav style="padding: .5rem 1rem"><a href="../../../">Streaming reliabilit
 def folder(run: str) -> Path:
     """The folder of a run. Raises 404 when there is none of that name."""
     runs = settings.runs().resolve()
-    found = runs / run
-    if not NAME.fullmatch(run) or found.resolve() != found or not (found / "experiment.yaml").is_file():
+    path = runs / run
+    if not NAME.fullmatch(run) or path.resolve() != path or not (path / "experiment.yaml").is_file():
         raise HTTPException(404, "There is no such run; it may have been pruned.")
-    return found
+    return path
 
 
 def locate(run: str, path: str) -> Path:
     """A file or folder of a run, ``path`` being relative to the run's folder. Raises 404 when it is not in there."""
-    mine = folder(run)
+    run_folder = folder(run)
     try:
-        found = (mine / path).resolve()
+        target = (run_folder / path).resolve()
     except ValueError:  # a null character, which no path has
         raise HTTPException(404, "There is no such file.") from None
-    if not found.is_relative_to(mine) or not (found.is_file() or found.is_dir()):
+    if not target.is_relative_to(run_folder) or not (target.is_file() or target.is_dir()):
         raise HTTPException(404, "There is no such file in this run's folder.")
-    return found
+    return target
 
 
 def serve(path: Path, *, report: bool = False) -> Response:

@@ -76,7 +76,7 @@ class GroupProgress:
         except (KafkaException, TestbedError) as error:
             log.debug("the group's offsets are not known: %s", error)
             return
-        now = {each.partition: each.offset for each in answered if each.error is None and each.offset >= 0}
+        now = {answer.partition: answer.offset for answer in answered if answer.error is None and answer.offset >= 0}
         moved = {partition: offset for partition, offset in now.items() if offset > self._committed.get(partition, 0)}
         if moved:
             self._write(moved)

@@ -29,22 +29,22 @@ class BatchLog:
         committed = checkpoints.last(checkpoint / "commits")
         if committed is None:
             return
-        known = {batch.number for batch in read_batches(self._path)}
+        written = {batch.number for batch in read_batches(self._path)}
         earlier = [event.start for event in job.run.journal.all(DriverReady) if event.start < job.start]
-        for number in range(max(known, default=-1) + 1, committed + 1):
+        for number in range(max(written, default=-1) + 1, committed + 1):
             until, watermark_ms = checkpoints.until(checkpoint, number), checkpoints.watermark(checkpoint, number)
             at = datetime.fromtimestamp((checkpoint / "commits" / str(number)).stat().st_mtime, UTC)
             self._write(number, max(earlier, default=job.start), until, watermark_ms, None, at)
 
     def update(self, reports: list[Any]) -> None:
         """Take in what Spark reported of late. A trigger that found nothing to do carried out no batch."""
-        for each in reports:
-            if each.batchId <= self._last:
+        for query_report in reports:
+            if query_report.batchId <= self._last:
                 continue
-            report = json.loads(each.json)
+            report = json.loads(query_report.json)
             if "addBatch" not in report["durationMs"]:
                 continue
-            self._last = each.batchId
+            self._last = query_report.batchId
             until = checkpoints.parse(report["sources"][0]["endOffset"])
             mark = (report.get("eventTime") or {}).get("watermark")
             dropped = sum(operator["numRowsDroppedByWatermark"] for operator in report["stateOperators"])

@@ -62,10 +62,10 @@ class DecisionLog:
 
     def unfinished(self) -> dict[int, list[Prepared]]:
         """Decisions that may not have been carried out yet, by batch."""
-        found = {}
+        decisions = {}
         for path in sorted(self.folder.glob("*.decided")):
-            found[int(path.stem)] = [Prepared(**transaction) for transaction in json.loads(path.read_text())]
-        return found
+            decisions[int(path.stem)] = [Prepared(**transaction) for transaction in json.loads(path.read_text())]
+        return decisions
 
     def _open(self, batch: int) -> Path:
         return self.folder / f"{batch}.decided"

@@ -33,7 +33,7 @@ POLL_S = 0.05
 log = logging.getLogger("streamproof.engines.spark.driver")
 
 
-def announce(job: SparkJob, jvm_pid: int | None = None, **known: Any) -> None:
+def announce(job: SparkJob, jvm_pid: int | None = None, **details: Any) -> None:
     """Write ``driver.json``: the processes of this start of the driver, for those who kill it."""
 
     def created(pid: int | None) -> float | None:
@@ -45,7 +45,7 @@ def announce(job: SparkJob, jvm_pid: int | None = None, **known: Any) -> None:
         "python_created": created(os.getpid()),
         "jvm_pid": jvm_pid,
         "jvm_created": created(jvm_pid),
-        **known,
+        **details,
     }
     write_atomically(job.run.path / "driver.json", json.dumps(driver))
 
@@ -77,13 +77,13 @@ class ProgressLog:
         self._path, self._start, self._last = path, start, -1
 
     def update(self, reports: list[Any]) -> None:
-        for each in reports:
-            if each.batchId <= self._last:
+        for report in reports:
+            if report.batchId <= self._last:
                 continue
-            line = self._line(json.loads(each.json))
+            line = self._line(json.loads(report.json))
             if line["rows"] == 0:
                 continue
-            self._last = each.batchId
+            self._last = report.batchId
             with self._path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
 
@@ -132,8 +132,8 @@ def run(folder: RunFolder, start: int) -> int:
 
     def report() -> None:
         reports = query.recentProgress
-        for each in logs:
-            each.update(reports)
+        for log in logs:
+            log.update(reports)
 
     stop = folder.path / "stop"
     while query.isActive and not stop.exists():

@@ -4,8 +4,8 @@ A strategy calls :func:`reach` as its protocol passes each step. Disarmed, that 
 failpoint fires once: whoever wins the rename of its file journals ``failpoint_fired`` (forced to disk) and then carries the action out.
 The kill is a SIGKILL of real processes; nothing is unwound, no ``finally`` runs.
 
-A failpoint can also *hold* whoever reaches it first: the process stands there until it is released, so that something else can be broken at
-just this step. A hold ends by itself after its bound: whoever ordered it may be dead.
+A failpoint can also *hold* the first process that reaches it: it waits there until it is released, so that something else can be broken
+at just this step. A hold ends by itself after its bound, because the process that ordered it may be dead.
 
 Some steps lie inside Spark, where no strategy's code runs. Such a step is *watched* from outside: its crash window is seen to be open,
 the driver is stopped (SIGSTOP), the window is looked at again, and only if it is still open the driver is killed. See
@@ -26,7 +26,7 @@ from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.evidence.journal import FailpointFired, FailpointHeld, FailpointReleased
 from streamproof.jobs.failpoint import Action
 
-HOLD = "hold"  # the order to stand still; no Action, for it is no crash
+HOLD = "hold"  # the order to wait; no Action, for it is no crash
 HOLD_S = 20.0
 HOLD_POLL_S = 0.005
 
@@ -48,14 +48,14 @@ def arm(
 
 
 def hold(folder: RunFolder, failpoint: str, bound_s: float = HOLD_S) -> None:
-    """Arm ``failpoint`` so that the next that reaches it stands still until :func:`disarm`, or for ``bound_s``. It journals
+    """Arm ``failpoint`` so that the next process that reaches it waits until :func:`disarm`, or for ``bound_s``. It journals
     ``failpoint_held`` first, and ``failpoint_released`` as it goes on."""
     order = {"action": HOLD, "batch": None, "attempt": None, "after": None, "bound_s": bound_s}
     write_atomically(folder.failpoints / f"{failpoint}.armed", json.dumps(order))
 
 
 def holds(folder: RunFolder, failpoint: str) -> bool:
-    """Whether somebody was held at ``failpoint`` and has not gone on since: it still stands there, or died there."""
+    """Whether somebody was held at ``failpoint`` and has not gone on since: it still waits there, or died there."""
     return (folder.failpoints / f"{failpoint}.held").exists()
 
 
@@ -147,12 +147,12 @@ def kill_driver(folder: RunFolder) -> None:
 
 def driver_processes(driver: dict[str, Any]) -> list[psutil.Process]:
     """The processes of ``driver.json`` that still run, the JVM first. A later process with the same pid is not taken for one."""
-    found = []
+    processes = []
     for role in ("jvm", "python"):
         try:
             process = psutil.Process(driver[f"{role}_pid"] or 0)
             if abs(process.create_time() - (driver[f"{role}_created"] or 0)) <= 1 and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                processes.append(process)
         except psutil.NoSuchProcess:
             continue
-    return found
+    return processes

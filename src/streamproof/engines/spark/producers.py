@@ -68,18 +68,18 @@ class Stock:
 
     def take(self) -> TransactionalProducer:
         """A producer, made now if there is none. Begins to fill the stock up."""
-        taken: TransactionalProducer | None = None
-        ready = next((one for one in self._ready if one.done()), self._ready[0] if self._ready else None)
+        producer: TransactionalProducer | None = None
+        ready = next((future for future in self._ready if future.done()), self._ready[0] if self._ready else None)
         if ready is not None:
             self._ready.remove(ready)
             try:
-                taken = ready.result(REQUEST_S)
+                producer = ready.result(REQUEST_S)
             except (KafkaFailed, TimeoutError):  # it failed in the background, perhaps long ago
-                taken = None
-        taken = taken or self._make()
+                producer = None
+        producer = producer or self._make()
         while len(self._ready) < STOCK:
             self._ready.append(self._pool.submit(self._make))
-        return taken
+        return producer
 
     def put_away(self, producer: TransactionalProducer) -> None:
         """Close a used producer, without waiting for it."""

@@ -46,20 +46,20 @@ class SparkSpec:
 
 def profile(strategy: str, pipeline: str = "kafka_to_kafka") -> JobProfile:
     """What is known of a job with that strategy. Its tasks run Python when a step of the protocol is passed there."""
-    known = STRATEGIES[strategy]
-    runs_python = any(point.at == Site.TASK for point in known.failpoints)
+    implementation = STRATEGIES[strategy]
+    runs_python = any(point.at == Site.TASK for point in implementation.failpoints)
     return JobProfile(
         name=strategy,
         engine="spark",
-        sink=known.sink,
-        guarantee=known.guarantee,
-        promises=known.promises,
+        sink=implementation.sink,
+        guarantee=implementation.guarantee,
+        promises=implementation.promises,
         roles=frozenset({Role.DRIVER, Role.EXECUTORS, *([Role.PYTHON_WORKERS] if runs_python else [])}),
-        links=SINKS[known.sink].links,
-        traits=known.traits,
-        failpoints=known.failpoints,
-        second_crashes=known.doubles,
-        open_transaction_step=known.open_transaction_step,
-        decided_transaction_step=known.decided_transaction_step,
+        links=SINKS[implementation.sink].links,
+        traits=implementation.traits,
+        failpoints=implementation.failpoints,
+        second_crashes=implementation.doubles,
+        open_transaction_step=implementation.open_transaction_step,
+        decided_transaction_step=implementation.decided_transaction_step,
         stateful=PIPELINES[pipeline].stateful,
     )

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.jobs.profile import JobProfile
 from streamproof.testbed.embedded import Role, Testbed
 from streamproof.testbed.kafka import Cluster
@@ -52,7 +52,7 @@ class AddPartitions(Unconditional):
     def inject(self, run: RunContext, parameters: AddPartitionsParameters, target: dict[str, Any]) -> None:
         Cluster(run.testbed.direct_kafka).add_partitions(target["topic"], target["after"])
 
-    def evidence(self, run: RunContext, parameters: AddPartitionsParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: AddPartitionsParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         cluster = Cluster(run.testbed.direct_kafka)
         added = [str(number) for number in range(target["before"], target["after"])]
         run.eventually(lambda: all(run.progress.until().get(number, 0) > 0 for number in added), EVIDENCE_S)
@@ -61,10 +61,10 @@ class AddPartitions(Unconditional):
         ends = cluster.end_offsets(target["topic"])
         written = {number: ends.get(int(number), 0) for number in added}
         return [
-            Claim("the broker lists the new partitions", count == target["after"], f"{target['before']} before, {count} after"),
-            Claim("the workload wrote to each new partition", all(written.values()), f"records by partition: {written}"),
-            Claim("the job read records of each new partition", all(read.values()), f"read up to offset: {read}"),
+            EvidenceCheck("the broker lists the new partitions", count == target["after"], f"{target['before']} before, {count} after"),
+            EvidenceCheck("the workload wrote to each new partition", all(written.values()), f"records by partition: {written}"),
+            EvidenceCheck("the job read records of each new partition", all(read.values()), f"read up to offset: {read}"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         return []

@@ -12,7 +12,7 @@ Evidence: the follower was out of sync while the job committed, the leader's pro
 under it the partition ends earlier than it did; and the job committed a micro-batch afterwards. Healing starts the dead broker again and
 waits until it has caught up, which is to say: has forgotten the same.
 Checked against: Kafka 4.1 in KRaft mode (ElectLeaders of type UNCLEAN; a fenced broker leaves the in-sync set). Jobs with transactions are
-not struck: the end of a transaction may be among what is lost, and then nobody can read on.
+refused: the end of a transaction may be among what is lost, and then nobody can read on.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import signal
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, FaultError, Parameters, RunContext
+from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.kafka.forgotten import Forgotten
 from streamproof.faults.kafka.killed_broker import EVIDENCE_S, caught_up
-from streamproof.faults.outage import found, gone, signalled, tell
+from streamproof.faults.outage import gone, server_process, signalled, tell
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError, same_process
@@ -48,7 +48,7 @@ class ElectUncleanLeader(Forgotten):
         partition = run.rng.choice(sorted(leaders))
         leader = leaders[partition]
         follower = run.rng.choice([number for number in range(1, len(run.testbed.brokers) + 1) if number != leader])
-        servers = {name: found(run.testbed.brokers[number - 1]) for name, number in (("leader", leader), ("follower", follower))}
+        servers = {name: server_process(run.testbed.brokers[number - 1]) for name, number in (("leader", leader), ("follower", follower))}
         return {"role": self.target, "topic": topic, "partition": partition, "brokers": [leader, follower], **servers}
 
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
@@ -67,7 +67,7 @@ class ElectUncleanLeader(Forgotten):
         signalled(target["leader"], signal.SIGKILL)
         tell([process] if (process := same_process(target["follower"])) else [], signal.SIGCONT)
 
-    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         topic, partition = target["topic"], target["partition"]
         leader, follower = target["brokers"]
         cluster = _without(run.testbed, leader)
@@ -86,12 +86,12 @@ class ElectUncleanLeader(Forgotten):
         on = run.eventually(lambda: run.progress.batches() > before, EVIDENCE_S)
         return [
             ended,
-            Claim(f"broker {follower}, which was out of sync, leads {topic}-{partition}", led, f"it was broker {leader}"),
-            Claim("what it lacks is gone", end is not None and end < target["end"], f"the end was {target['end']}, it is {end}"),
-            Claim("the job committed a batch afterwards", on, f"{run.progress.batches() - before}"),
+            EvidenceCheck(f"broker {follower}, which was out of sync, leads {topic}-{partition}", led, f"it was broker {leader}"),
+            EvidenceCheck("what it lacks is gone", end is not None and end < target["end"], f"the end was {target['end']}, it is {end}"),
+            EvidenceCheck("the job committed a batch afterwards", on, f"{run.progress.batches() - before}"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         tell([process] if (process := same_process(target["follower"])) else [], signal.SIGCONT)
         return [caught_up()]
 

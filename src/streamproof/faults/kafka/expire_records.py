@@ -19,7 +19,7 @@ import random
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.jobs.profile import JobProfile
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -54,18 +54,20 @@ class ExpireRecords(Unconditional):
         cluster = Cluster(run.testbed.direct_kafka)
         cluster.delete_records(target["topic"], {int(number): at for number, at in target["below"].items()})
 
-    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         now = _by_name(Cluster(run.testbed.direct_kafka).start_offsets(target["topic"]))
         forgotten = sum(at - target["before"].get(number, 0) for number, at in target["below"].items())
         begin = run.progress.batches()
         on = run.eventually(lambda: run.progress.batches() >= begin + BATCHES, EVIDENCE_S)
         there = all(now.get(number) == at for number, at in target["below"].items())
         return [
-            Claim("each partition begins where the job has committed", there, f"first offsets: {now}, {forgotten} records are gone"),
-            Claim("the job went on", on, f"{run.progress.batches() - begin} micro-batches"),
+            EvidenceCheck(
+                "each partition begins where the job has committed", there, f"first offsets: {now}, {forgotten} records are gone"
+            ),
+            EvidenceCheck("the job went on", on, f"{run.progress.batches() - begin} micro-batches"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         return []
 
 

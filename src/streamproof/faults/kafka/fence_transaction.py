@@ -18,8 +18,8 @@ from typing import Any
 
 from streamproof.engines.spark.decisions import DecisionLog
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
-from streamproof.faults.process.standing import driver_stands, wake
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
+from streamproof.faults.process.hold import driver_stopped, wake
 from streamproof.faults.spark import executors
 from streamproof.jobs.profile import Role, Trait
 from streamproof.kafka.transactions import Coordinator, Prepared
@@ -42,9 +42,9 @@ class FenceTransaction(Unconditional):
         return 3
 
     def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
-        known = run.driver()
+        start = run.driver()
         driver = run.folder.read_json(run.folder.path / "driver.json")
-        return {"role": self.target, "known": known, "driver": driver, "failed_tasks": executors.failed_tasks(known)}
+        return {"role": self.target, "known": start, "driver": driver, "failed_tasks": executors.failed_tasks(start)}
 
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         with Coordinator(run.testbed.direct_kafka) as coordinator:
@@ -52,7 +52,7 @@ class FenceTransaction(Unconditional):
                 "an open transaction that nobody has decided about", lambda: _fence(run, coordinator, target), STRIKE_S
             )
 
-    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         fenced = Prepared(**target["fenced"])
         with Coordinator(run.testbed.direct_kafka) as coordinator:
             held, state = coordinator.holder(fenced.transactional_id)
@@ -60,13 +60,13 @@ class FenceTransaction(Unconditional):
         noticed = executors.ran_into(run, target["known"]["start"], target["failed_tasks"], EVIDENCE_S)
         on = run.goes_on(EVIDENCE_S)
         return [
-            Claim("the coordinator gave the id to another", raised, f"epoch {fenced.epoch} before, {held.epoch} now"),
-            Claim("the transaction is not open any more", state != "Ongoing", f"{fenced.transactional_id} is {state}"),
+            EvidenceCheck("the coordinator gave the id to another", raised, f"epoch {fenced.epoch} before, {held.epoch} now"),
+            EvidenceCheck("the transaction is not open any more", state != "Ongoing", f"{fenced.transactional_id} is {state}"),
             noticed,
             on,
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """The id is the job's to take back; a driver that was left stopped is woken."""
         wake(target["driver"])
         return []
@@ -74,13 +74,17 @@ class FenceTransaction(Unconditional):
 
 def _fence(run: RunContext, coordinator: Coordinator, target: dict[str, Any]) -> dict[str, Any] | None:
     """Fence an open transaction of the job; the transaction as it was, None when there was none to fence."""
-    found = coordinator.ongoing(f"{run.job.name}.")
-    if not found:
+    ongoing = coordinator.ongoing(f"{run.job.name}.")
+    if not ongoing:
         return None
-    with driver_stands(target["driver"]):
-        decided = [each for transactions in DecisionLog(run.job.checkpoint("decisions")).unfinished().values() for each in transactions]
-        held, state = coordinator.holder(found[0].transactional_id)
-        if held in decided or held != found[0] or state != "Ongoing":
+    with driver_stopped(target["driver"]):
+        decided = [
+            transaction
+            for transactions in DecisionLog(run.job.checkpoint("decisions")).unfinished().values()
+            for transaction in transactions
+        ]
+        held, state = coordinator.holder(ongoing[0].transactional_id)
+        if held in decided or held != ongoing[0] or state != "Ongoing":
             return None
         kafka.fence(run.testbed.direct_kafka, held.transactional_id)
         return held.to_dict()

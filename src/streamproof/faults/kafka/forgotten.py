@@ -1,6 +1,6 @@
 """Faults by which Kafka forgets what it has acknowledged of the output. No job can make up for that: the run FAILS with LOST, as it must.
 
-They strike jobs that write to Kafka at least once: the end of a transaction may be among what is forgotten, and then nobody can read on.
+They are for jobs that write to Kafka at least once: the end of a transaction may be among what is forgotten, and then nobody can read on.
 """
 
 from __future__ import annotations

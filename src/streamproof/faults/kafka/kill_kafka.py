@@ -1,7 +1,7 @@
 """``kill_kafka``: SIGKILL Kafka, and start it again on the data it left.
 
 The model: a broker's machine loses power, or the kernel's out-of-memory killer takes it. Where there are several
-brokers all of them are struck. Nothing can be read or written until they are back; transactions that were open or being committed are
+brokers all of them are killed. Nothing can be read or written until they are back; transactions that were open or being committed are
 finished or timed out by the broker that comes back.
 
 Evidence: its process is gone, a probe gets no answer as long as it is away, the job commits nothing meanwhile, and goes on afterwards.

@@ -7,7 +7,7 @@ Evidence: its process is gone, the partition's leader reads back as another brok
 before the broker was started again. Healing waits until it has caught up.
 Checked against: Kafka 4.1 in KRaft mode (three nodes, ``min.insync.replicas`` 2; a broker is fenced after ``broker.session.timeout.ms``);
 Spark 4.1 (its driver asks for the latest offsets with an admin client that may wait for the dead broker until ``default.api.timeout.ms``, a
-minute, has passed: the job stands still for so long).
+minute, has passed: the job makes no progress for so long).
 """
 
 from __future__ import annotations

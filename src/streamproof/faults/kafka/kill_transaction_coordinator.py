@@ -29,8 +29,8 @@ class KillTransactionCoordinator(KilledBroker):
     of_traits = frozenset({Trait.KAFKA_TRANSACTIONS})
 
     def find(self, run: RunContext) -> dict[str, Any] | None:
-        with Coordinator(run.testbed.direct_kafka) as asked:
-            ids = run.wait_for("an open transaction", lambda: asked.ongoing(f"{run.job.name}."), AIM_S)
+        with Coordinator(run.testbed.direct_kafka) as coordinator:
+            ids = run.wait_for("an open transaction", lambda: coordinator.ongoing(f"{run.job.name}."), AIM_S)
         name = ids[0].transactional_id
         broker = Cluster(run.testbed.direct_kafka).coordinator("transaction", name)
         return None if broker is None else {"broker": broker, "of": name}

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
-from streamproof.faults.outage import found, gone, signalled
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
+from streamproof.faults.outage import gone, server_process, signalled
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -53,36 +53,36 @@ class KilledBroker(Unconditional):
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
         target |= run.wait_for(f"a broker that is {self.part}", lambda: self.find(run), AIM_S)
-        target |= found(run.testbed.brokers[target["broker"] - 1])
+        target |= server_process(run.testbed.brokers[target["broker"] - 1])
         target["batches"] = run.progress.batches()
         signalled(target, signal.SIGKILL)
 
-    def evidence(self, run: RunContext, parameters: KilledBrokerParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: KilledBrokerParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         ended, before = gone(run, target), target["broker"]
 
         def taken_over() -> bool:
             return self.holder(run.testbed, target) not in (None, -1, before)
 
         moved = run.eventually(taken_over, EVIDENCE_S)
-        wanted = target["batches"] + 1 + parameters.batches  # one may have been at its last step
-        on = run.eventually(lambda: run.progress.batches() >= wanted, EVIDENCE_S)
+        needed = target["batches"] + 1 + parameters.batches  # one may have been at its last step
+        on = run.eventually(lambda: run.progress.batches() >= needed, EVIDENCE_S)
         committed = max(0, run.progress.batches() - target["batches"] - 1)
         now = self.holder(run.testbed, target)
         return [
             ended,
-            Claim(f"another broker is {self.part} of {target['of']}", moved, f"it was broker {before}, it is broker {now}"),
-            Claim(f"{parameters.batches} micro-batches were committed without it", on, f"{committed}"),
+            EvidenceCheck(f"another broker is {self.part} of {target['of']}", moved, f"it was broker {before}, it is broker {now}"),
+            EvidenceCheck(f"{parameters.batches} micro-batches were committed without it", on, f"{committed}"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         return [caught_up()]
 
 
-def caught_up() -> Claim:
+def caught_up() -> EvidenceCheck:
     """Start whoever is gone, and wait until every broker has all that it is to hold."""
     cluster = Cluster(embedded.up().direct_kafka)
     try:
         wait_until("every partition to be in sync", lambda: not cluster.out_of_sync(), EVIDENCE_S)
     except TestbedError:
-        return Claim("every broker has all that it is to hold", False, f"out of sync: {', '.join(cluster.out_of_sync())}")
-    return Claim("every broker has all that it is to hold", True, "no partition is out of sync")
+        return EvidenceCheck("every broker has all that it is to hold", False, f"out of sync: {', '.join(cluster.out_of_sync())}")
+    return EvidenceCheck("every broker has all that it is to hold", True, "no partition is out of sync")

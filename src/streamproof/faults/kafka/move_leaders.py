@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 
@@ -48,20 +48,20 @@ class MoveLeaders(Unconditional):
         target["wanted"] = {topic: _by_text(cluster.move_leaders(topic)) for topic in target["before"]}
         target["batches"] = run.progress.batches()
 
-    def evidence(self, run: RunContext, parameters: MoveLeadersParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: MoveLeadersParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         cluster = Cluster(run.testbed.direct_kafka)
-        claims = []
-        for topic, wanted in target["wanted"].items():
-            led = run.eventually(lambda topic=topic, wanted=wanted: _by_text(cluster.leaders(topic)) == wanted, EVIDENCE_S)  # type: ignore[misc]
+        checks = []
+        for topic, leaders in target["wanted"].items():
+            led = run.eventually(lambda topic=topic, leaders=leaders: _by_text(cluster.leaders(topic)) == leaders, EVIDENCE_S)  # type: ignore[misc]
             before, now = target["before"][topic], _by_text(cluster.leaders(topic))
             other = all(now[number] != broker for number, broker in before.items())
-            claims.append(Claim(f"another broker leads each partition of {topic}", led and other, f"{before} before, {now} now"))
+            checks.append(EvidenceCheck(f"another broker leads each partition of {topic}", led and other, f"{before} before, {now} now"))
         wanted_batches = target["batches"] + 1 + parameters.batches  # the one in flight had found its leaders
         on = run.eventually(lambda: run.progress.batches() >= wanted_batches, EVIDENCE_S)
         committed = max(0, run.progress.batches() - target["batches"] - 1)
-        return [*claims, Claim(f"{parameters.batches} micro-batches were committed afterwards", on, f"{committed}")]
+        return [*checks, EvidenceCheck(f"{parameters.batches} micro-batches were committed afterwards", on, f"{committed}")]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         return []
 
 

@@ -9,7 +9,7 @@ The input topic is left alone. Spark finds offsets there that do not exist and r
 Evidence: the topic reads back with another id, it had records before and began again at offset 0, and the job committed a micro-batch
 afterwards. It cannot be healed: what is deleted is gone. The topic belongs to the run and is deleted with it.
 Checked against: Kafka 4.1 (producers that are told of another id of a topic go on with that). Jobs with transactions are not
-struck: the markers of an open one have nowhere to go.
+refused: the markers of an open one have nowhere to go.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
 from streamproof.faults.kafka.forgotten import Forgotten
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -37,8 +37,8 @@ class RecreateTopic(Forgotten):
 
     def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
         topic, cluster = run.job.output_topic, Cluster(run.testbed.direct_kafka)
-        known = {"id": cluster.topic_id(topic), "partitions": cluster.partitions(topic)}
-        return {"role": self.target, "topic": topic, **known}
+        description = {"id": cluster.topic_id(topic), "partitions": cluster.partitions(topic)}
+        return {"role": self.target, "topic": topic, **description}
 
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         topic, cluster = target["topic"], Cluster(run.testbed.direct_kafka)
@@ -47,16 +47,16 @@ class RecreateTopic(Forgotten):
         run.wait_for(f"{topic} to be gone", lambda: not cluster.partitions(topic), GONE_S)
         cluster.create_topics({topic: target["partitions"]})
 
-    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         topic, cluster = target["topic"], Cluster(run.testbed.direct_kafka)
         before, now = run.progress.batches(), cluster.topic_id(topic)
         on = run.eventually(lambda: run.progress.batches() > before, EVIDENCE_S)
         starts = cluster.start_offsets(topic)
         return [
-            Claim("the topic is another one", now != target["id"], f"its id was {target['id']}, it is {now}"),
-            Claim("what it held is gone", not any(starts.values()), f"{target['held']} records; its partitions begin at {starts}"),
-            Claim("the job committed a batch afterwards", on, f"{run.progress.batches() - before}"),
+            EvidenceCheck("the topic is another one", now != target["id"], f"its id was {target['id']}, it is {now}"),
+            EvidenceCheck("what it held is gone", not any(starts.values()), f"{target['held']} records; its partitions begin at {starts}"),
+            EvidenceCheck("the job committed a batch afterwards", on, f"{run.progress.batches() - before}"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         return []

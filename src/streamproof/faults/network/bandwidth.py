@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from streamproof.faults.fault import Claim
+from streamproof.faults.fault import EvidenceCheck
 from streamproof.faults.network.toxic import Link, Toxic, ToxicParameters
 from streamproof.testbed import probes
 
@@ -40,8 +40,8 @@ class Bandwidth(Toxic):
         with link.echo() as echo:
             return 2 * size / 1000 / min(probes.seconds(echo, size, 3))
 
-    def felt(self, parameters: BandwidthParameters, before: float, during: float) -> Claim:
+    def felt(self, parameters: BandwidthParameters, before: float, during: float) -> EvidenceCheck:
         narrow = during <= parameters.rate_kb_per_s * 1.1 and before >= during * 2
-        return Claim(
+        return EvidenceCheck(
             "what a probe gets through the proxy dropped to the rate", narrow, f"{before:.0f} KB/s before, {during:.0f} KB/s during"
         )

@@ -5,7 +5,7 @@ once and keep on trying.
 
 The proxy is disabled. Healing removes it; a connection that was swallowed is closed with that.
 
-With a ``role`` it strikes the way of the driver or of the executors alone; each has a proxy of its own.
+With a ``role`` it breaks the link of the driver or of the executors alone; each has a proxy of its own.
 
 Evidence: the proxy reads back as it was asked for, a probe through it gets no answer as long as it lasts, the job commits nothing
 meanwhile, and goes on afterwards. With a ``role``, too: the connections through the proxy are those of the role's processes only, and

@@ -1,7 +1,7 @@
-"""Whose way to Kafka a fault strikes. Driver and executors reach it through proxies of their own: one can be struck without the other.
+"""Whose link to Kafka a fault breaks. Driver and executors reach it through proxies of their own: one can be broken without the other.
 
-That a role was struck alone is shown twice: by the connections of its processes, which lead through its own proxies only, and by probes,
-which are struck on its way and not on the other's.
+That only one role was hit is shown twice: by the connections of its processes, which lead through its own proxies only, and by probes,
+which fail on its link and not on the other's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 from pydantic import Field
 
-from streamproof.faults.fault import Claim, Parameters, RunContext
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
 from streamproof.jobs import profile as jobs
 from streamproof.jobs.profile import JobProfile
 from streamproof.testbed.embedded import Role, Testbed
@@ -26,7 +26,7 @@ class OfRole(Parameters):
 
 
 def ways(role: Role) -> frozenset[Role]:
-    """Whose way to Kafka is struck with the role: the pipeline's are two."""
+    """Whose link to Kafka breaks with the role: the pipeline has two."""
     return frozenset({"driver", "executors"} if role == "pipeline" else {role})
 
 
@@ -37,7 +37,7 @@ def check(fault: str, profile: JobProfile, parameters: dict[str, Any]) -> None:
 
 
 def present(testbed: Testbed, target: dict[str, Any]) -> list[str]:
-    """The struck proxies that are still there: a testbed that was made anew since may have others."""
+    """The broken proxies that are still there: a testbed that was made anew since may have others."""
     return [name for name in target["proxies"] if name in testbed.links]
 
 
@@ -57,20 +57,22 @@ def connections(run: RunContext, role: Role) -> dict[str, int]:
     ports = {int(address.rpartition(":")[2]) for address in run.testbed.kafka_links(role).values()}
 
     def counted() -> dict[str, int] | None:
-        found = {who: sum(_open(process, ports) for process in processes) for who, processes in _processes(run).items()}
-        return found if found[role] else None
+        counts = {part: sum(_open(process, ports) for process in processes) for part, processes in _processes(run).items()}
+        return counts if counts[role] else None
 
-    found: dict[str, int] = run.wait_for(f"a connection of the {role} to Kafka", counted, CONNECTED_S)
-    return found
+    per_process: dict[str, int] = run.wait_for(f"a connection of the {role} to Kafka", counted, CONNECTED_S)
+    return per_process
 
 
-def claims(connections: dict[str, int]) -> list[Claim]:
+def checks(connections: dict[str, int]) -> list[EvidenceCheck]:
     """That one role has connections there, and the other has none."""
     if not connections:
         return []
-    with_some = [who for who, count in connections.items() if count]
-    detail = ", ".join(f"{who}: {count}" for who, count in connections.items())
-    return [Claim(f"only connections of the {' and the '.join(with_some)} lead through what is struck", len(with_some) == 1, detail)]
+    with_some = [part for part, count in connections.items() if count]
+    detail = ", ".join(f"{part}: {count}" for part, count in connections.items())
+    return [
+        EvidenceCheck(f"only connections of the {' and the '.join(with_some)} lead through the broken proxy", len(with_some) == 1, detail)
+    ]
 
 
 def _processes(run: RunContext) -> dict[str, list[psutil.Process]]:
@@ -81,6 +83,6 @@ def _processes(run: RunContext) -> dict[str, list[psutil.Process]]:
 def _open(process: psutil.Process, ports: set[int]) -> int:
     """How many connections the process has to these ports."""
     try:
-        return sum(bool(each.raddr) and each.raddr.port in ports for each in process.net_connections("tcp"))
+        return sum(bool(connection.raddr) and connection.raddr.port in ports for connection in process.net_connections("tcp"))
     except psutil.NoSuchProcess:
         return 0

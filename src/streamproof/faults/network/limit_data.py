@@ -1,8 +1,8 @@
 """``limit_data``: each connection to Kafka is closed once it has carried so many bytes of answers.
 
 The model: a proxy with a quota, a NAT table that is too small, a middlebox that gives long connections up. A client is cut in the middle
-of an answer, again and again, and has to ask anew. A single answer that is longer than the limit never arrives: then the job stands still
-until this is healed.
+of an answer, again and again, and has to ask anew. A single answer that is longer than the limit never arrives: then the job makes no
+progress until this is healed.
 
 A Toxiproxy ``limit_data`` toxic on the downstream.
 
@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 from pydantic import Field
 
-from streamproof.faults.fault import Claim, Parameters, RunContext
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
 from streamproof.faults.network.toxic import DOWNSTREAM, Link, Toxic
 from streamproof.testbed import spark
 from streamproof.testbed.embedded import Role
@@ -75,40 +75,40 @@ class LimitData(Toxic):
             pass
         return carried
 
-    def felt(self, parameters: LimitDataParameters, before: float, during: float) -> Claim:
-        return Claim(
+    def felt(self, parameters: LimitDataParameters, before: float, during: float) -> EvidenceCheck:
+        return EvidenceCheck(
             "a probe's connection is cut within the limit",
             during <= parameters.limit_bytes < before,
             f"{before:.0f} bytes before, without being cut; {during:.0f} bytes during",
         )
 
-    def bites(self, run: RunContext, parameters: LimitDataParameters, target: dict[str, Any], begin: int) -> Claim:
+    def took_effect(self, run: RunContext, parameters: LimitDataParameters, target: dict[str, Any], begin: int) -> EvidenceCheck:
         def cut() -> list[int]:
             """Those of the journaled connections that are gone although their process is not."""
-            return [port for known in target["cut"] for port in _gone(run, known)]
+            return [port for process in target["cut"] for port in _gone(run, process)]
 
         enough = run.eventually(lambda: len(cut()) >= parameters.cuts, CUT_S)
-        had = sum(len(known["ports"]) for known in target["cut"])
-        return Claim(f"{parameters.cuts} connections of the executors' JVMs were cut", enough, f"{len(cut())} of {had}")
+        had = sum(len(process["ports"]) for process in target["cut"])
+        return EvidenceCheck(f"{parameters.cuts} connections of the executors' JVMs were cut", enough, f"{len(cut())} of {had}")
 
 
 def _of_job(run: RunContext) -> list[dict[str, Any]]:
     """The JVMs of the job with the local ports of their connections to the proxy; empty until an executor has one."""
     driver = run.driver()
     processes = spark.executor_processes(driver["application"])
-    found = []
+    listed = []
     for process in processes.values():
         ports = _connections(run, process)
         if ports:
-            found.append({"pid": process.pid, "created": process.create_time(), "ports": sorted(ports)})
-    return found
+            listed.append({"pid": process.pid, "created": process.create_time(), "ports": sorted(ports)})
+    return listed
 
 
-def _gone(run: RunContext, known: dict[str, Any]) -> list[int]:
-    process = same_process(known)
-    if process is None:
+def _gone(run: RunContext, recorded: dict[str, Any]) -> list[int]:
+    running = same_process(recorded)
+    if running is None:
         return []
-    return sorted(set(known["ports"]) - _connections(run, process))
+    return sorted(set(recorded["ports"]) - _connections(run, running))
 
 
 def _connections(run: RunContext, process: psutil.Process) -> set[int]:

@@ -4,7 +4,7 @@ The model: a congested or far-away link between the job and its servers. Request
 they would be quick (a transaction's timeout, a heartbeat, a trigger interval). With ``jitter_ms`` each answer takes another time, and those
 of different connections overtake each other.
 
-A Toxiproxy ``latency`` toxic on the downstream. With a ``role`` it strikes the way to Kafka of the driver or of the executors alone.
+A Toxiproxy ``latency`` toxic on the downstream. With a ``role`` it slows the link to Kafka of the driver or of the executors alone.
 
 Evidence: the toxic reads back with its attributes; a probe through the proxy takes the delay (or at least nine tenths of the least that it
 can be) longer than it did before, and with jitter not always the same time; the wanted number of micro-batches were committed while it
@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from streamproof.faults.fault import Claim
+from streamproof.faults.fault import EvidenceCheck
 from streamproof.faults.network.toxic import DOWNSTREAM, Link, Toxic, ToxicParameters, links
 from streamproof.jobs.profile import JobProfile
 from streamproof.testbed import probes
@@ -58,25 +58,25 @@ class NetworkLatency(Toxic):
         """The quickest of some round trips, in ms: what a busy machine adds to the others is not the network's."""
         return _round_trips_ms(link, 5)[0]
 
-    def felt(self, parameters: NetworkLatencyParameters, before: float, during: float) -> Claim:
+    def felt(self, parameters: NetworkLatencyParameters, before: float, during: float) -> EvidenceCheck:
         least = parameters.latency_ms - parameters.jitter_ms
-        return Claim(
+        return EvidenceCheck(
             "a probe is slower by the delay",
             during - before >= least * 0.9,
             f"{before:.1f} ms before, {during:.1f} ms during",
         )
 
-    def evidence(self, run: Any, parameters: NetworkLatencyParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: Any, parameters: NetworkLatencyParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         if not parameters.jitter_ms:
             return super().evidence(run, parameters, target)
-        claims = super().evidence(run, parameters, target)
+        checks = super().evidence(run, parameters, target)
         for proxy in target["proxies"]:
             times = _round_trips_ms(links(run.testbed)[proxy], SAMPLES_OF_JITTER)
             differ = times[-1] - times[0] >= parameters.jitter_ms / 2
-            claims.append(Claim("probes differ by half the jitter", differ, f"{proxy}: {times[0]:.1f} ms to {times[-1]:.1f} ms"))
-        return claims
+            checks.append(EvidenceCheck("probes differ by half the jitter", differ, f"{proxy}: {times[0]:.1f} ms to {times[-1]:.1f} ms"))
+        return checks
 
 
 def _round_trips_ms(link: Link, samples: int) -> list[float]:
     with link.echo() as echo:
-        return sorted(taken * 1000 for taken in probes.seconds(echo, 1, samples))
+        return sorted(seconds * 1000 for seconds in probes.seconds(echo, 1, samples))

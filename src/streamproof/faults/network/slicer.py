@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from streamproof.faults.fault import Claim
+from streamproof.faults.fault import EvidenceCheck
 from streamproof.faults.network.toxic import Link, Toxic, ToxicParameters
 from streamproof.testbed import probes
 
@@ -55,9 +55,9 @@ class Slicer(Toxic):
         with link.echo() as echo:
             return min(probes.seconds(echo, PIECES * parameters.longest_bytes, 3)) * 1000
 
-    def felt(self, parameters: SlicerParameters, before: float, during: float) -> Claim:
+    def felt(self, parameters: SlicerParameters, before: float, during: float) -> EvidenceCheck:
         pauses_ms = 2 * PIECES * parameters.pause_us / 1000
-        return Claim(
+        return EvidenceCheck(
             f"a probe of {PIECES} pieces each way is slower by their pauses",
             during - before >= pauses_ms * 0.9,
             f"{before:.1f} ms before, {during:.1f} ms during, the pauses are {pauses_ms:.0f} ms",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from streamproof.faults.fault import Claim
+from streamproof.faults.fault import EvidenceCheck
 from streamproof.faults.network.toxic import Link, Toxic, ToxicParameters
 from streamproof.testbed import probes
 
@@ -35,6 +35,6 @@ class SlowClose(Toxic):
     def measure(self, link: Link, parameters: SlowCloseParameters) -> float:
         return probes.closing_s(link.address) * 1000
 
-    def felt(self, parameters: SlowCloseParameters, before: float, during: float) -> Claim:
+    def felt(self, parameters: SlowCloseParameters, before: float, during: float) -> EvidenceCheck:
         later = during - before >= parameters.delay_ms * 0.9
-        return Claim("a probe is hung up on later by the delay", later, f"{before:.1f} ms before, {during:.1f} ms during")
+        return EvidenceCheck("a probe is hung up on later by the delay", later, f"{before:.1f} ms before, {during:.1f} ms during")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.faults.network import kafka_link
 from streamproof.faults.network.kafka_link import OfRole, present
 from streamproof.jobs.profile import KAFKA, JobProfile
@@ -47,7 +47,7 @@ def links(testbed: Testbed) -> dict[str, Link]:
 
 
 def _probed(testbed: Testbed, spared: dict[str, str]) -> dict[str, Link]:
-    """Every link that can be struck, and the ways that are ``spared``: to a Kafka that somebody else runs they may lead past any proxy."""
+    """Every link that can be broken, and the ways that are ``spared``: to a Kafka that somebody else runs they may lead past any proxy."""
     return {**{name: Link(name, address) for name, address in spared.items()}, **links(testbed)}
 
 
@@ -88,8 +88,8 @@ class Toxic(Unconditional):
 
     def role(self, parameters: Any) -> Role:
         """Whose way to Kafka it is put on."""
-        found: Role = parameters.role
-        return found
+        role: Role = parameters.role
+        return role
 
     def proxies(self, testbed: Testbed, parameters: Any) -> list[str]:
         """The proxies that it is put on."""
@@ -103,7 +103,7 @@ class Toxic(Unconditional):
         """What a probe on the link measures now."""
         raise NotImplementedError
 
-    def felt(self, parameters: Any, before: float, during: float) -> Claim:
+    def felt(self, parameters: Any, before: float, during: float) -> EvidenceCheck:
         """That the probe felt it."""
         raise NotImplementedError
 
@@ -118,47 +118,49 @@ class Toxic(Unconditional):
 
     def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
         toxics = {f"streamproof-{self.kind}-{stream}": stream for stream in self.streams}
-        struck, role = self.proxies(run.testbed, parameters), self.role(parameters)
+        proxies, role = self.proxies(run.testbed, parameters), self.role(parameters)
         spared = kafka_link.spared(run.testbed, role)
-        known = _probed(run.testbed, spared)
-        before = {proxy: round(self.measure(known[proxy], parameters), 3) for proxy in (*struck, *spared)}
+        links = _probed(run.testbed, spared)
+        before = {proxy: round(self.measure(links[proxy], parameters), 3) for proxy in (*proxies, *spared)}
         connections = kafka_link.connections(run, role)
-        return {"role": self.target, "proxies": struck, "before": before, "toxics": toxics, "connections": connections}
+        return {"role": self.target, "proxies": proxies, "before": before, "toxics": toxics, "connections": connections}
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
         for proxy in target["proxies"]:
             for toxic, stream in target["toxics"].items():
                 run.testbed.proxies.add(proxy, toxic, self.kind, stream, self.attributes(parameters))
 
-    def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[EvidenceCheck]:
         begin = run.progress.batches() + 1  # the batch in flight began without it
-        known = _probed(run.testbed, kafka_link.spared(run.testbed, self.role(parameters)))
-        wanted, claims = self.attributes(parameters), kafka_link.claims(target["connections"])
+        links = _probed(run.testbed, kafka_link.spared(run.testbed, self.role(parameters)))
+        attributes, checks = self.attributes(parameters), kafka_link.checks(target["connections"])
         for proxy, before in target["before"].items():
-            felt = self.felt(parameters, before, self.measure(known[proxy], parameters))
+            felt = self.felt(parameters, before, self.measure(links[proxy], parameters))
             if proxy not in target["proxies"]:
-                claims.append(Claim(f"through {proxy} nothing is felt", not felt.holds, felt.detail))
+                checks.append(EvidenceCheck(f"through {proxy} nothing is felt", not felt.passed, felt.detail))
                 continue
-            found = run.testbed.proxies.toxics(proxy)
-            there = all(found.get(toxic) == wanted for toxic in target["toxics"])
-            claims += [
-                Claim(f"the toxic on {proxy} reads back", there, f"{found}"),
-                Claim(f"through {proxy} {felt.claim}", felt.holds, felt.detail),
+            toxics = run.testbed.proxies.toxics(proxy)
+            there = all(toxics.get(toxic) == attributes for toxic in target["toxics"])
+            checks += [
+                EvidenceCheck(f"the toxic on {proxy} reads back", there, f"{toxics}"),
+                EvidenceCheck(f"through {proxy} {felt.check}", felt.passed, felt.detail),
             ]
-        return [*claims, self.bites(run, parameters, target, begin)]
+        return [*checks, self.took_effect(run, parameters, target, begin)]
 
-    def bites(self, run: RunContext, parameters: Any, target: dict[str, Any], begin: int) -> Claim:
+    def took_effect(self, run: RunContext, parameters: Any, target: dict[str, Any], begin: int) -> EvidenceCheck:
         """What it does to the job: as a rule the job goes on. ``begin`` is how many micro-batches had begun without it."""
         under = run.eventually(lambda: run.progress.batches() >= begin + parameters.batches, BATCH_S)
-        return Claim(f"{parameters.batches} micro-batches were committed under it", under, f"{max(0, run.progress.batches() - begin)}")
+        return EvidenceCheck(
+            f"{parameters.batches} micro-batches were committed under it", under, f"{max(0, run.progress.batches() - begin)}"
+        )
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
-        claims = []
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
+        checks = []
         for proxy in present(testbed, target):
             testbed.proxies.remove(proxy, target["toxics"])
             left = [toxic for toxic in testbed.proxies.toxics(proxy) if toxic in target["toxics"]]
             with links(testbed)[proxy].echo() as echo:
                 took_s = probes.seconds(echo, 1)[0]
             detail = f"{proxy}: {', '.join(left) or 'none'}; a probe takes {took_s * 1000:.1f} ms"
-            claims.append(Claim("no toxic of it is left on the proxy", not left, detail))
-        return claims
+            checks.append(EvidenceCheck("no toxic of it is left on the proxy", not left, detail))
+        return checks

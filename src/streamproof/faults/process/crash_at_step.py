@@ -21,8 +21,8 @@ from pydantic import Field
 from streamproof.engines.spark import failpoints
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import FailpointFired
-from streamproof.faults.fault import DRIVER, EXECUTORS, FAILPOINTS, Claim, Ordinary, Parameters, RunContext
-from streamproof.faults.process.standing import wake, window
+from streamproof.faults.fault import DRIVER, EXECUTORS, FAILPOINTS, EvidenceCheck, Ordinary, Parameters, RunContext
+from streamproof.faults.process.hold import wake, window
 from streamproof.faults.spark import executors
 from streamproof.jobs.failpoint import Action, Failpoint, Site
 from streamproof.jobs.profile import JobProfile
@@ -56,9 +56,9 @@ class CrashAtStep(Ordinary):
         return 2
 
     def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
-        wanted = CrashAtStepParameters.model_validate(parameters)
-        failpoint = find(profile, wanted.step)
-        action = wanted.action or Action.KILL_DRIVER
+        crash = CrashAtStepParameters.model_validate(parameters)
+        failpoint = find(profile, crash.step)
+        action = crash.action or Action.KILL_DRIVER
         if action not in failpoint.actions:
             names = ", ".join(failpoint.actions)
             raise ValueError(f"crash_at_step: {action} is not possible at {failpoint.name} (a {failpoint.at} step); possible: {names}")
@@ -66,14 +66,14 @@ class CrashAtStep(Ordinary):
             raise ValueError(
                 f"crash_at_step: {failpoint.name} is a step of recovery: name the crash to recover from in `step`, this in `then`"
             )
-        if wanted.then is not None and find(profile, wanted.then).at == Site.WATCHED:
-            raise ValueError(f"crash_at_step: {wanted.then} is a watched step, it cannot be the second")
-        if wanted.then == failpoint.name:
-            raise ValueError(f"crash_at_step: `then` names the first step again, {wanted.then}: name another")
+        if crash.then is not None and find(profile, crash.then).at == Site.WATCHED:
+            raise ValueError(f"crash_at_step: {crash.then} is a watched step, it cannot be the second")
+        if crash.then == failpoint.name:
+            raise ValueError(f"crash_at_step: `then` names the first step again, {crash.then}: name another")
 
     def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
-        wanted = CrashAtStepParameters.model_validate(parameters)
-        return sorted(find(profile, wanted.step).provokes)
+        crash = CrashAtStepParameters.model_validate(parameters)
+        return sorted(find(profile, crash.step).provokes)
 
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         """Of the crashes that need not show anything: a step, an action, and now and then a second crash in the recovery."""
@@ -109,54 +109,56 @@ class CrashAtStep(Ordinary):
             self._watch(run, target)
         else:
             failpoints.arm(run.folder, target["failpoint"], target["action"])
-        wanted = 1 if parameters.then is None else 2
+        crashes = 1 if parameters.then is None else 2
         what = target["failpoint"] if parameters.then is None else f"{target['failpoint']}, then {parameters.then},"
-        run.wait_for(f"{what} to be reached", lambda: len(_fired(run, target)) >= wanted, FIRE_S)
+        run.wait_for(f"{what} to be reached", lambda: len(_fired(run, target)) >= crashes, FIRE_S)
 
     def _watch(self, run: RunContext, target: dict[str, Any]) -> None:
-        """Kill the driver inside a window that is seen to be open while the driver stands still."""
-        with window(run, target["failpoint"]) as stands:
-            held = stands.event
+        """Kill the driver inside a window that is seen to be open, while the driver is stopped."""
+        with window(run, target["failpoint"]) as hold:
+            held = hold.event
             fired = FailpointFired(failpoint=held.failpoint, batch=held.batch, action=Action.KILL_DRIVER, pid=held.pid)
             run.folder.journal.append(fired)
             (run.folder.failpoints / f"{target['failpoint']}.fired").touch()
             failpoints.kill_driver(run.folder)
 
-    def evidence(self, run: RunContext, parameters: CrashAtStepParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: CrashAtStepParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         fired = _fired(run, target)
-        claims = [Claim(f"the protocol reached {event.failpoint}", True, f"in batch {event.batch}: {event.action}") for event in fired]
+        checks = [
+            EvidenceCheck(f"the protocol reached {event.failpoint}", True, f"in batch {event.batch}: {event.action}") for event in fired
+        ]
         restarts = sum(event.action == Action.KILL_DRIVER or event.failpoint in _of_driver(run) for event in fired)
         if target["action"] == Action.KILL_WORKER:
             gone = run.eventually(lambda: same_process(asdict(fired[0])) is None, RESTART_S)
-            claims.append(Claim("the Python worker is gone", gone, f"pid {fired[0].pid}"))
+            checks.append(EvidenceCheck("the Python worker is gone", gone, f"pid {fired[0].pid}"))
         if target["action"] == Action.KILL_DRIVER:
             driver = target["driver"]
             gone = run.eventually(lambda: not failpoints.driver_processes(driver), RESTART_S)
-            claims.append(Claim("the driver's processes are gone", gone, f"JVM {driver['jvm_pid']}, Python {driver['python_pid']}"))
+            checks.append(EvidenceCheck("the driver's processes are gone", gone, f"JVM {driver['jvm_pid']}, Python {driver['python_pid']}"))
         if restarts:
             again = run.eventually(lambda: run.progress.last_start() >= target["start"] + restarts, RESTART_S)
-            claims.append(Claim("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"))
+            checks.append(EvidenceCheck("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"))
         else:
             counted = run.eventually(lambda: executors.failed_tasks(run.driver()) > target["failed_tasks"], RESTART_S)
-            claims.append(Claim("Spark counted a failed task", counted, f"{executors.failed_tasks(run.driver())} so far"))
-            claims.append(run.goes_on(RESTART_S))
-        return claims
+            checks.append(EvidenceCheck("Spark counted a failed task", counted, f"{executors.failed_tasks(run.driver())} so far"))
+            checks.append(run.goes_on(RESTART_S))
+        return checks
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
-        mine = [name for name in (target["failpoint"], target.get("then")) if name]
-        armed = [name for name in mine if failpoints.disarm(folder, name)]
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
+        names = [name for name in (target["failpoint"], target.get("then")) if name]
+        armed = [name for name in names if failpoints.disarm(folder, name)]
         if target["at"] == Site.WATCHED:
             wake(target["driver"])
-        left = set(failpoints.armed(folder)).intersection(mine)
-        return [Claim("no failpoint is armed", not left, f"still armed was: {', '.join(armed) or 'none'}")]
+        left = set(failpoints.armed(folder)).intersection(names)
+        return [EvidenceCheck("no failpoint is armed", not left, f"still armed was: {', '.join(armed) or 'none'}")]
 
 
 def find(profile: JobProfile, step: str | None) -> Failpoint:
     """The job's failpoint ``step``; without a name the first that a crash of the driver can start from. Raises ValueError."""
-    known = profile.failpoints
-    fitting = [point for point in known if (point.at in (Site.DRIVER, Site.WATCHED) if step is None else point.name == step)]
+    failpoints = profile.failpoints
+    fitting = [point for point in failpoints if (point.at in (Site.DRIVER, Site.WATCHED) if step is None else point.name == step)]
     if not fitting:
-        names = ", ".join(point.name for point in known) or "none"
+        names = ", ".join(point.name for point in failpoints) or "none"
         raise ValueError(f"crash_at_step: a job with {profile.name!r} has no step {shown(step or 'in its driver')}; its steps: {names}")
     return fitting[0]
 

@@ -2,7 +2,7 @@
 
 The model: a machine or a container that is full. The kernel refuses what a process asks for beyond what it has: a JVM cannot start a
 thread or map a buffer and ends itself (Spark's executors do so on ``OutOfMemoryError``). Unlike SIGKILL that happens in the midst of the
-process's own work, at the next thing that it needs. (A Python worker does with what it has for long: it is not struck.)
+process's own work, at the next thing that it needs. (A Python worker does with what it has for long: it is spared.)
 
 The limit on the process's address space (``RLIMIT_AS``) is set to what it occupies already. It is the process's own: its successor does not
 have it.
@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import DRIVER, EXECUTORS, Claim, FaultError, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import DRIVER, EXECUTORS, EvidenceCheck, FaultError, Parameters, RunContext, Unconditional
 from streamproof.faults.spark import executors
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import Role
@@ -54,28 +54,28 @@ class ExhaustMemory(Unconditional):
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         process = same_process(target)
         if process is None:
-            raise FaultError(f"executor {target['executor']} ended by itself before it was struck")
+            raise FaultError(f"executor {target['executor']} ended by itself before the fault was injected")
         target["limit"] = process.memory_info().vms
         process.rlimit(psutil.RLIMIT_AS, (target["limit"], target["hard"]))
         target["read_back"] = process.rlimit(psutil.RLIMIT_AS)[0]
 
-    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         executor = target["executor"]
         ended = run.eventually(lambda: same_process(target) is None, BITE_S)
         lost = run.eventually(lambda: executors.driver_lost(target), EVIDENCE_S)
         on = run.goes_on(EVIDENCE_S)
         return [
-            Claim("the limit reads back", target["read_back"] == target["limit"], f"{target['read_back'] >> 20} MiB"),
-            Claim(f"executor {executor} ended for want of memory", ended, f"pid {target['pid']}"),
-            Claim(f"the driver lost executor {executor}", lost, f"it held {target['running_tasks']} running tasks"),
+            EvidenceCheck("the limit reads back", target["read_back"] == target["limit"], f"{target['read_back'] >> 20} MiB"),
+            EvidenceCheck(f"executor {executor} ended for want of memory", ended, f"pid {target['pid']}"),
+            EvidenceCheck(f"the driver lost executor {executor}", lost, f"it held {target['running_tasks']} running tasks"),
             on,
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """A process that lives on gets its former limit back."""
         process = same_process(target)
         if process is None:
             return []
         process.rlimit(psutil.RLIMIT_AS, (target["soft"], target["hard"]))
         now = process.rlimit(psutil.RLIMIT_AS)[0]
-        return [Claim(f"executor {target['executor']} is limited no more", now == target["soft"], f"{now}")]
+        return [EvidenceCheck(f"executor {target['executor']} is limited no more", now == target["soft"], f"{now}")]

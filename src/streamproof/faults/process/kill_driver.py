@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import DRIVER, Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import DRIVER, EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.jobs.profile import Role
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
@@ -50,15 +50,17 @@ class KillDriver(Unconditional):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
 
-    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         killed = target["killed"]
         gone = run.eventually(lambda: not any(same_process(victim) for victim in killed), EVIDENCE_S)
         again = run.eventually(lambda: run.progress.last_start() > target["start"], EVIDENCE_S)
         return [
-            Claim("the driver's processes are gone", bool(killed) and gone, f"pids {', '.join(str(victim['pid']) for victim in killed)}"),
-            Claim("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"),
+            EvidenceCheck(
+                "the driver's processes are gone", bool(killed) and gone, f"pids {', '.join(str(victim['pid']) for victim in killed)}"
+            ),
+            EvidenceCheck("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """Nothing to undo: the supervisor starts the driver again."""
         return []

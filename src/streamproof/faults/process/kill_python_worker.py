@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.faults.spark import executors
 from streamproof.jobs.profile import Role
 from streamproof.testbed import spark
@@ -42,9 +42,9 @@ class KillPythonWorker(Unconditional):
         return {"role": self.target, "driver": driver, "failed_tasks": executors.failed_tasks(driver), "killed": []}
 
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
-        run.wait_for("a task to fail with its Python worker", lambda: self._strike(run, target), EVIDENCE_S)
+        run.wait_for("a task to fail with its Python worker", lambda: self._kill(run, target), EVIDENCE_S)
 
-    def _strike(self, run: RunContext, target: dict[str, Any]) -> bool:
+    def _kill(self, run: RunContext, target: dict[str, Any]) -> bool:
         """Kill the workers that there are; whether a task failed with that. A task that has just ended does not notice."""
         victim, process = executors.at_work(run)
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -53,19 +53,23 @@ class KillPythonWorker(Unconditional):
                 worker.kill()
         return run.eventually(lambda: executors.failed_tasks(target["driver"]) > target["failed_tasks"], COUNT_S)
 
-    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         killed = target["killed"]
         gone = run.eventually(lambda: not any(same_process(worker) for worker in killed), EVIDENCE_S)
         alive = all(same_process(worker["executor"]) for worker in killed)
         failed = executors.failed_tasks(target["driver"]) - target["failed_tasks"]
         on = run.goes_on(EVIDENCE_S)
         return [
-            Claim("the Python workers are gone", bool(killed) and gone, f"pids {', '.join(str(worker['pid']) for worker in killed)}"),
-            Claim("their executors live", alive, f"executors {', '.join(sorted({worker['executor']['executor'] for worker in killed}))}"),
-            Claim("Spark counted a failed task", failed > 0, f"{failed} more than before"),
+            EvidenceCheck(
+                "the Python workers are gone", bool(killed) and gone, f"pids {', '.join(str(worker['pid']) for worker in killed)}"
+            ),
+            EvidenceCheck(
+                "their executors live", alive, f"executors {', '.join(sorted({worker['executor']['executor'] for worker in killed}))}"
+            ),
+            EvidenceCheck("Spark counted a failed task", failed > 0, f"{failed} more than before"),
             on,
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """Nothing to undo: the executor's Python daemon forks others."""
         return []

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.load.gate import Gate
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -47,33 +47,33 @@ class Burst(Unconditional):
         target["ahead"] = ahead
         Gate(run.folder).open_to(run.progress.committed() + ahead + parameters.size * run.job.batch_records)
 
-    def evidence(self, run: RunContext, parameters: BurstParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: BurstParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         # The job may commit a batch while they are sent.
-        wanted = int(target["ahead"]) + (parameters.size - 1) * run.job.batch_records
-        backlog, seen = _Backlog(run), [int(target["backlog"])]
+        needed = int(target["ahead"]) + (parameters.size - 1) * run.job.batch_records
+        backlog, sizes = _Backlog(run), [int(target["backlog"])]
 
         def grown() -> bool:
-            seen.append(backlog.records())
-            return seen[-1] >= wanted
+            sizes.append(backlog.records())
+            return sizes[-1] >= needed
 
         grew = run.eventually(grown, GROW_S)
         off = run.eventually(lambda: backlog.records() <= target["ahead"], WORK_OFF_S)
         return [
-            Claim(f"the backlog came to {wanted} records", grew, f"{target['backlog']} before, {max(seen)} at most"),
-            Claim("the job worked it off", off, f"{backlog.records()} now, {target['ahead']} lie ahead of it otherwise"),
+            EvidenceCheck(f"the backlog came to {needed} records", grew, f"{target['backlog']} before, {max(sizes)} at most"),
+            EvidenceCheck("the job worked it off", off, f"{backlog.records()} now, {target['ahead']} lie ahead of it otherwise"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         gate = Gate(folder)
         gate.open_to(**target["gate"])
-        return [Claim("the gate is as it was", gate.read() == target["gate"], f"{gate.read()}")]
+        return [EvidenceCheck("the gate is as it was", gate.read() == target["gate"], f"{gate.read()}")]
 
 
 class _Backlog:
     """What lies in the input that the job has not committed."""
 
     def __init__(self, run: RunContext) -> None:
-        self._scene, self._cluster = run, Cluster(run.testbed.direct_kafka)
+        self._run, self._cluster = run, Cluster(run.testbed.direct_kafka)
 
     def records(self) -> int:
-        return sum(self._cluster.end_offsets(self._scene.job.input_topic).values()) - self._scene.progress.committed()
+        return sum(self._cluster.end_offsets(self._run.job.input_topic).values()) - self._run.progress.committed()

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder, read_json_lines
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.load.gate import Orders
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -44,12 +44,12 @@ class DuplicateAtSource(Unconditional):
         return {"role": self.target, "before": _twice(run), "wanted": parameters.size * run.job.batch_records}
 
     def inject(self, run: RunContext, parameters: DuplicateAtSourceParameters, target: dict[str, Any]) -> None:
-        orders, wanted = Orders(run.folder), target["wanted"]
+        orders, count = Orders(run.folder), target["wanted"]
         orders.give(ORDER, 1)
-        run.wait_for(f"{wanted} records to be sent twice", lambda: _twice(run) - target["before"] >= wanted, SEND_S)
+        run.wait_for(f"{count} records to be sent twice", lambda: _twice(run) - target["before"] >= count, SEND_S)
         orders.withdraw(ORDER)
 
-    def evidence(self, run: RunContext, parameters: DuplicateAtSourceParameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: DuplicateAtSourceParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         cluster = Cluster(run.testbed.direct_kafka)
 
         def in_topic() -> int:
@@ -63,15 +63,15 @@ class DuplicateAtSource(Unconditional):
         twice, end = _twice(run), in_topic()
         read = run.eventually(lambda: run.progress.committed() >= end, SEND_S)
         return [
-            Claim("records were sent twice", twice - target["before"] >= target["wanted"], f"{twice - target['before']} so far"),
-            Claim("the topic holds as many more than there were events", there, f"{surplus()} more than {_events(run)}"),
-            Claim("the job committed them", read, f"{run.progress.committed()} of {end}"),
+            EvidenceCheck("records were sent twice", twice - target["before"] >= target["wanted"], f"{twice - target['before']} so far"),
+            EvidenceCheck("the topic holds as many more than there were events", there, f"{surplus()} more than {_events(run)}"),
+            EvidenceCheck("the job committed them", read, f"{run.progress.committed()} of {end}"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         orders = Orders(folder)
         orders.withdraw(ORDER)
-        return [Claim("the source sends once again", ORDER not in orders.given(), f"orders: {orders.given() or 'none'}")]
+        return [EvidenceCheck("the source sends once again", ORDER not in orders.active(), f"orders: {orders.active() or 'none'}")]
 
 
 def _intents(run: RunContext) -> list[dict[str, int]]:

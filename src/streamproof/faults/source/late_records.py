@@ -18,7 +18,7 @@ from pydantic import Field
 
 from streamproof.evidence import identity
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.load.gate import Orders
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -53,22 +53,24 @@ class LateRecords(Unconditional):
         run.wait_for(f"{target['wanted']} late records", lambda: late(run, before)[0] >= target["wanted"], SEND_S)
         orders.withdraw(ORDER)
 
-    def evidence(self, run: RunContext, parameters: LateRecordsParameters, target: dict[str, Any]) -> list[Claim]:
-        found, ends = late(run, {int(number): end for number, end in target["before"].items()})
+    def evidence(self, run: RunContext, parameters: LateRecordsParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
+        count, ends = late(run, {int(number): end for number, end in target["before"].items()})
         read = run.eventually(
             lambda: all(run.progress.until().get(str(number), 0) >= end for number, end in ends.items()),
             SEND_S,
         )
         until = {number: run.progress.until().get(str(number), 0) for number in ends}
         return [
-            Claim("records came behind later ones", found >= target["wanted"], f"{found}, as read from the broker"),
-            Claim("the job committed them", read, f"up to {until} of {ends}"),
+            EvidenceCheck("records came behind later ones", count >= target["wanted"], f"{count}, as read from the broker"),
+            EvidenceCheck("the job committed them", read, f"up to {until} of {ends}"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         orders = Orders(folder)
         orders.withdraw(ORDER)
-        return [Claim("the source holds nothing back any more", ORDER not in orders.given(), f"orders: {orders.given() or 'none'}")]
+        return [
+            EvidenceCheck("the source holds nothing back any more", ORDER not in orders.active(), f"orders: {orders.active() or 'none'}")
+        ]
 
 
 def late(run: RunContext, begin: dict[int, int]) -> tuple[int, dict[int, int]]:
@@ -81,16 +83,16 @@ def late(run: RunContext, begin: dict[int, int]) -> tuple[int, dict[int, int]]:
     left = {number: end for number, end in ends.items() if end > begin.get(number, 0)}
     consumer.assign([TopicPartition(run.job.input_topic, number, begin.get(number, 0)) for number in left])
     newest: dict[tuple[int, int], int] = {}
-    found = 0
+    count = 0
     try:
         while left and (message := consumer.poll(READ_S)) is not None:
-            known = None if message.error() else identity.decode(message.value() or b"")
+            record = None if message.error() else identity.decode(message.value() or b"")
             if message.error() is None and int(message.offset() or 0) >= left.get(int(message.partition() or 0), 0) - 1:
                 left.pop(int(message.partition() or 0), None)
-            if known is not None:
-                at = (known.producer, int(message.partition() or 0))
-                found += known.sequence < newest.get(at, -1)
-                newest[at] = max(newest.get(at, -1), known.sequence)
+            if record is not None:
+                at = (record.producer, int(message.partition() or 0))
+                count += record.sequence < newest.get(at, -1)
+                newest[at] = max(newest.get(at, -1), record.sequence)
     finally:
         consumer.close()
-    return found, ends
+    return count, ends

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.load.gate import HOT_KEY, Orders
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -47,23 +47,25 @@ class SkewedKey(Unconditional):
             run, Cluster(run.testbed.direct_kafka)
         )  # a chunk that is just being sent is part of what is measured, and spoils it little
 
-    def evidence(self, run: RunContext, parameters: SkewedKeyParameters, target: dict[str, Any]) -> list[Claim]:
-        before, wanted, cluster = target["before"], run.job.batch_records, Cluster(run.testbed.direct_kafka)
-        run.eventually(lambda: sum(_ends(run, cluster).values()) - sum(before.values()) >= wanted, SEND_S)
+    def evidence(self, run: RunContext, parameters: SkewedKeyParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
+        before, needed, cluster = target["before"], run.job.batch_records, Cluster(run.testbed.direct_kafka)
+        run.eventually(lambda: sum(_ends(run, cluster).values()) - sum(before.values()) >= needed, SEND_S)
         now = _ends(run, cluster)
         grown = {number: end - before.get(number, 0) for number, end in now.items()}
         partition = str(zlib.crc32(HOT_KEY.encode()) % len(now))
         share = grown[partition] / max(1, sum(grown.values()))
         read = run.eventually(lambda: run.progress.until().get(partition, 0) >= now[partition], SEND_S)
         return [
-            Claim(f"most records went to partition {partition}", share >= parameters.share * 0.9, f"{share:.0%} of {sum(grown.values())}"),
-            Claim("the job committed them", read, f"up to offset {run.progress.until().get(partition, 0)} of {now[partition]}"),
+            EvidenceCheck(
+                f"most records went to partition {partition}", share >= parameters.share * 0.9, f"{share:.0%} of {sum(grown.values())}"
+            ),
+            EvidenceCheck("the job committed them", read, f"up to offset {run.progress.until().get(partition, 0)} of {now[partition]}"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         orders = Orders(folder)
         orders.withdraw(ORDER)
-        return [Claim("the source has no hot key any more", ORDER not in orders.given(), f"orders: {orders.given() or 'none'}")]
+        return [EvidenceCheck("the source has no hot key any more", ORDER not in orders.active(), f"orders: {orders.active() or 'none'}")]
 
 
 def _ends(run: RunContext, cluster: Cluster) -> dict[str, int]:

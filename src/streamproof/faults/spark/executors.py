@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from streamproof.faults.fault import Claim, FaultError, RunContext
+from streamproof.faults.fault import EvidenceCheck, FaultError, RunContext
 from streamproof.testbed import spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import TestbedError, told
@@ -34,7 +34,7 @@ def at_work(run: RunContext) -> tuple[dict[str, Any], psutil.Process]:
 
 
 def _held(run: RunContext) -> psutil.Process:
-    """An executor of the job, drawn from the seed, that stands still from now on."""
+    """An executor of the job, drawn from the seed, that is stopped from now on."""
 
     def drawn() -> psutil.Process | None:
         processes = spark.executor_processes(run.driver()["application"])
@@ -47,13 +47,13 @@ def _held(run: RunContext) -> psutil.Process:
 
 def _busy(run: RunContext) -> tuple[dict[str, Any], psutil.Process] | None:
     driver = run.driver()
-    busy = [found for found in known(driver) if found["isActive"] and found["activeTasks"] > 0 and found["id"] != "driver"]
+    busy = [listed for listed in listed_executors(driver) if listed["isActive"] and listed["activeTasks"] > 0 and listed["id"] != "driver"]
     if not busy:
         return None
     processes = spark.executor_processes(driver["application"])
-    if run.stands is not None:  # the task that stands still at a step is the one that is meant, as long as there is one
-        busy = [found for found in busy if found["id"] in processes and _runs_in(run.stands.pid, processes[found["id"]])] or busy
-    chosen = run.rng.choice(sorted(busy, key=lambda found: int(found["id"])))
+    if run.held is not None:  # the executor of the task that is held at the step, as long as there is one
+        busy = [listed for listed in busy if listed["id"] in processes and _runs_in(run.held.pid, processes[listed["id"]])] or busy
+    chosen = run.rng.choice(sorted(busy, key=lambda listed: int(listed["id"])))
     process = processes.get(chosen["id"])
     if process is None:
         return None
@@ -69,7 +69,7 @@ def _runs_in(worker: int, executor: psutil.Process) -> bool:
         return False
 
 
-def known(driver: dict[str, Any]) -> list[dict[str, Any]]:
+def listed_executors(driver: dict[str, Any]) -> list[dict[str, Any]]:
     """All executors by the driver's own account; none while it does not answer, as between two starts."""
     try:
         return spark.driver_executors(driver["ui"], driver["application"])
@@ -78,7 +78,7 @@ def known(driver: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def driver_lost(executor: dict[str, Any]) -> bool:
-    return any(found["id"] == executor["executor"] and not found["isActive"] for found in known(executor))
+    return any(listed["id"] == executor["executor"] and not listed["isActive"] for listed in listed_executors(executor))
 
 
 def master_says(testbed: Testbed, executor: dict[str, Any]) -> str:
@@ -88,10 +88,10 @@ def master_says(testbed: Testbed, executor: dict[str, Any]) -> str:
 
 def failed_tasks(driver: dict[str, Any]) -> int:
     """Failed tasks so far, by the driver's own count; 0 when it does not answer."""
-    return sum(int(found["failedTasks"]) for found in known(driver))
+    return sum(int(listed["failedTasks"]) for listed in listed_executors(driver))
 
 
-def ran_into(run: RunContext, start: int, failed: int, timeout_s: float) -> Claim:
+def ran_into(run: RunContext, start: int, failed: int, timeout_s: float) -> EvidenceCheck:
     """That the job meets what was broken, within ``timeout_s``: tasks fail beyond the ``failed`` of before, or the driver is started again
     after ``start``."""
 
@@ -100,4 +100,4 @@ def ran_into(run: RunContext, start: int, failed: int, timeout_s: float) -> Clai
         return bool(driver["start"] > start or failed_tasks(driver) > failed)
 
     noticed, driver = run.eventually(met, timeout_s), run.driver()
-    return Claim("the job ran into it", noticed, f"start {driver['start']}, {failed_tasks(driver)} failed tasks")
+    return EvidenceCheck("the job ran into it", noticed, f"start {driver['start']}, {failed_tasks(driver)} failed tasks")

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import TargetFound
-from streamproof.faults.fault import DRIVER, EXECUTORS, Claim, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import DRIVER, EXECUTORS, EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.faults.spark import executors
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import JobProfile, Role
@@ -41,7 +41,7 @@ class KillExecutor(Unconditional):
     parameters_model = KillExecutorParameters
     of_roles = frozenset({Role.EXECUTORS})
     occupies = frozenset({DRIVER, EXECUTORS})
-    sites = frozenset({Site.TASK})  # while the driver stands still no task runs
+    sites = frozenset({Site.TASK})  # while the driver is held no task runs
 
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         return {"count": rng.randint(1, 2)}
@@ -59,22 +59,22 @@ class KillExecutor(Unconditional):
             process.send_signal(signal.SIGKILL)
             target["killed"].append(victim)
 
-    def evidence(self, run: RunContext, parameters: KillExecutorParameters, target: dict[str, Any]) -> list[Claim]:
-        claims = []
+    def evidence(self, run: RunContext, parameters: KillExecutorParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
+        checks = []
         for victim in target["killed"]:
             executor = victim["executor"]
             gone = run.eventually(partial(_gone, victim), EVIDENCE_S)
             dropped = run.eventually(partial(_dropped, run.testbed, victim), EVIDENCE_S)
             lost = run.eventually(partial(executors.driver_lost, victim), EVIDENCE_S)
             state = f"{victim['application']}: {executors.master_says(run.testbed, victim)}"
-            claims += [
-                Claim(f"the process of executor {executor} is gone", gone, f"pid {victim['pid']}"),
-                Claim(f"the master dropped executor {executor}", dropped, state),
-                Claim(f"the driver lost executor {executor}", lost, f"it held {victim['running_tasks']} running tasks"),
+            checks += [
+                EvidenceCheck(f"the process of executor {executor} is gone", gone, f"pid {victim['pid']}"),
+                EvidenceCheck(f"the master dropped executor {executor}", dropped, state),
+                EvidenceCheck(f"the driver lost executor {executor}", lost, f"it held {victim['running_tasks']} running tasks"),
             ]
-        return claims
+        return checks
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """Nothing to undo: the worker starts another executor by itself."""
         return []
 

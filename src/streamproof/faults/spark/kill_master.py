@@ -4,7 +4,7 @@ The model: the machine of the cluster manager is gone. Executors and driver talk
 executor that dies now is not replaced.
 
 A master that remembers nothing would, once it is back, tell its workers to end executors of an application that it does not know: the job
-would stand still for ever. So the master keeps what it knows on disk (``spark.deploy.recoveryMode=FILESYSTEM``), which a standalone
+would make no progress any more. So the master keeps what it knows on disk (``spark.deploy.recoveryMode=FILESYSTEM``), which a standalone
 cluster needs for this fault to be harmless.
 
 Evidence: its process is gone and its port refuses connections, the job committed micro-batches without it, and the master that comes back
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamproof.faults.fault import Claim, RunContext
+from streamproof.faults.fault import EvidenceCheck, RunContext
 from streamproof.faults.outage import Killed
 from streamproof.faults.spark.spark_outage import NOTICE_S, SparkOutage, SparkOutageParameters, knows_application
 from streamproof.testbed.process import listening
@@ -31,11 +31,11 @@ class KillMaster(SparkOutage, Killed):
     def aim(self, run: RunContext, parameters: SparkOutageParameters) -> dict[str, Any]:
         return {**super().aim(run, parameters), "application": run.driver()["application"]}
 
-    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         port = run.testbed.spark.master
         refused = run.eventually(lambda: not listening("127.0.0.1", port), NOTICE_S)
-        return [Claim("the master's port refuses connections", refused, f"127.0.0.1:{port}")]
+        return [EvidenceCheck("the master's port refuses connections", refused, f"127.0.0.1:{port}")]
 
-    def returned(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
-        known = run.eventually(lambda: knows_application(run.testbed, target["application"]), NOTICE_S)
-        return [Claim("the master that came back knows the application as running", known, target["application"])]
+    def returned(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
+        running = run.eventually(lambda: knows_application(run.testbed, target["application"]), NOTICE_S)
+        return [EvidenceCheck("the master that came back knows the application as running", running, target["application"])]

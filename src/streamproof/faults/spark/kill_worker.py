@@ -24,8 +24,8 @@ class KillWorker(WorkerOutage, Killed):
     summary = "SIGKILL a worker node with its executors; it is started again"
     target = "the worker node of an executor with a running task"
 
-    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+    def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
         workers = [process for server in target["servers"] if (process := same_process(server)) is not None]
-        executors = [each for worker in workers for each in worker.children(recursive=True)]
-        super().strike(testbed, target)
+        executors = [executor for worker in workers for executor in worker.children(recursive=True)]
+        super().take_down(testbed, target)
         tell(executors, signal.SIGKILL)

@@ -23,9 +23,9 @@ from typing import Any
 
 from streamproof.engines.spark import checkpoints, failpoints
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import Claim, FaultError, Parameters, RunContext
+from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
+from streamproof.faults.process.hold import wake
 from streamproof.faults.process.kill_driver import EVIDENCE_S, KillDriver
-from streamproof.faults.process.standing import wake
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import JobProfile, Trait
 from streamproof.testbed.embedded import Testbed
@@ -41,7 +41,7 @@ class LoseLastCommit(KillDriver):
     summary = "Delete the checkpoint's newest commit while the driver is stopped, and SIGKILL it: the batch runs again"
     target = "the checkpoint, and the driver"
     of_traits = frozenset({Trait.RESUMES_FROM_CHECKPOINT})
-    sites = frozenset[Site]()  # it strikes between two batches
+    sites = frozenset[Site]()  # it is injected between two batches
 
     def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
         writes_again = profile.guarantee is Guarantee.AT_LEAST_ONCE and Trait.SKIPS_COMPLETE_OUTPUT not in profile.traits
@@ -69,21 +69,21 @@ class LoseLastCommit(KillDriver):
                 wake(target["driver"])
         raise FaultError(f"the job was not seen between two micro-batches within {STRIKE_S:.0f} s")
 
-    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         batch, start = target["batch"], target["start"]
 
         def again() -> bool:
             return any(line["batch"] == batch and line["start"] > start for line in run.progress.lines())
 
-        claims = super().evidence(run, parameters, target)
+        checks = super().evidence(run, parameters, target)
         replayed = run.eventually(again, EVIDENCE_S)
         return [
-            Claim("the newest commit was deleted", target["deleted"], f"commits/{batch}"),
-            *claims,
-            Claim(f"batch {batch} was run again", replayed, f"by start {run.progress.last_start()}"),
+            EvidenceCheck("the newest commit was deleted", target["deleted"], f"commits/{batch}"),
+            *checks,
+            EvidenceCheck(f"batch {batch} was run again", replayed, f"by start {run.progress.last_start()}"),
         ]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """What was deleted comes back with the batch; a driver that was left stopped is woken."""
         wake(target["driver"])
         return []

@@ -13,7 +13,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from streamproof.faults.fault import Claim, RunContext
+from streamproof.faults.fault import EvidenceCheck, RunContext
 from streamproof.faults.outage import Paused, signalled
 from streamproof.faults.spark import executors
 from streamproof.faults.spark.spark_outage import NOTICE_S, SparkOutage, SparkOutageParameters
@@ -30,16 +30,16 @@ class PauseExecutor(SparkOutage, Paused):
         executor, _ = executors.at_work(run)
         return {"role": self.target, "servers": [{"server": f"executor {executor['executor']}", **executor}]}
 
-    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+    def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for executor in target["servers"]:
             signalled(executor, signal.SIGSTOP)
 
-    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         (executor,) = target["servers"]
         lost = run.eventually(lambda: executors.driver_lost(executor), NOTICE_S)
-        return [Claim(f"the driver lost {executor['server']}", lost, f"it held {executor['running_tasks']} running tasks")]
+        return [EvidenceCheck(f"the driver lost {executor['server']}", lost, f"it held {executor['running_tasks']} running tasks")]
 
-    def returned(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def returned(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         (executor,) = target["servers"]
         ended = run.eventually(lambda: same_process(executor) is None, NOTICE_S)
-        return [Claim(f"{executor['server']} ended once it was woken", ended, f"pid {executor['pid']}")]
+        return [EvidenceCheck(f"{executor['server']} ended once it was woken", ended, f"pid {executor['pid']}")]

@@ -1,7 +1,7 @@
 """Outages of Spark's own parts: the master, a worker node, an executor. Unlike a server of the job's data, the job is to go on without it.
 
-Each fault, a file of its own, names what is struck and who notices; the moments are the same for all. What is woken or started again is
-journaled before anything is struck, as for every outage.
+Each fault, a file of its own, names its target and who notices; the moments are the same for all. What is woken or started again is
+journaled before anything is broken, as for every outage.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from streamproof.faults.fault import DRIVER, EXECUTORS, Claim, FaultError, Parameters, RunContext
+from streamproof.faults.fault import DRIVER, EXECUTORS, EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.outage import ServerOutage
 from streamproof.faults.spark import executors
 from streamproof.jobs.profile import JobProfile, Role
@@ -47,13 +47,13 @@ class SparkOutage(ServerOutage):
 
     def inject(self, run: RunContext, parameters: SparkOutageParameters, target: dict[str, Any]) -> None:
         target["batches"] = run.progress.batches()
-        self.strike(run.testbed, target)
+        self.take_down(run.testbed, target)
 
-    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         """That those who depended on it know."""
         raise NotImplementedError
 
-    def returned(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def returned(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         """What has to be seen once it is back."""
         raise NotImplementedError
 
@@ -61,12 +61,12 @@ class SparkOutage(ServerOutage):
         """Whether the master and every worker do, and belong together."""
         return [spark.registered(testbed.spark)]
 
-    def evidence(self, run: RunContext, parameters: SparkOutageParameters, target: dict[str, Any]) -> list[Claim]:
-        claims = [*self.struck(run, target), *self.noticed(run, target)]
+    def evidence(self, run: RunContext, parameters: SparkOutageParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
+        checks = [*self.took_effect(run, target), *self.noticed(run, target)]
         begin = target["batches"] + 1  # the batch in flight may have been done with it
         without = run.eventually(lambda: run.progress.batches() >= begin + parameters.batches, BATCH_S)
-        claims.append(Claim("the job went on without it", without, f"{run.progress.batches() - begin} micro-batches"))
-        return [*claims, *self.heal(run.testbed, run.folder, target), *self.returned(run, target)]
+        checks.append(EvidenceCheck("the job went on without it", without, f"{run.progress.batches() - begin} micro-batches"))
+        return [*checks, *self.heal(run.testbed, run.folder, target), *self.returned(run, target)]
 
 
 class WorkerOutage(SparkOutage):
@@ -82,7 +82,7 @@ class WorkerOutage(SparkOutage):
                 return {"role": self.target, "servers": servers, "worker": spark.worker_id(run.testbed.spark, role), "executor": executor}
         raise FaultError(f"executor {executor['executor']} runs on no worker of this testbed")
 
-    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def noticed(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         executor, ports = target["executor"], run.testbed.spark
 
         def state() -> str:
@@ -91,20 +91,22 @@ class WorkerOutage(SparkOutage):
         dead = run.eventually(lambda: state() != "ALIVE", NOTICE_S)
         lost = run.eventually(lambda: executors.driver_lost(executor), NOTICE_S)
         return [
-            Claim(f"the master counts {target['servers'][0]['server']} as dead", dead, f"{target['worker']}: {state()}"),
-            Claim(f"the driver lost its executor {executor['executor']}", lost, f"it held {executor['running_tasks']} running tasks"),
+            EvidenceCheck(f"the master counts {target['servers'][0]['server']} as dead", dead, f"{target['worker']}: {state()}"),
+            EvidenceCheck(
+                f"the driver lost its executor {executor['executor']}", lost, f"it held {executor['running_tasks']} running tasks"
+            ),
         ]
 
-    def returned(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
+    def returned(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         executor = target["executor"]
         gone = run.eventually(lambda: same_process(executor) is None, NOTICE_S)
-        return [Claim(f"executor {executor['executor']} is gone for good", gone, f"pid {executor['pid']}")]
+        return [EvidenceCheck(f"executor {executor['executor']} is gone for good", gone, f"pid {executor['pid']}")]
 
 
 def knows_application(testbed: Testbed, application: str) -> bool:
     """Whether the master that answers now counts the application as running."""
     try:
-        found = spark.master_state(testbed.spark.master_ui)["activeapps"]
+        applications = spark.master_state(testbed.spark.master_ui)["activeapps"]
     except TestbedError:
         return False
-    return any(each["id"] == application and each["state"] == "RUNNING" for each in found)
+    return any(listed["id"] == application and listed["state"] == "RUNNING" for listed in applications)

@@ -4,7 +4,7 @@ The model: a volume that fills up with logs, a quota. Spark cannot plan or commi
 keeps decisions beside the checkpoint. A driver that is started again fails again, until somebody makes room. What was begun meanwhile must
 be neither lost nor doubled; half-written files must not be taken for whole ones.
 
-While the driver stands still (SIGSTOP), the checkpoint is copied onto a small file system in memory (tmpfs), which is mounted in its place
+While the driver is stopped (SIGSTOP), the checkpoint is copied onto a small file system in memory (tmpfs), which is mounted in its place
 and filled up. Healing copies it back and takes the file system away.
 
 Evidence: a probe of 4 KiB is refused with ENOSPC all the while, a driver ended and its log names it, the job commits nothing meanwhile, and
@@ -25,9 +25,9 @@ from typing import Any
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverExited
-from streamproof.faults.fault import DRIVER, STANDSTILL, Claim, FaultError, RunContext
+from streamproof.faults.fault import DRIVER, STALL, EvidenceCheck, FaultError, RunContext
 from streamproof.faults.outage import EVIDENCE_S, Outage, OutageParameters
-from streamproof.faults.process.standing import driver_stands
+from streamproof.faults.process.hold import driver_stopped
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import JobProfile, Trait
 from streamproof.testbed.embedded import Testbed
@@ -44,7 +44,7 @@ class FullDisk(Outage):
     summary = "Leave no space on the disk with the checkpoint"
     target = "the checkpoint"
     of_traits = frozenset({Trait.CHECKPOINT})
-    occupies = frozenset({DRIVER, STANDSTILL})
+    occupies = frozenset({DRIVER, STALL})
     sites = frozenset[Site]()
 
     def prevented(self) -> str | None:
@@ -64,12 +64,12 @@ class FullDisk(Outage):
             "start": run.driver()["start"],
         }
         if not all(self.answers(run.testbed, target)):
-            raise FaultError(f"{self.what} is full before it was struck")
+            raise FaultError(f"{self.what} is full before the fault was injected")
         return target
 
-    def strike(self, testbed: Testbed, target: dict[str, Any]) -> None:
+    def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
         checkpoint = Path(target["checkpoint"])
-        with driver_stands(_driver(target)):
+        with driver_stopped(_driver(target)):
             used = sum(file.stat().st_blocks * 512 for file in checkpoint.rglob("*"))
             before = checkpoint.with_name(f"{checkpoint.name}.before")
             shutil.copytree(checkpoint, before, dirs_exist_ok=True)
@@ -78,9 +78,13 @@ class FullDisk(Outage):
             shutil.rmtree(before)
             _fill(checkpoint / BALLAST)
 
-    def struck(self, run: RunContext, target: dict[str, Any]) -> list[Claim]:
-        found = os.statvfs(target["checkpoint"])
-        return [Claim("no space is left beside the checkpoint", found.f_bavail == 0, f"{found.f_bavail} of {found.f_blocks} blocks")]
+    def took_effect(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
+        filesystem = os.statvfs(target["checkpoint"])
+        return [
+            EvidenceCheck(
+                "no space is left beside the checkpoint", filesystem.f_bavail == 0, f"{filesystem.f_bavail} of {filesystem.f_blocks} blocks"
+            )
+        ]
 
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
         return [_writable(Path(target["checkpoint"]) / PROBE)]
@@ -91,7 +95,7 @@ class FullDisk(Outage):
             return
         below = checkpoint.with_name(f"{checkpoint.name}.below")
         below.mkdir(exist_ok=True)
-        with driver_stands(_driver(target)):
+        with driver_stopped(_driver(target)):
             (checkpoint / BALLAST).unlink(missing_ok=True)
             # A bind mount of the folder above does not take along what is mounted inside of it: there lies the checkpoint of before.
             _run("mount", "--bind", str(checkpoint.parent), str(below))
@@ -102,15 +106,18 @@ class FullDisk(Outage):
             _run("umount", "--lazy", str(checkpoint))
         below.rmdir()
 
-    def evidence(self, run: RunContext, parameters: OutageParameters, target: dict[str, Any]) -> list[Claim]:
-        claims = super().evidence(run, parameters, target)
+    def evidence(self, run: RunContext, parameters: OutageParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
+        checks = super().evidence(run, parameters, target)
         run.eventually(lambda: bool(_failed(run.folder, target)), EVIDENCE_S)
         starts = _failed(run.folder, target)
-        return [*claims, Claim(f"a driver ended with {SAYS!r}", bool(starts), f"starts {starts or 'none'}")]
+        return [*checks, EvidenceCheck(f"a driver ended with {SAYS!r}", bool(starts), f"starts {starts or 'none'}")]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         mounted = Path(target["checkpoint"])
-        return [*super().heal(testbed, folder, target), Claim("nothing is mounted there", not os.path.ismount(mounted), str(mounted))]
+        return [
+            *super().heal(testbed, folder, target),
+            EvidenceCheck("nothing is mounted there", not os.path.ismount(mounted), str(mounted)),
+        ]
 
 
 def _failed(folder: RunFolder, target: dict[str, Any]) -> list[int]:
@@ -121,7 +128,7 @@ def _failed(folder: RunFolder, target: dict[str, Any]) -> list[int]:
 
 
 def _driver(target: dict[str, Any]) -> dict[str, Any]:
-    """The driver that there is now: another than the one that was struck, perhaps."""
+    """The driver that there is now: perhaps another than the one when the fault was injected."""
     file = Path(target["driver_file"])
     return dict(RunFolder(file.parent).read_json(file))
 

@@ -1,7 +1,7 @@
 """What the journal says of the faults and of the phases, and when the job came back after each, as views.
 
-    claims       injection, kind (evidence or heal), claim, holds, detail: every checked statement about every injection that was planned
-                 or started. An injection of which nothing was checked has a row that does not hold
+    checks       injection, kind (evidence or heal), statement, passed, detail: every evidence check about every injection that was planned
+                 or started. An injection of which nothing was checked has a row that did not pass
     injections   injection, injected_ms, healed_ms, first_output (whether there was output after it), caught_up_ms (how long its backlog
                  was there)
     phases       phase, batches: how many micro-batches were committed in it
@@ -27,11 +27,11 @@ _LAST = """
     WHERE event IN ('injection_injected', 'injection_evidence', 'injection_healed', 'injection_failed')
     QUALIFY line = max(line) OVER (PARTITION BY entry->>'injection', event)"""
 _STATED = """
-    SELECT injection, event, unnest(from_json(coalesce(entry->'claims', '[]'), '["JSON"]')) AS stated FROM last_entries
+    SELECT injection, event, unnest(from_json(coalesce(entry->'checks', '[]'), '["JSON"]')) AS stated FROM last_entries
     WHERE event IN ('injection_evidence', 'injection_healed')"""
-_CLAIMS = """
-    SELECT injection, if(event = 'injection_healed', 'heal', 'evidence') AS kind, stated->>'claim' AS claim,
-           coalesce(CAST(stated->>'holds' AS BOOLEAN), false) AS holds, coalesce(stated->>'detail', '') AS detail
+_CHECKS = """
+    SELECT injection, if(event = 'injection_healed', 'heal', 'evidence') AS kind, stated->>'check' AS statement,
+           coalesce(CAST(stated->>'passed' AS BOOLEAN), false) AS passed, coalesce(stated->>'detail', '') AS detail
     FROM stated
     UNION ALL
     SELECT injection, 'evidence', 'no evidence was recorded', false, coalesce(failed.entry->>'error', '')
@@ -81,5 +81,5 @@ def define(connection: duckdb.DuckDBPyConnection) -> None:
         written = kind == "written" and "batches" not in known  # a result is output once its batch is committed
         files.define(connection, {"decided": _DECIDED.format(written=written)}, {"decided"})
     if {"schedule", "drain"} <= known:
-        views = {"planned_or_started": _PLANNED_OR_STARTED, "claims": _CLAIMS, "injections": _INJECTIONS}
-        files.define(connection, views, {"planned_or_started", "claims", "injections"})
+        views = {"planned_or_started": _PLANNED_OR_STARTED, "checks": _CHECKS, "injections": _INJECTIONS}
+        files.define(connection, views, {"planned_or_started", "checks", "injections"})

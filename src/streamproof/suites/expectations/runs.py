@@ -90,18 +90,18 @@ class ExpectEveryPhaseToHaveBatches(RunExpectation):
 
 class ExpectEveryFaultToHaveEvidence(RunExpectation):
     description: str = "Every fault really happened: what it was to change in the system was read back there, and had changed."
-    unexpected_query: ClassVar[str] = "SELECT injection, claim, detail FROM claims WHERE kind = 'evidence' AND NOT holds"
+    unexpected_query: ClassVar[str] = "SELECT injection, statement, detail FROM checks WHERE kind = 'evidence' AND NOT passed"
     observed_query: ClassVar[str] = """
-        SELECT count(*) FILTER (holds) || ' of ' || count(*) || ' claims hold, ' || count(DISTINCT injection) || ' injected'
-        FROM claims WHERE kind = 'evidence'"""
+        SELECT count(*) FILTER (passed) || ' of ' || count(*) || ' checks passed, ' || count(DISTINCT injection) || ' injected'
+        FROM checks WHERE kind = 'evidence'"""
 
 
 class ExpectEveryFaultToBeHealed(RunExpectation):
     description: str = "Every fault was undone, and that was read back too: the recovery is the job's own."
-    unexpected_query: ClassVar[str] = "SELECT injection, claim, detail FROM claims WHERE kind = 'heal' AND NOT holds"
+    unexpected_query: ClassVar[str] = "SELECT injection, statement, detail FROM checks WHERE kind = 'heal' AND NOT passed"
     observed_query: ClassVar[str] = """
         SELECT count(*) FILTER (healed) || ' of ' || count(*) || ' healed'
-        FROM (SELECT bool_and(holds) AS healed FROM claims WHERE kind = 'heal' GROUP BY injection)"""
+        FROM (SELECT bool_and(passed) AS healed FROM checks WHERE kind = 'heal' GROUP BY injection)"""
 
 
 class ExpectOutputAfterEveryFault(RunExpectation):

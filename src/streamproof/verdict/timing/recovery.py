@@ -12,9 +12,9 @@ output, a record that nobody sent is none. When that moment is depends on the si
              query runs (what earlier starts left is finished or undone by then), whichever came first. That is never too early, but
              for the moment in which a broker carries a commit out, and late by at most what remained of the batch.
 
-Of each injection, from the moment at which it had struck:
+Of each injection, from the moment at which it was injected:
 
-    first_output_s   until the first output that was made after it: what was under way when it struck is no sign of recovery
+    first_output_s   until the first output that was made after it: what was under way then is no sign of recovery
     caught_up_s      until its backlog is gone: until every record that was sent before it was healed is output
     backlog_records  how many of these were waiting when it was healed
     longest_gap_s    the longest time without output that touches the time from the injection until it was caught up
@@ -81,7 +81,7 @@ def _until(times: np.ndarray, counts: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Recovery:
-    """What one injection cost, in seconds; None where it did not strike, or what was measured never came."""
+    """What one injection cost, in seconds; None where it was not injected, or what was measured never came."""
 
     first_output_s: float | None = None
     caught_up_s: float | None = None
@@ -144,7 +144,7 @@ def decided(written: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def recovery(found: Flow, injected: int | None, healed: int | None) -> Recovery:
-    """What an injection cost that struck at ``injected`` and was healed at ``healed``; None for what did not happen."""
+    """What an injection cost that happened at ``injected`` and was healed at ``healed``; None for what did not happen."""
     if injected is None:
         return Recovery()
     after = found.visible[found.written >= injected]

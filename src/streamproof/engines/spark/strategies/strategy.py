@@ -43,7 +43,7 @@ class Strategy(Protocol):
     def promises(self) -> frozenset[Promise]:
         """What a run is held to beside the guarantee."""
         kept = {Promise.ATOMIC: self.atomic, Promise.ORDERED: self.ordered}
-        return frozenset(promise for promise, given in kept.items() if given)
+        return frozenset(promise for promise, kept_here in kept.items() if kept_here)
 
     @property
     def traits(self) -> frozenset[Trait]:

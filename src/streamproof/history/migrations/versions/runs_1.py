@@ -38,6 +38,6 @@ def upgrade() -> None:
         sa.Column("records_per_s", sa.JSON, nullable=False),
         sa.Column("driver_starts", sa.Integer),
         sa.Column("batches", sa.Integer),
-        sa.Column("step_seconds", sa.JSON, nullable=False),
+        sa.Column("stage_seconds", sa.JSON, nullable=False),
     )
     op.create_index("ix_streamproof_runs_began_at", "streamproof_runs", ["began_at"])

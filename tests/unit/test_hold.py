@@ -1,4 +1,4 @@
-"""A driver stands still inside a watched window: only while the window is open, and never for longer than its bound."""
+"""A driver is held inside a watched window: only while the window is open, and never for longer than its bound."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import Aborted, FailpointHeld
 from streamproof.faults.fault import FaultError
-from streamproof.faults.process import standing
+from streamproof.faults.process import hold
 from streamproof.jobs.context import RunContext, RunEnded
 from tests.support.jobs import run_context, spark_job
 
@@ -43,7 +43,7 @@ def driver() -> Iterator[psutil.Process]:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, driver: psutil.Process) -> RunContext:
+def context(tmp_path: Path, driver: psutil.Process) -> RunContext:
     folder = RunFolder.create(tmp_path / "run")
     (folder.path / "driver.json").write_text(json.dumps({"jvm_pid": driver.pid}))
     job = spark_job(folder)
@@ -62,51 +62,53 @@ def _stopped(driver: psutil.Process) -> bool:
     return driver.status() == psutil.STATUS_STOPPED
 
 
-def test_the_driver_stands_still_while_the_window_is_open(
-    scene: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
+def test_the_driver_is_stopped_while_the_window_is_open(
+    context: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _watches(monkeypatch, Window(True))
-    with standing.standing(scene, "after_output") as stands:
+    with hold.held(context, "after_output") as driver_hold:
         assert _stopped(driver)
-        assert stands.still()
-        assert (stands.event.batch, stands.event.pid) == (7, driver.pid)
+        assert driver_hold.still()
+        assert (driver_hold.event.batch, driver_hold.event.pid) == (7, driver.pid)
     assert driver.status() != psutil.STATUS_STOPPED
-    assert [event.failpoint for event in scene.folder.journal.all(FailpointHeld)] == ["after_output"]
+    assert [event.failpoint for event in context.folder.journal.all(FailpointHeld)] == ["after_output"]
 
 
-def test_a_window_that_closed_before_the_driver_stood_is_not_the_one(
-    scene: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
+def test_a_window_that_closed_before_the_driver_was_stopped_is_not_the_one(
+    context: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window = Window(False, False, True)
     _watches(monkeypatch, window)
-    with standing.window(scene, "after_output"):
+    with hold.window(context, "after_output"):
         assert not window._still
         assert _stopped(driver)
 
 
-def test_a_driver_that_stood_too_long_goes_on_by_itself(scene: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "HOLD_S", 0.3)
+def test_a_driver_that_is_held_too_long_goes_on_by_itself(
+    context: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hold, "HOLD_S", 0.3)
     _watches(monkeypatch, Window(True))
-    with standing.standing(scene, "after_output") as stands:
+    with hold.held(context, "after_output") as driver_hold:
         assert _stopped(driver)
         time.sleep(1.0)
-        assert not stands.still()
+        assert not driver_hold.still()
 
 
-def test_a_driver_that_was_killed_where_it_stood_has_not_gone_on(
-    scene: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
+def test_a_driver_that_was_killed_where_it_was_held_has_not_gone_on(
+    context: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _watches(monkeypatch, Window(True))
-    with standing.standing(scene, "after_output") as stands:
+    with hold.held(context, "after_output") as driver_hold:
         driver.kill()
-        assert stands.still()
+        assert driver_hold.still()
 
 
-def test_a_window_that_never_opens_is_given_up(scene: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "REACH_S", 0.2)
+def test_a_window_that_never_opens_is_given_up(context: RunContext, driver: psutil.Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hold, "REACH_S", 0.2)
     _watches(monkeypatch, Window())
-    with pytest.raises(FaultError, match="after_output was not seen"), standing.window(scene, "after_output"):
-        pytest.fail("nobody stands there")
-    scene.folder.journal.append(Aborted(reason="stopped"))
-    with pytest.raises(RunEnded, match="stopped"), standing.window(scene, "after_output"):
+    with pytest.raises(FaultError, match="after_output was not seen"), hold.window(context, "after_output"):
+        pytest.fail("nothing is held there")
+    context.folder.journal.append(Aborted(reason="stopped"))
+    with pytest.raises(RunEnded, match="stopped"), hold.window(context, "after_output"):
         pytest.fail("the run has ended")

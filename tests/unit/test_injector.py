@@ -1,4 +1,4 @@
-"""The conductor leads a run through its phases: faults strike when they are to, leave each other their part, and are healed."""
+"""The fault injector leads a run through its phases: faults come when they are planned, leave each other their part, and are healed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from streamproof.evidence.progress import Progress
 from streamproof.experiment.model import Phase
 from streamproof.experiment.schedule import Injection, Schedule
 from streamproof.faults import FAULTS
-from streamproof.faults.fault import Claim, FaultError, Parameters, Unconditional
+from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, Unconditional
 from streamproof.jobs.context import RunContext, RunEnded
 from streamproof.load.gate import Gate
 from streamproof.run import injector, steady_state
@@ -57,28 +57,31 @@ class Note(Unconditional):
     occupies = frozenset({"nothing"})
 
     def __init__(
-        self, name: str, lasts: Callable[[RunContext], Any] = lambda scene: None, inject: Callable[[RunContext], Any] = lambda scene: None
+        self,
+        name: str,
+        lasts: Callable[[RunContext], Any] = lambda context: None,
+        inject: Callable[[RunContext], Any] = lambda context: None,
     ):
         self.name, self._lasts, self._inject = name, lasts, inject
         self.at: list[int] = []
         self.batches_at: list[int] = []
-        self.scenes: list[RunContext] = []
+        self.contexts: list[RunContext] = []
         self.healed = 0
 
-    def aim(self, scene: RunContext, parameters: Parameters) -> dict[str, Any]:
+    def aim(self, context: RunContext, parameters: Parameters) -> dict[str, Any]:
         return {}
 
-    def inject(self, scene: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
-        self._inject(scene)
-        self.at.append(scene.progress.committed())
-        self.batches_at.append(scene.progress.batches())
-        self.scenes.append(scene)
+    def inject(self, context: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
+        self._inject(context)
+        self.at.append(context.progress.committed())
+        self.batches_at.append(context.progress.batches())
+        self.contexts.append(context)
 
-    def evidence(self, scene: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[Claim]:
-        self._lasts(scene)
-        return [Claim("it was noted", True, "")]
+    def evidence(self, context: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
+        self._lasts(context)
+        return [EvidenceCheck("it was noted", True, "")]
 
-    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[Claim]:
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         self.healed += 1
         return []
 
@@ -90,7 +93,7 @@ class Run:
     def __init__(self, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self._patch = folder, monkeypatch
         job = spark_job(folder, "two_phase_commit", batch_records=BATCH)
-        self.scene = run_context(folder, job=job, deadline=time.monotonic() + 60, records=RECORDS)
+        self.context = run_context(folder, job=job, deadline=time.monotonic() + 60, records=RECORDS)
         self._over, self._looked = threading.Event(), threading.Event()
         for question in (Progress.committed, Progress.batches):
             monkeypatch.setattr(Progress, question.__name__, self._noticed(question))
@@ -123,12 +126,12 @@ class Run:
         self._over.set()
         self._job.join(10)
 
-    def conduct(self, faults: list[Note], injections: list[Injection], quiet: float | str = 0.0, impact_share: float = 0.75) -> None:
+    def perform(self, faults: list[Note], injections: list[Injection], quiet: float | str = 0.0, impact_share: float = 0.75) -> None:
         for fault in faults:
             self._patch.setitem(FAULTS, fault.name, fault)
-        injector.conduct(self.scene, Schedule(1, 0.1, impact_share, tuple(injections), quiet))
+        injector.run_schedule(self.context, Schedule(1, 0.1, impact_share, tuple(injections), quiet))
 
-    def claims(self, name: str) -> dict[str, bool]:
+    def checks(self, name: str) -> dict[str, bool]:
         (event,) = [each for each in self.folder.journal.all(InjectionEvidence) if each.injection == name]
         return {check.check: check.passed for check in event.checks}
 
@@ -145,9 +148,9 @@ def at(fault: str, share: float, **fields: Any) -> Injection:
     return Injection(f"{fault}-1", fault, share, {}, **fields)
 
 
-def test_faults_strike_at_their_share_one_after_the_other_and_are_healed(run: Run) -> None:
+def test_faults_are_injected_at_their_share_one_after_the_other_and_are_healed(run: Run) -> None:
     one, other = Note("one"), Note("other")
-    run.conduct([one, other], [at("one", 0.3), at("other", 0.5)])
+    run.perform([one, other], [at("one", 0.3), at("other", 0.5)])
     assert 0.3 * RECORDS <= one.at[0] < 0.5 * RECORDS <= other.at[0] < 0.75 * RECORDS
     assert (one.healed, other.healed) == (1, 1)
     events = [event.name for event in run.folder.journal.all(InjectionEvent)]
@@ -155,52 +158,52 @@ def test_faults_strike_at_their_share_one_after_the_other_and_are_healed(run: Ru
     assert [event.phase for event in run.folder.journal.all(PhaseBegan)] == ["steady", "impact", "recovery", "done"]
 
 
-def test_a_fault_strikes_once_as_many_batches_are_committed(run: Run) -> None:
+def test_a_fault_is_injected_once_as_many_batches_are_committed(run: Run) -> None:
     note = Note("note")
-    run.conduct([note], [at("note", 0.5, batch=12)])
+    run.perform([note], [at("note", 0.5, batch=12)])
     assert 12 <= note.batches_at[0] <= 15
 
 
 def test_a_batch_that_was_never_reported_holds_nothing_up(run: Run) -> None:
     note = Note("note")
-    run.conduct([note], [at("note", 0.35, batch=500)])
+    run.perform([note], [at("note", 0.35, batch=500)])
     assert note.at[0] >= 0.35 * RECORDS
 
 
 def test_a_fault_that_takes_long_leaves_the_next_one_its_part(run: Run) -> None:
-    """It lasts until the job stands still; the next needs two batches, and finds them."""
+    """It lasts until the job makes no progress; the next needs two batches, and finds them."""
 
-    stood_at: list[int] = []
+    stalled_at: list[int] = []
 
-    def until_it_stands_still(scene: RunContext) -> None:
+    def until_it_stalls(context: RunContext) -> None:
         looks = [-1, -2, -3]
         while len(set(looks)) > 1:
             time.sleep(0.1)
-            looks = [*looks[1:], scene.progress.committed()]
-        stood_at.append(looks[-1])
+            looks = [*looks[1:], context.progress.committed()]
+        stalled_at.append(looks[-1])
 
-    run.conduct([Note("long", until_it_stands_still), other := Note("other")], [at("long", 0.2), at("other", 0.3)])
-    assert 0.3 * RECORDS < stood_at[0] <= 0.75 * RECORDS - 2 * BATCH
-    assert stood_at[0] <= other.at[0] <= 0.75 * RECORDS
+    run.perform([Note("long", until_it_stalls), other := Note("other")], [at("long", 0.2), at("other", 0.3)])
+    assert 0.3 * RECORDS < stalled_at[0] <= 0.75 * RECORDS - 2 * BATCH
+    assert stalled_at[0] <= other.at[0] <= 0.75 * RECORDS
 
 
 def test_between_two_faults_a_share_passes_without_any(run: Run) -> None:
     one, other = Note("one"), Note("other")
-    run.conduct([one, other], [at("one", 0.3), at("other", 0.31)], quiet=0.2)
+    run.perform([one, other], [at("one", 0.3), at("other", 0.31)], quiet=0.2)
     assert other.at[0] - one.at[0] >= 0.2 * RECORDS
 
 
 def test_a_quiet_that_is_a_time_uses_up_no_more_than_was_sent_ahead(run: Run) -> None:
     one, other = Note("one"), Note("other")
     begun = time.monotonic()
-    run.conduct([one, other], [at("one", 0.3), at("other", 0.31)], quiet="1.5s")
+    run.perform([one, other], [at("one", 0.3), at("other", 0.31)], quiet="1.5s")
     assert time.monotonic() - begun >= 1.5
     assert other.at[0] - one.at[0] <= 6 * BATCH
 
 
-def test_a_fault_of_the_recovery_phase_strikes_when_the_rest_of_the_workload_is_on_its_way(run: Run) -> None:
+def test_a_fault_of_the_recovery_phase_is_injected_when_the_rest_of_the_workload_is_on_its_way(run: Run) -> None:
     note = Note("note")
-    run.conduct([note], [at("note", 0.6, phase=Phase.RECOVERY)], impact_share=0.6)
+    run.perform([note], [at("note", 0.6, phase=Phase.RECOVERY)], impact_share=0.6)
     (started,) = run.folder.journal.all(InjectionStarted)
     phases = [event.phase for event in run.folder.journal.all(PhaseBegan) if event.at <= started.at]
     assert (started.phase, phases[-1]) == ("recovery", "recovery")
@@ -208,50 +211,50 @@ def test_a_fault_of_the_recovery_phase_strikes_when_the_rest_of_the_workload_is_
 
 def test_faults_that_overlap_last_side_by_side(run: Run) -> None:
     second = threading.Event()
-    first = Note("first", lambda scene: second.wait(20))
-    run.conduct([first, Note("second", lambda scene: second.set())], [at("first", 0.3), at("second", 0.3, overlaps=True)])
-    assert run.claims("second-1") == {"it struck while first-1 lasted": True, "it was noted": True}
+    first = Note("first", lambda context: second.wait(20))
+    run.perform([first, Note("second", lambda context: second.set())], [at("first", 0.3), at("second", 0.3, overlaps=True)])
+    assert run.checks("second-1") == {"it was injected while first-1 lasted": True, "it was noted": True}
     injected, evidence = (run.folder.journal.all(InjectionInjected), run.folder.journal.all(InjectionEvidence))
     assert [event.injection for event in injected] == ["first-1", "second-1"]
     assert injected[1].at <= evidence[0].at
 
 
-def test_one_that_strikes_when_the_other_is_over_has_not_overlapped(run: Run) -> None:
+def test_one_that_is_injected_when_the_other_is_over_has_not_overlapped(run: Run) -> None:
     first = Note("first")
-    late = Note("late", inject=lambda scene: time.sleep(0.5))
-    run.conduct([first, late], [at("first", 0.3), at("late", 0.3, overlaps=True)])
-    assert run.claims("late-1") == {"it struck while first-1 lasted": False, "it was noted": True}
+    late = Note("late", inject=lambda context: time.sleep(0.5))
+    run.perform([first, late], [at("first", 0.3), at("late", 0.3, overlaps=True)])
+    assert run.checks("late-1") == {"it was injected while first-1 lasted": False, "it was noted": True}
 
 
-def test_one_that_strikes_beside_a_fault_that_did_not_has_not_overlapped(run: Run) -> None:
-    def refuse(scene: RunContext) -> None:
-        raise FaultError("there is nothing to strike")
+def test_one_that_is_injected_beside_a_fault_that_did_not_has_not_overlapped(run: Run) -> None:
+    def refuse(context: RunContext) -> None:
+        raise FaultError("there is nothing to break")
 
-    run.conduct([Note("first", inject=refuse), Note("second")], [at("first", 0.3), at("second", 0.3, overlaps=True)])
-    assert run.claims("second-1")["it struck while first-1 lasted"] is False
+    run.perform([Note("first", inject=refuse), Note("second")], [at("first", 0.3), at("second", 0.3, overlaps=True)])
+    assert run.checks("second-1")["it was injected while first-1 lasted"] is False
     assert [event.injection for event in run.folder.journal.all(InjectionFailed)] == ["first-1"]
 
 
 def test_a_run_that_ends_heals_all_that_overlap(run: Run) -> None:
-    def end(scene: RunContext) -> None:
-        scene.folder.journal.append(Aborted(reason="stopped"))
-        scene.wait_for("the end", lambda: False, 20)
+    def end(context: RunContext) -> None:
+        context.folder.journal.append(Aborted(reason="stopped"))
+        context.wait_for("the end", lambda: False, 20)
 
-    first = Note("first", lambda scene: scene.wait_for("the end", lambda: False, 20))
+    first = Note("first", lambda context: context.wait_for("the end", lambda: False, 20))
     second = Note("second", end)
     with pytest.raises(RunEnded, match="stopped"):
-        run.conduct([first, second], [at("first", 0.3), at("second", 0.3, overlaps=True)])
+        run.perform([first, second], [at("first", 0.3), at("second", 0.3, overlaps=True)])
     assert (first.healed, second.healed) == (1, 1)
 
 
-def test_the_job_stands_still_at_the_step_while_the_fault_strikes(run: Run) -> None:
+def test_the_job_is_held_at_the_step_while_the_fault_is_injected(run: Run) -> None:
     process = subprocess.Popen([sys.executable, "-c", REACHES, str(run.folder.path)], cwd=ROOT)
     try:
-        note = Note("note", inject=lambda scene: time.sleep(0.3))
-        run.conduct([note], [at("note", 0.3, step="after_decision")])
-        assert note.scenes[0].stands is not None
-        assert note.scenes[0].stands.pid == process.pid
-        assert run.claims("note-1") == {"it struck while the job stood still at after_decision": True, "it was noted": True}
+        note = Note("note", inject=lambda context: time.sleep(0.3))
+        run.perform([note], [at("note", 0.3, step="after_decision")])
+        assert note.contexts[0].held is not None
+        assert note.contexts[0].held.pid == process.pid
+        assert run.checks("note-1") == {"it was injected while the job was held at after_decision": True, "it was noted": True}
         (released,) = run.folder.journal.all(FailpointReleased)
         assert released.after_s >= 0.3
         assert list(run.folder.failpoints.iterdir()) == []
@@ -260,21 +263,21 @@ def test_the_job_stands_still_at_the_step_while_the_fault_strikes(run: Run) -> N
         process.wait(10)
 
 
-def test_a_hold_that_ended_before_the_fault_struck_is_no_evidence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamproof.faults.process.standing.HOLD_S", 0.1)
+def test_a_hold_that_ended_before_the_fault_was_injected_is_no_evidence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamproof.faults.process.hold.HOLD_S", 0.1)
     process = subprocess.Popen([sys.executable, "-c", REACHES, str(run.folder.path)], cwd=ROOT)
     try:
-        run.conduct([Note("note", inject=lambda scene: time.sleep(1.0))], [at("note", 0.3, step="after_decision")])
-        assert run.claims("note-1")["it struck while the job stood still at after_decision"] is False
+        run.perform([Note("note", inject=lambda context: time.sleep(1.0))], [at("note", 0.3, step="after_decision")])
+        assert run.checks("note-1")["it was injected while the job was held at after_decision"] is False
     finally:
         process.kill()
         process.wait(10)
 
 
-def test_a_step_that_is_never_reached_is_a_fault_that_did_not_bite(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamproof.faults.process.standing.REACH_S", 0.3)
+def test_a_step_that_is_never_reached_is_a_fault_that_did_not_take_effect(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamproof.faults.process.hold.REACH_S", 0.3)
     note = Note("note")
-    run.conduct([note], [at("note", 0.3, step="after_decision")])
+    run.perform([note], [at("note", 0.3, step="after_decision")])
     (failed,) = run.folder.journal.all(InjectionFailed)
     assert "after_decision to be reached" in failed.error
     assert (note.at, list(run.folder.failpoints.iterdir())) == ([], [])

@@ -8,7 +8,7 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import EvidenceCheck, InjectionEvidence, InjectionFailed, InjectionHealed, InjectionStarted
 
 
-def claims(folder: RunFolder, verdict: dict[str, Any]) -> list[tuple[str, str, str, str, int, str]]:
+def checks(folder: RunFolder, verdict: dict[str, Any]) -> list[tuple[str, str, str, str, int, str]]:
     """Every check of every injection, planned or started, as the journal has it: injection, fault, kind, check, passed, detail.
 
     An injection of which nothing was checked has a row that did not pass. Healing without a check is a heal that had nothing to undo.

@@ -1,4 +1,4 @@
-"""The dead man's timer strikes when a runner has vanished, and never when it is slow, has ended, or the testbed is another's."""
+"""The watchdog acts when a runner has vanished, and never when it is slow, has ended, or the testbed is another's."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ def test_the_process_journals_that_the_runner_vanished_aborts_the_run_and_frees_
     lock.acquire(RUN, folder.path, runner.pid)
     runner.kill()
     runner.wait(5)
-    monkeypatch.setattr(sys, "argv", ["dead_man", str(folder.path)])
+    monkeypatch.setattr(sys, "argv", ["watchdog", str(folder.path)])
     watchdog.main()
     assert lock.holder() is None
     (vanished,) = folder.journal.all(RunnerVanished)
-    assert vanished.reason == f"it was last seen at step drain, with pid {runner.pid}"
+    assert vanished.reason == f"it was last seen at stage drain, with pid {runner.pid}"
     verdict = Verdict.read(folder).to_json()
     assert verdict["outcome"] == "ABORTED"
-    assert verdict["notes"] == [f"its runner vanished: the dead man's timer gave the testbed back ({vanished.reason})"]
+    assert verdict["notes"] == [f"its runner vanished: the watchdog gave the testbed back ({vanished.reason})"]
 
 
 def test_a_run_that_was_judged_keeps_its_verdict(home: Path) -> None:
