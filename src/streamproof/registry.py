@@ -38,13 +38,13 @@ def registered(group: str) -> dict[str, Any]:
     installed = sorted(entry_points(group=PREFIX + group), key=_ours_first)
     entries = [(f"{entry.value} (package {_package(entry)})", entry.load) for entry in installed]
     entries += [(f"{value} ({where})", _loader(value)) for where, value in [*_of_project(group), *_of_environment(group)]]
-    known: dict[str, Any] = {}
+    items: dict[str, Any] = {}
     for where, load in entries:
         item = _object(where, load)
-        if item.name in known:
+        if item.name in items:
             raise BadInput(f"{group}: {item.name!r} is registered twice, the second time by {where}: rename or remove one")
-        known[item.name] = item
-    return known
+        items[item.name] = item
+    return items
 
 
 def _ours_first(entry: EntryPoint) -> tuple[bool, str, str]:

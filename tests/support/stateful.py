@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamproof.evidence.batches import Batch
-from streamproof.evidence.events import EVENTS, Given
+from streamproof.evidence.events import EVENTS, Inputs
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.evidence.histories import Delivered, SentRow, write_sent, write_table
 from streamproof.evidence.outcome import Outcome
@@ -62,11 +62,11 @@ class Story:
         read = [(place, event) for place, batch in enumerate(self.batches) for event in batch]
         return read + [(-1, event) for event in self.unread]
 
-    def given(self) -> Given:
+    def given(self) -> Inputs:
         """The columns; the sequence of an event is its place in :meth:`events`."""
         events = self.events()
         keys = sorted({event.key for _, event in events})
-        return Given(
+        return Inputs(
             producer=np.zeros(len(events), np.int64),
             sequence=np.arange(len(events)),
             stream=_ints([event.stream for _, event in events]),

@@ -94,7 +94,7 @@ def _survey(folder: RunFolder) -> scan.Survey:
 def test_of_a_clean_history_nothing_is_kept(tmp_path: Path) -> None:
     found = _survey(Story().write(tmp_path))
     assert (len(found.evidence.sent), len(found.evidence.delivered)) == (0, 0)
-    assert (found.found.acked, found.found.delivered, found.found.findings) == (60, 60, ())
+    assert (found.reconciliation.acked, found.reconciliation.delivered, found.reconciliation.findings) == (60, 60, ())
 
 
 def test_of_a_damaged_history_what_is_damaged_is_kept(tmp_path: Path) -> None:

@@ -322,7 +322,7 @@ def heal(force: Annotated[bool, typer.Option("--force", help="Also end a run tha
     """Clean up after runs that were killed: their drivers, toxics, failpoints, open transactions, topics and the lock."""
     from streamproof.run import healing, lock, stages
 
-    if embedded.known() is None:
+    if embedded.started() is None:
         say("no testbed is up: nothing to heal")
         return
     holder = lock.holder()

@@ -149,7 +149,7 @@ def _jvm(conf: SparkConf, log: Path) -> Iterator[JavaGateway]:
 def _launcher_environment(where: str) -> Iterator[None]:
     """Spark's launcher looks for Java, and for the file with the testbed's secret, in the environment of this process."""
     wanted = {"JAVA_HOME": str(install.java_home())}
-    testbed = embedded.known()
+    testbed = embedded.started()
     if testbed is not None and where == testbed.spark_master:
         wanted["PYSPARK_SUBMIT_ARGS"] = spark.submit_arguments(Path(testbed.folder))
     before = {name: os.environ.get(name) for name in wanted}

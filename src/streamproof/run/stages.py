@@ -285,7 +285,7 @@ def restore(folder: RunFolder) -> None:
         # Its other stages may still be at work (Airflow starts a teardown at once): the journal tells them to end.
         folder.journal.append(Aborted(reason="the run was stopped before it had a verdict"))
     _conclude(folder)
-    if folder.journal.last(TestbedTaken) is not None and embedded.known() is not None:
+    if folder.journal.last(TestbedTaken) is not None and embedded.started() is not None:
         healing.give_back(folder)
     _note(folder)
     _remember(folder)  # `report` may have come before, or may never come: the history has what the run ends with

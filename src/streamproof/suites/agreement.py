@@ -73,8 +73,8 @@ def reason_unjudged(connection: DuckDBPyConnection) -> str | None:
     """Why the results of a stateful job are not judged by the suites; None when they are, or there are none."""
     if not connection.execute("SELECT 1 FROM information_schema.tables WHERE table_name = 'unjudged'").fetchall():
         return None
-    found = connection.execute("SELECT reason FROM unjudged").fetchone()
-    return None if found is None else str(found[0])
+    row = connection.execute("SELECT reason FROM unjudged").fetchone()
+    return None if row is None else str(row[0])
 
 
 def _named(anomaly: Anomaly) -> str:

@@ -54,15 +54,15 @@ def path(folder: RunFolder) -> Path:
 
 def read(folder: RunFolder) -> Spec:
     """The run's spec. Raises EvidenceError when it is missing or damaged."""
-    found = folder.read_json(path(folder))
+    document = folder.read_json(path(folder))
     try:
         return Spec(
-            Guarantee(found["guarantee"]),
-            tuple(map(Promise, found["promises"])),
-            tuple(map(Anomaly, found["asked"])),
-            tuple(map(Anomaly, found["expected"])),
-            found["recover_within_s"],
-            found["computation"],
+            Guarantee(document["guarantee"]),
+            tuple(map(Promise, document["promises"])),
+            tuple(map(Anomaly, document["asked"])),
+            tuple(map(Anomaly, document["expected"])),
+            document["recover_within_s"],
+            document["computation"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise EvidenceError(f"{path(folder)} is damaged: {type(error).__name__}: {error}") from error

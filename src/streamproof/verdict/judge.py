@@ -133,8 +133,8 @@ def judge(folder: RunFolder, terms: Terms, look: Look = survey) -> Judgement:
             "results": compared.results,
             "injections": tuple(injections),
             "phases": _phases(events, progress, flow),
-            "recovery_s": max((each.first_output_s for each in injections if each.first_output_s is not None), default=None),
-            "caught_up_s": max((each.caught_up_s for each in injections if each.caught_up_s is not None), default=None),
+            "recovery_s": max((injection.first_output_s for injection in injections if injection.first_output_s is not None), default=None),
+            "caught_up_s": max((injection.caught_up_s for injection in injections if injection.caught_up_s is not None), default=None),
             "longest_gap_s": longest_gap(flow.moments),
             "output_s": round(float(flow.visible[-1] - flow.visible[0]) / 1000, 3) if len(flow.visible) else None,
             "drain": Drain.model_validate(drain),
@@ -164,14 +164,14 @@ class _Compared:
 def _records(terms: Terms, progress: Sequence[dict[str, Any]], surveyed: Survey) -> _Compared:
     """A job that delivers records: they were compared with what was sent."""
     evidence, matched = surveyed.evidence, surveyed.matched
-    findings = list(surveyed.found.findings)
+    findings = list(surveyed.reconciliation.findings)
     if Anomaly.REORDERED in terms.asked:
         findings += reordered(matched, evidence.keys)
     if Anomaly.TORN in terms.asked:
         findings += torn(matched, progress)
     if Anomaly.AHEAD in terms.asked:
         findings += ahead(matched, evidence.delivered_at, progress)
-    return _Compared(evidence, surveyed.found, surveyed.flow, findings)
+    return _Compared(evidence, surveyed.reconciliation, surveyed.flow, findings)
 
 
 def _results(folder: RunFolder, declared: Declaration) -> _Compared:

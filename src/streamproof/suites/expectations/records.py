@@ -122,9 +122,9 @@ COMPUTED = ("copies", "firsts")
 
 def define(connection: duckdb.DuckDBPyConnection, keep: Collection[str] = ()) -> None:
     """Define the views. Raises Unreadable for histories that no run writes."""
-    for said, query in _REFUSED.items():
+    for damage, query in _REFUSED.items():
         if connection.execute(f"{query} LIMIT 1").fetchone() is not None:
-            raise files.Unreadable(f"the histories are damaged: {said}")
+            raise files.Unreadable(f"the histories are damaged: {damage}")
     ((unsettled,),) = connection.execute("SELECT coalesce((SELECT sum(count) FROM intents), 0) > (SELECT count(*) FROM sent)").fetchall()
     views = {"unsettled": _UNSETTLED if unsettled else _NONE_UNSETTLED, **_VIEWS}
     files.define(connection, views, {"unsettled", *COMPUTED, *keep})

@@ -32,7 +32,7 @@ _NEVER = np.iinfo(np.int64).max
 def ahead(matched: Matching, delivered_at: np.ndarray, progress: Sequence[dict[str, Any]]) -> list[Finding]:
     """The records that were delivered after their commit. ``delivered_at`` has the time of each delivered row, in ms since the epoch."""
     sent, delivered = matched.sent, matched.delivered
-    rows, send = matched.rows[matched.known], matched.send[matched.known]
+    rows, send = matched.rows[matched.was_sent], matched.send[matched.was_sent]
     order = np.lexsort((delivered.start[rows], delivered_at[rows], send))
     rows, send = rows[order], send[order]
     first = np.r_[True, send[1:] != send[:-1]] if len(send) else np.zeros(0, bool)
@@ -45,7 +45,7 @@ def ahead(matched: Matching, delivered_at: np.ndarray, progress: Sequence[dict[s
 
 def _committed(partition: np.ndarray, offset: np.ndarray, start: np.ndarray, progress: Sequence[dict[str, Any]]) -> np.ndarray:
     """When it was first reported that each of these was passed over, by its own start of the job or a later one."""
-    found = np.full(len(offset), _NEVER)
+    committed_at = np.full(len(offset), _NEVER)
     for own in np.unique(start):
         lines = [line for line in progress if own <= line["start"]]
         for number in {name for line in lines for name in line["until"]}:
@@ -53,8 +53,8 @@ def _committed(partition: np.ndarray, offset: np.ndarray, start: np.ndarray, pro
             ends, times = (np.array(column, np.int64) for column in zip(*reports, strict=True))
             earliest = np.r_[np.minimum.accumulate(times[::-1])[::-1], _NEVER]
             here = np.flatnonzero((start == own) & (partition == int(number)))
-            found[here] = earliest[np.searchsorted(ends, offset[here], "right")]
-    return found
+            committed_at[here] = earliest[np.searchsorted(ends, offset[here], "right")]
+    return committed_at
 
 
 PARTITION_BITS = 44

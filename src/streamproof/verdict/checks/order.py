@@ -26,7 +26,7 @@ from streamproof.verdict.checks.matching import Finding, Matching
 def reordered(matched: Matching, keys: np.ndarray) -> list[Finding]:
     """The records that came too late. ``keys`` numbers the key of each of the first rows of ``sent``, -1 for none."""
     sent, delivered = matched.sent, matched.delivered
-    rows, send = matched.rows[matched.known], matched.send[matched.known]
+    rows, send = matched.rows[matched.was_sent], matched.send[matched.was_sent]
     judged = send < len(keys)
     rows, send = rows[judged], send[judged]
     judged = (keys[send] >= 0) & (sent.offset[send] >= 0)

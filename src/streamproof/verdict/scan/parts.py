@@ -53,9 +53,9 @@ class Parts:
         self.groups: list[Group] = []
         for number, path in enumerate(self._paths):
             with _evidence(path):
-                found = pq.read_metadata(path)
-                self._metadata.append(found)
-                self.groups += _groups(number, found)
+                metadata = pq.read_metadata(path)
+                self._metadata.append(metadata)
+                self.groups += _groups(number, metadata)
 
     @property
     def rows(self) -> int:
@@ -113,9 +113,9 @@ def _groups(file: int, metadata: pq.FileMetaData) -> Iterator[Group]:
         raise KeyError(f"no column {sorted(missing)[0]}")
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        found = [group.column(places[name]).statistics for name in ("producer", "sequence")]
-        producers, sequences = ((one.min, one.max) if one is not None and one.has_min_max else None for one in found)
-        named = all(one is not None and one.has_null_count and one.null_count == 0 for one in found)
+        statistics = [group.column(places[name]).statistics for name in ("producer", "sequence")]
+        producers, sequences = ((one.min, one.max) if one is not None and one.has_min_max else None for one in statistics)
+        named = all(one is not None and one.has_null_count and one.null_count == 0 for one in statistics)
         yield Group(file, number, group.num_rows, producers, sequences, named)
 
 
@@ -157,10 +157,10 @@ class Slots:
             if int(sequence.min()) >= low and int(sequence.max()) <= high:
                 return sequence + shift
             producer = np.full(len(sequence), producer, np.int64)
-        known = (producer >= 0) & (producer < len(self._low))
-        at = np.where(known, producer, 0)
-        known &= (sequence >= self._low[at]) & (sequence <= self._high[at])
-        return np.where(known, sequence + self._shift[at], -1)
+        inside = (producer >= 0) & (producer < len(self._low))
+        at = np.where(inside, producer, 0)
+        inside &= (sequence >= self._low[at]) & (sequence <= self._high[at])
+        return np.where(inside, sequence + self._shift[at], -1)
 
     def identities(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The producer and sequence of each slot."""
@@ -180,12 +180,12 @@ class Slots:
         if group.producers is None or group.sequences is None:
             return [(0, self.count - 1)]
         (first, last), (least, most) = group.producers, group.sequences
-        found = [
+        ranges = [
             (max(low, least) + shift, min(high, most) + shift)
             for producer, (low, high, shift) in self._extents.items()
             if first <= producer <= last
         ]
-        return [(begin, end) for begin, end in found if begin <= end]
+        return [(begin, end) for begin, end in ranges if begin <= end]
 
     def beyond(self, group: Group) -> bool:
         """Whether a row of the group may have no slot."""

@@ -51,7 +51,7 @@ class Asked:
 
 
 @dataclass
-class Found:
+class RangeResult:
     """What a band says. Bands of one survey are added up in their order."""
 
     unfit: bool = False
@@ -129,12 +129,12 @@ def _counted(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
         return
     least = int(numbers.min())
     if int(numbers.max()) - least > 16 * len(numbers) + 1000:
-        found, counts = np.unique(numbers, return_counts=True)
+        values, counts = np.unique(numbers, return_counts=True)
     else:
         counts = np.bincount(numbers - least)
         there = np.flatnonzero(counts)
-        found, counts = there + least, counts[there]
-    yield from zip(found.tolist(), counts.tolist(), strict=True)
+        values, counts = there + least, counts[there]
+    yield from zip(values.tolist(), counts.tolist(), strict=True)
 
 
 class Band:
@@ -153,7 +153,7 @@ class Band:
         self._later: list[tuple[np.ndarray, np.ndarray]] = []  # places and editions of copies that are not the first
         self._read: list[tuple[np.ndarray, np.ndarray]] = []  # places of records with such copies, and the batches that read them
         self._editions: dict[Edition, int] = {}
-        self.found = Found()
+        self.result = RangeResult()
 
     def overlaps(self, group: Group) -> bool:
         return any(begin < self._end and end >= self._begin for begin, end in self._slots.spans(group))
@@ -167,12 +167,12 @@ class Band:
             places = np.where(named, places, -1)
         if not len(places) or (int(places.min()) >= 0 and int(places.max()) < self._end - self._begin):
             return table, places
-        mine = np.flatnonzero((places >= 0) & (places < self._end - self._begin))
-        return table.take(array(mine)), places[mine]
+        rows = np.flatnonzero((places >= 0) & (places < self._end - self._begin))
+        return table.take(array(rows)), places[rows]
 
     def _suspect(self, places: np.ndarray) -> None:
         if len(places):
-            self.found.suspects.append(places + self._begin)
+            self.result.suspects.append(places + self._begin)
 
     # --- what was delivered -------------------------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class Band:
     def _deliver(self, table: pa.Table, places: np.ndarray) -> None:
         if not len(places):
             return
-        self.found.unfit |= table["delivered_at"].null_count > 0
+        self.result.unfit |= table["delivered_at"].null_count > 0
         if table["crc"].null_count:
             damaged = flags(table["crc"].is_null())
             self._suspect(places[damaged])
@@ -234,7 +234,7 @@ class Band:
         for group in filter(self.overlaps, sent.groups):
             for table in sent.chunks(group, columns if group.producer is not None else ["producer", *columns]):
                 self._send(*self._mine(group, table))
-                if self.found.unfit:
+                if self.result.unfit:
                     return
 
     def _send(self, table: pa.Table, places: np.ndarray) -> None:
@@ -242,10 +242,10 @@ class Band:
             return
         state = self._state[places]
         if (state & _SENT).any():
-            self.found.unfit = True
+            self.result.unfit = True
         self._state[places] = state | _SENT
         if not (np.diff(places) > 0).all() and len(changed(np.sort(places))) < len(places):
-            self.found.unfit = True
+            self.result.unfit = True
         partition, offset = integers(table["partition"]), integers(table["offset"])
         acked, rejected = _outcomes(table["outcome"])
         once, again = state == _ONCE, state == _AGAIN
@@ -277,7 +277,7 @@ class Band:
             self._add(int(numbers[number]), counted[number])
 
     def _add(self, partition: int, counted: np.ndarray) -> None:
-        self.found.accounts[partition] = self.found.accounts.get(partition, np.zeros(4, np.int64)) + counted
+        self.result.accounts[partition] = self.result.accounts.get(partition, np.zeros(4, np.int64)) + counted
 
     def _time(self, at: np.ndarray, sent_at: np.ndarray | None, once: np.ndarray, acked: np.ndarray) -> None:
         """The moments of the records that have one copy; of those with more it takes all copies to know the first (``survey``)."""
@@ -290,14 +290,14 @@ class Band:
         if most - least < 4 * len(at):
             counts = np.bincount(at - least)
             moments = np.flatnonzero(counts)
-            self.found.written.add(moments + least, counts=counts[moments])
+            self.result.written.add(moments + least, counts=counts[moments])
             visible = self._visible(np.arange(least, most + 1))[at - least]
         else:
-            self.found.written.add(np.sort(at))
+            self.result.written.add(np.sort(at))
             visible = self._visible(at)
         if sent_at is not None:
             everything = bool(acked.all())
-            self.found.waits.add(sent_at if everything else sent_at[acked], visible if everything else visible[acked])
+            self.result.waits.add(sent_at if everything else sent_at[acked], visible if everything else visible[acked])
 
     def _visible(self, written: np.ndarray) -> np.ndarray:
         return written if self._asked.ends is None else decided(written, self._asked.ends)
@@ -311,7 +311,7 @@ class Band:
         names = encoded.dictionary.to_pylist()
         judged = (code >= 0) & (offset >= 0)
         for row in np.flatnonzero(judged & again).tolist():
-            self.found.astray.add((names[code[row]], int(partition[row])))
+            self.result.astray.add((names[code[row]], int(partition[row])))
         rows = np.flatnonzero(judged & once)
         if not len(rows):
             return
@@ -327,16 +327,16 @@ class Band:
         lane, place, position = lane[order], place[order], position[order]
         same = lane[1:] == lane[:-1]
         crossed = same & ((place[1:] <= place[:-1]) | (position[1:] <= position[:-1]))
-        self.found.tangled.update((lane[1:][crossed] // width).tolist())
+        self.result.tangled.update((lane[1:][crossed] // width).tolist())
         borders = np.flatnonzero(np.r_[True, ~same, True])
         for begin, end in zip(borders[:-1].tolist(), (borders[1:] - 1).tolist(), strict=True):
             one = divmod(int(lane[begin]), width)
-            passing(self.found, one, (int(place[begin]), int(place[end]), int(position[begin]), int(position[end])))
+            passing(self.result, one, (int(place[begin]), int(place[end]), int(position[begin]), int(position[end])))
         sources = int(source.max()) + 1
         for combination, _ in _counted((code[rows] * sources + source) * width + output):
             rest, gone = divmod(combination, width)
             which, come = divmod(rest, sources)
-            settling(self.found, (names[which], come), gone)
+            settling(self.result, (names[which], come), gone)
 
     def _tear(
         self, places: np.ndarray, partition: np.ndarray, offset: np.ndarray, acked: np.ndarray, once: np.ndarray, again: np.ndarray
@@ -344,7 +344,7 @@ class Band:
         assert self._due is not None
         batch = np.where(acked & (offset >= 0), self._due.batch(partition, offset), -1)
         for number, count in _counted(batch[batch >= 0]):
-            self.found.due[number] = self.found.due.get(number, 0) + count
+            self.result.due[number] = self.result.due.get(number, 0) + count
         self._read.append((places[again], batch[again]))
         self._hold(np.where(once | again, self._edition[places], -1), batch)
 
@@ -353,7 +353,7 @@ class Band:
         editions = list(self._editions)
         of = np.array([number for _, number in editions] + [-2], np.int64)
         for number, count in _counted(edition[(edition >= 0) & (of[edition] == batch)]):
-            self.found.held[editions[number]] = self.found.held.get(editions[number], 0) + count
+            self.result.held[editions[number]] = self.result.held.get(editions[number], 0) + count
 
     def _hold_later(self) -> None:
         """What later copies add: editions that hold a record beside that of its first copy."""
@@ -368,7 +368,7 @@ class Band:
 
     # --- what is left -------------------------------------------------------------------------------------------------------------
 
-    def settle(self, intended: Sequence[tuple[int, int]]) -> Found:
+    def settle(self, intended: Sequence[tuple[int, int]]) -> RangeResult:
         """What was intended (ranges of slots) and has no row is INDETERMINATE; what was delivered and was neither is suspected."""
         for intent in intended:
             begin, end = (min(max(slot - self._begin, 0), self._end - self._begin) for slot in intent)
@@ -381,24 +381,24 @@ class Band:
                 self._state[places] = state | _SENT
         self._suspect(np.flatnonzero((self._state > 0) & (self._state < _SENT)))
         self._hold_later()
-        self.found.editions.update(self._editions)
-        return self.found
+        self.result.editions.update(self._editions)
+        return self.result
 
 
-def passing(found: Found, lane: Lane, through: tuple[int, int, int, int]) -> None:
+def passing(result: RangeResult, lane: Lane, through: tuple[int, int, int, int]) -> None:
     """Records passed through a lane, behind those that did before: if not, its source partition is tangled."""
-    before = found.lanes.get(lane)
+    before = result.lanes.get(lane)
     if before is not None:
         if through[0] <= before[1] or through[2] <= before[3]:
-            found.tangled.add(lane[0])
+            result.tangled.add(lane[0])
         through = (before[0], max(before[1], through[1]), before[2], max(before[3], through[3]))
-    found.lanes[lane] = through
+    result.lanes[lane] = through
 
 
-def settling(found: Found, key: tuple[str, int], output: int) -> None:
+def settling(result: RangeResult, key: tuple[str, int], output: int) -> None:
     """A key's records came to an output partition: if it is another than before, the key is astray."""
-    if found.homes.setdefault(key, output) != output:
-        found.astray.add(key)
+    if result.homes.setdefault(key, output) != output:
+        result.astray.add(key)
 
 
 def _outcomes(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
@@ -453,10 +453,10 @@ class Due:
     def batch(self, partition: np.ndarray, offset: np.ndarray) -> np.ndarray:
         """The number of the batch, -1 where none is known."""
         block = self._blocks.of(partition, offset)
-        found = self._batch[block]
-        rows = np.flatnonzero((found == _SEVERAL) | (block < 0))
-        found[rows] = self._exact_batch((partition[rows] << PARTITION_BITS) + offset[rows])
-        return np.asarray(found)
+        batches = self._batch[block]
+        rows = np.flatnonzero((batches == _SEVERAL) | (block < 0))
+        batches[rows] = self._exact_batch((partition[rows] << PARTITION_BITS) + offset[rows])
+        return np.asarray(batches)
 
     def _exactly_committed(self, place: np.ndarray) -> np.ndarray:
         ends, times = self._passed
@@ -477,9 +477,9 @@ class _Blocks:
     """Blocks of offsets of each partition, up to its end; what lies elsewhere has the block -1, which is the last and belongs to nobody."""
 
     def __init__(self, ends: dict[int, int]) -> None:
-        known = {partition: end for partition, end in ends.items() if 0 <= partition < _MOST_PARTITIONS}
-        counts = np.zeros(max(known, default=-1) + 2, np.int64)
-        for partition, end in known.items():
+        valid_ends = {partition: end for partition, end in ends.items() if 0 <= partition < _MOST_PARTITIONS}
+        counts = np.zeros(max(valid_ends, default=-1) + 2, np.int64)
+        for partition, end in valid_ends.items():
             counts[partition] = -(-end >> _BLOCK_BITS)
         self._counts, self._base = counts, np.cumsum(counts) - counts
 

@@ -32,7 +32,7 @@ from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import Matching, match
 from streamproof.verdict.checks.records import PartitionCount, Reconciliation, reconcile
 from streamproof.verdict.scan.parts import Group, Intent, Parts, Slots
-from streamproof.verdict.scan.ranges import Asked, Band, Due, Edition, Found, changed, passing, settling
+from streamproof.verdict.scan.ranges import Asked, Band, Due, Edition, RangeResult, changed, passing, settling
 from streamproof.verdict.timing import recovery
 from streamproof.verdict.timing.recovery import Flow, Stamps
 
@@ -43,11 +43,11 @@ AT_ONCE = 2
 
 @dataclass(frozen=True)
 class Survey:
-    """What two histories come to. ``evidence`` and ``matched`` hold the suspects alone, ``found`` and ``flow`` speak of all."""
+    """What two histories come to. ``evidence`` and ``matched`` hold the suspects alone, ``reconciliation`` and ``flow`` speak of all."""
 
     evidence: Evidence
     matched: Matching
-    found: Reconciliation
+    reconciliation: Reconciliation
     flow: Flow
 
 
@@ -58,10 +58,10 @@ def survey(folder: RunFolder, asked: Collection[Anomaly], progress: Sequence[dic
     wanted = Asked(
         None if kind is Stamps.VISIBLE else ends, progress, Anomaly.AHEAD in asked, Anomaly.REORDERED in asked, Anomaly.TORN in asked
     )
-    found = _bands(sent, delivered, intents, wanted)
-    if found is None:
+    scanned = _bands(sent, delivered, intents, wanted)
+    if scanned is None:
         return _whole(folder, ends, kind)
-    return _Suspects(folder, sent, delivered, intents, *found).survey(ends, kind)
+    return _Suspects(folder, sent, delivered, intents, *scanned).survey(ends, kind)
 
 
 def _whole(folder: RunFolder, ends: np.ndarray, kind: Stamps) -> Survey:
@@ -71,7 +71,7 @@ def _whole(folder: RunFolder, ends: np.ndarray, kind: Stamps) -> Survey:
     return Survey(evidence, matched, reconcile(matched), flow)
 
 
-def _bands(sent: Parts, delivered: Parts, intents: Sequence[Intent], asked: Asked) -> tuple[Slots, Found, Due] | None:
+def _bands(sent: Parts, delivered: Parts, intents: Sequence[Intent], asked: Asked) -> tuple[Slots, RangeResult, Due] | None:
     """What the bands found, one added to the other; None when the evidence does not fit into any."""
     due = Due(asked.progress)
     plain = all(
@@ -89,19 +89,19 @@ def _bands(sent: Parts, delivered: Parts, intents: Sequence[Intent], asked: Aske
     if ranges is None:
         return None
 
-    def look(begin: int) -> Found:
+    def look(begin: int) -> RangeResult:
         band = Band(begin, min(begin + BAND, slots.count), slots, asked, due)
         band.deliver(delivered)
         band.send(sent)
         return band.settle(ranges)
 
-    total = Found()
+    total = RangeResult()
     begins = range(0, slots.count, BAND)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for found in pool.map(look, begins) if len(begins) > 1 else map(look, begins):
-            if found.unfit:
+        for result in pool.map(look, begins) if len(begins) > 1 else map(look, begins):
+            if result.unfit:
                 return None
-            _add(total, found)
+            _add(total, result)
     return slots, total, due
 
 
@@ -118,22 +118,22 @@ def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]] | None:
     return joined
 
 
-def _add(total: Found, found: Found) -> None:
-    total.suspects += found.suspects
-    for partition, counted in found.accounts.items():
+def _add(total: RangeResult, result: RangeResult) -> None:
+    total.suspects += result.suspects
+    for partition, counted in result.accounts.items():
         total.accounts[partition] = total.accounts.get(partition, np.zeros(4, np.int64)) + counted
-    total.written.merge(found.written)
-    total.waits.merge(found.waits)
-    total.tangled |= found.tangled
-    for lane, through in found.lanes.items():
+    total.written.merge(result.written)
+    total.waits.merge(result.waits)
+    total.tangled |= result.tangled
+    for lane, through in result.lanes.items():
         passing(total, lane, through)
-    total.astray |= found.astray
-    for key, output in found.homes.items():
+    total.astray |= result.astray
+    for key, output in result.homes.items():
         settling(total, key, output)
-    total.editions |= found.editions
-    for edition, count in found.held.items():
+    total.editions |= result.editions
+    for edition, count in result.held.items():
         total.held[edition] = total.held.get(edition, 0) + count
-    for batch, count in found.due.items():
+    for batch, count in result.due.items():
         total.due[batch] = total.due.get(batch, 0) + count
 
 
@@ -141,33 +141,35 @@ class _Suspects:
     """From suspects to small histories, and from these to what is said of all."""
 
     def __init__(
-        self, folder: RunFolder, sent: Parts, delivered: Parts, intents: Sequence[Intent], slots: Slots, found: Found, due: Due
+        self, folder: RunFolder, sent: Parts, delivered: Parts, intents: Sequence[Intent], slots: Slots, result: RangeResult, due: Due
     ) -> None:
         self._folder, self._sent, self._delivered, self._intents = folder, sent, delivered, intents
-        self._slots, self._found, self._due = slots, found, due
-        self._named = _distinct(found.suspects)
+        self._slots, self._result, self._due = slots, result, due
+        self._named = _distinct(result.suspects)
 
     def survey(self, ends: np.ndarray, kind: Stamps) -> Survey:
         self._named = _distinct([self._named, *self._beside()])
         evidence = self._evidence()
         matched = match(evidence.sent, evidence.delivered)
-        found = reconcile(matched)
-        copies = np.bincount(matched.send[matched.known], minlength=len(evidence.sent))
-        return Survey(evidence, matched, self._reconciliation(found, evidence, copies), self._flow(evidence, matched, copies, ends, kind))
+        reconciled = reconcile(matched)
+        copies = np.bincount(matched.send[matched.was_sent], minlength=len(evidence.sent))
+        return Survey(
+            evidence, matched, self._reconciliation(reconciled, evidence, copies), self._flow(evidence, matched, copies, ends, kind)
+        )
 
     # --- who else is looked at ----------------------------------------------------------------------------------------------------
 
     def _beside(self) -> Iterator[np.ndarray]:
         """The slots of those whose order, or whose batch, is not plain to see."""
-        found = self._found
-        torn = {edition for edition in found.editions if found.held.get(edition, 0) != found.due.get(edition[1], 0)}
+        result = self._result
+        torn = {edition for edition in result.editions if result.held.get(edition, 0) != result.due.get(edition[1], 0)}
         batches = np.array(sorted({batch for _, batch in torn}), np.int64)
-        if found.tangled or found.astray or torn:
+        if result.tangled or result.astray or torn:
             columns = ["producer", "sequence", "partition", "offset", "key"]
             for group in self._sent.groups:
                 for table in self._sent.chunks(group, columns):
                     partition, offset = integers(table["partition"]), integers(table["offset"])
-                    chosen = np.isin(partition, list(found.tangled)) | _astray(table["key"], partition, found.astray)
+                    chosen = np.isin(partition, list(result.tangled)) | _astray(table["key"], partition, result.astray)
                     if len(batches):
                         chosen |= (offset >= 0) & np.isin(self._due.batch(partition, offset), batches)
                     yield self._slots.of(integers(table["producer"]), integers(table["sequence"]))[chosen]
@@ -187,7 +189,7 @@ class _Suspects:
 
     def _intended(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Those of the slots that were intended, as producer and sequence, in the order of the intents."""
-        if self._found.accounts.get(-1) is None or sum(count for _, _, count in self._intents) <= self._sent.rows or not len(slots):
+        if self._result.accounts.get(-1) is None or sum(count for _, _, count in self._intents) <= self._sent.rows or not len(slots):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         ranges = [self._slots.range(intent) for intent in self._intents if intent[2] > 0]
         parts = [slots[slice(*np.searchsorted(slots, borders))] for borders in ranges]
@@ -195,7 +197,7 @@ class _Suspects:
 
     def _rows(self, parts: Parts, beyond: Any) -> pa.Table:
         """The rows of the suspects, and those without a slot in groups that may have some."""
-        found = []
+        tables = []
         for group in parts.groups:
             strangers = beyond(group)
             if not strangers and not self._touches(group):
@@ -207,8 +209,8 @@ class _Suspects:
                     slots = np.where(named, slots, -1)
                 rows = np.flatnonzero(_among(slots, self._named) | (slots < 0))
                 if len(rows):
-                    found.append(table.take(array(rows)).cast(parts.schema))
-        return pa.concat_tables(found) if found else parts.schema.empty_table()
+                    tables.append(table.take(array(rows)).cast(parts.schema))
+        return pa.concat_tables(tables) if tables else parts.schema.empty_table()
 
     def _touches(self, group: Group) -> bool:
         return any(
@@ -221,7 +223,7 @@ class _Suspects:
         """The findings are those of the suspects. Of records with one copy the bands counted it; those with more are all suspects."""
         named = {account.partition: account for account in small.partitions}
         accounts = []
-        for partition, (acked, indeterminate, rejected, once) in sorted(self._found.accounts.items()):
+        for partition, (acked, indeterminate, rejected, once) in sorted(self._result.accounts.items()):
             several = int(copies[(evidence.sent.partition == partition) & (copies > 1)].sum()) if partition in named else 0
             lost, duplicated = (named[partition].lost, named[partition].duplicated) if partition in named else (0, 0)
             counted = (int(acked), int(indeterminate), int(rejected), int(once) + several)
@@ -238,11 +240,11 @@ class _Suspects:
     def _flow(self, evidence: Evidence, matched: Matching, copies: np.ndarray, ends: np.ndarray, kind: Stamps) -> Flow:
         """The bands have the moments of records with one copy; those with more come from the suspects."""
         several = np.zeros(len(matched.delivered), bool)
-        several[matched.rows[matched.known]] = copies[matched.send[matched.known]] > 1
+        several[matched.rows[matched.was_sent]] = copies[matched.send[matched.was_sent]] > 1
         delivered = replace(matched.delivered, identified=several)
         more = recovery.flow(evidence.sent, evidence.sent_at, delivered, evidence.delivered_at, ends, kind)
-        written, _, records = self._found.written.all()
-        sent, shown, waited = self._found.waits.all()
+        written, _, records = self._result.written.all()
+        sent, shown, waited = self._result.waits.all()
         visible = written if kind is Stamps.VISIBLE else recovery.decided(written, ends)
         return recovery.arranged(
             np.r_[written, more.written],

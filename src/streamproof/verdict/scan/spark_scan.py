@@ -176,7 +176,7 @@ def survey(
         accounts = tuple(
             PartitionCount(*account) for account in sorted(zip(*map(np.ndarray.tolist, _numbers(spark, _ACCOUNTS)), strict=True))
         )
-        found = Reconciliation(
+        reconciliation = Reconciliation(
             reconcile(matched).findings,
             accounts,
             sum(account.acked for account in accounts),
@@ -184,7 +184,7 @@ def survey(
             sum(account.rejected for account in accounts),
             rows["delivered"],
         )
-        return Survey(evidence, matched, found, _flow(spark, np.zeros(0, np.int64) if kind is Stamps.VISIBLE else ends))
+        return Survey(evidence, matched, reconciliation, _flow(spark, np.zeros(0, np.int64) if kind is Stamps.VISIBLE else ends))
     finally:
         spark.catalog.clearCache()
 
@@ -229,12 +229,12 @@ def _literally(path: Path) -> str:
 def _rows(path: Path, schema: pa.Schema) -> int:
     """How many rows a file says that it has. Spark would take a column that it lacks for one of nulls."""
     try:
-        found = pq.read_metadata(path)
+        metadata = pq.read_metadata(path)
     except (OSError, pa.ArrowException) as error:
         raise EvidenceError(f"{path} cannot be read as evidence: {error}") from error
-    if missing := set(schema.names) - set(found.schema.names):
+    if missing := set(schema.names) - set(metadata.schema.names):
         raise EvidenceError(f"{path} cannot be read as evidence: no column {sorted(missing)[0]}")
-    return int(found.num_rows)
+    return int(metadata.num_rows)
 
 
 def _intents(folder: RunFolder) -> Iterator[tuple[int, int, int, int]]:
@@ -253,26 +253,26 @@ def _table(spark: SparkSession, **columns: np.ndarray) -> DataFrame:
 
 
 def _suspects(spark: SparkSession, asked: Collection[Anomaly], progress: Sequence[dict[str, Any]]) -> DataFrame:
-    found = spark.sql(_SUSPECTS)
+    candidates = spark.sql(_SUSPECTS)
     if Anomaly.AHEAD in asked:
         within = _view_of_ranges(spark, "passed", *passed_over(progress))
-        found = found.union(spark.sql(_AHEAD.format(within=within)))
+        candidates = candidates.union(spark.sql(_AHEAD.format(within=within)))
     if Anomaly.REORDERED in asked:
         spark.sql(_PLACED).createOrReplaceTempView("placed")
-        found = found.union(spark.sql(_REORDERED))
+        candidates = candidates.union(spark.sql(_REORDERED))
     if Anomaly.TORN in asked:
         within = _view_of_ranges(spark, "reads", *read_by(progress))
         for name, query in (("read", _READ.format(within=within)), ("held", _HELD), ("torn", _TORN)):
             spark.sql(query).createOrReplaceTempView(name)
-        found = found.union(spark.sql(_OF_TORN))
-    return found
+        candidates = candidates.union(spark.sql(_OF_TORN))
+    return candidates
 
 
 def passed_over(progress: Sequence[dict[str, Any]]) -> Ranges:
     """From which place until before which it was first reported, by any start, that the job had passed over, and when."""
     ends, times = passed(progress)
-    known = times[1:-1] != NEVER
-    return ends[:-1][known], ends[1:][known], times[1:-1][known]
+    committed = times[1:-1] != NEVER
+    return ends[:-1][committed], ends[1:][committed], times[1:-1][committed]
 
 
 def read_by(progress: Sequence[dict[str, Any]]) -> Ranges:
