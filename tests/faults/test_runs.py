@@ -88,7 +88,7 @@ def test_what_listens_during_a_run_is_on_loopback_and_on_the_list_and_asks_for_w
 
 def test_two_phase_commit_is_exactly_once_when_an_executor_is_killed(killed_executor: RunFolder) -> None:
     verdict = _assert_passed(killed_executor)
-    looked_for = {"LOST", "DUPLICATED", "PHANTOM", "CORRUPTED", "REORDERED", "TORN", "AHEAD"}
+    looked_for = {"LOST", "DUPLICATED", "PHANTOM", "CORRUPTED", "REORDERED", "TORN", "OFFSET_AHEAD"}
     assert verdict["anomalies"] == dict.fromkeys(looked_for, 0)
     assert {claim["claim"].split(" executor")[0] for claim in verdict["injections"][0]["evidence"]} >= {"the master dropped"}
 

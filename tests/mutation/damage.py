@@ -666,7 +666,7 @@ def output_after_its_commit(evidence: Evidence, rng: np.random.Generator) -> boo
     if not len(records):
         return False
     evidence.set(evidence.delivered, "delivered_at", evidence.rows_of(records), int(evidence.delivered["delivered_at"].max()) + 3_600_000)
-    evidence.must("AHEAD", *records)
+    evidence.must("OFFSET_AHEAD", *records)
     return True
 
 
@@ -678,7 +678,7 @@ def a_batch_after_its_commit(evidence: Evidence, rng: np.random.Generator) -> bo
     if not len(records):
         return False
     evidence.set(evidence.delivered, "delivered_at", evidence.rows_of(records), int(evidence.delivered["delivered_at"].max()) + 3_600_000)
-    evidence.must("AHEAD", *records)
+    evidence.must("OFFSET_AHEAD", *records)
     return True
 
 
@@ -695,7 +695,7 @@ def a_commit_before_any_output(evidence: Evidence, rng: np.random.Generator) -> 
     if not len(records) or (own > line["start"]).any():
         return False
     line["committed_at"] = stamp(int(evidence.delivered["delivered_at"].min()) - 10)
-    evidence.must("AHEAD", *(int(record) for record in records))
+    evidence.must("OFFSET_AHEAD", *(int(record) for record in records))
     return True
 
 
@@ -714,7 +714,7 @@ def a_commit_that_reaches_one_too_far(evidence: Evidence, rng: np.random.Generat
     if evidence.delivered["delivered_at"][row] <= milliseconds(line["committed_at"]) or evidence.delivered["start"][row] > line["start"]:
         return False
     line["until"][name] += 1
-    evidence.must("AHEAD", int(found[0]))
+    evidence.must("OFFSET_AHEAD", int(found[0]))
     if "atomic" in evidence.promises:
         for start in np.unique(evidence.delivered["start"][edition]):
             evidence.truth["TORN", int(start), line["batch"]] = 1

@@ -50,8 +50,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "mutation" / "runs"
 FORBIDDEN = {
     "at-most-once": {"DUPLICATED", "PHANTOM", "CORRUPTED"},
-    "at-least-once": {"LOST", "PHANTOM", "CORRUPTED", "AHEAD"},
-    "exactly-once": {"LOST", "DUPLICATED", "PHANTOM", "CORRUPTED", "AHEAD"},
+    "at-least-once": {"LOST", "PHANTOM", "CORRUPTED", "OFFSET_AHEAD"},
+    "exactly-once": {"LOST", "DUPLICATED", "PHANTOM", "CORRUPTED", "OFFSET_AHEAD"},
     "ordered": {"REORDERED"},
     "atomic": {"TORN"},
 }

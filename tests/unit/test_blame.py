@@ -243,7 +243,9 @@ def test_a_record_out_of_order_a_torn_batch_and_an_early_commit_are_told(tmp_pat
         "batch 1 of start 1 is torn: 14 of its records are visible, others not; the first that is missing is "
         "record 0/22 (source partition 1, offset 7)"
     )
-    assert told["AHEAD"].startswith("record 0/59 (source partition 2, offset 19) was delivered only after its offset had been committed")
+    assert told["OFFSET_AHEAD"].startswith(
+        "record 0/59 (source partition 2, offset 19) was delivered only after its offset had been committed"
+    )
 
 
 def test_a_lost_record_whose_batch_was_never_reported_is_told_by_the_batch_that_went_on_behind_it(tmp_path: Path) -> None:

@@ -73,11 +73,11 @@ def test_the_same_seed_makes_the_same_mutants() -> None:
     assert one == two
 
 
-@pytest.mark.parametrize("checker", ["reordered", "torn", "ahead"])
+@pytest.mark.parametrize("checker", ["reordered", "torn", "offset_ahead"])
 def test_an_oracle_without_one_of_its_checkers_is_seen(monkeypatch: pytest.MonkeyPatch, checker: str) -> None:
     nothing: list[Finding] = []
     monkeypatch.setattr(judging, checker, lambda *_: nothing)
-    missed = {"reordered": "REORDERED", "torn": "TORN", "ahead": "AHEAD"}[checker]
+    missed = {"reordered": "REORDERED", "torn": "TORN", "offset_ahead": "OFFSET_AHEAD"}[checker]
     assert any(f"missing [('{missed}'" in each for each in run(7, len(DAMAGES), 0, []).wrong)
 
 

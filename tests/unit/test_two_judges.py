@@ -63,7 +63,7 @@ def _story() -> Story:
 
 def test_the_suites_find_each_anomaly_by_themselves(tmp_path: Path) -> None:
     folder = _story().write(tmp_path / "run")
-    assert {each for each in _named(folder) if each[0] not in ("AHEAD", "REORDERED")} == {
+    assert {each for each in _named(folder) if each[0] not in ("OFFSET_AHEAD", "REORDERED")} == {
         ("LOST", 0, 20),
         ("DUPLICATED", 0, 31),
         ("CORRUPTED", 0, 40),
@@ -197,7 +197,7 @@ OF_ANOMALY = {
     Anomaly.CORRUPTED: "expect_no_record_to_be_corrupted",
     Anomaly.REORDERED: "expect_no_record_to_be_reordered",
     Anomaly.TORN: "expect_no_batch_to_be_torn",
-    Anomaly.AHEAD: "expect_no_offset_to_be_committed_ahead_of_its_output",
+    Anomaly.OFFSET_AHEAD: "expect_no_offset_to_be_committed_ahead_of_its_output",
     Anomaly.MISSING: "expect_no_result_to_be_missing",
     Anomaly.UNEXPECTED: "expect_no_unexpected_result",
     Anomaly.WRONG_VALUE: "expect_no_result_to_be_wrong",

@@ -46,8 +46,8 @@ def test_a_run_that_lost_nothing_under_a_fault_with_evidence_passes(verdict: Jud
     found = verdict(Story())
     assert (found["outcome"], found["as_expected"]) == ("PASSED", True)
     assert found["reason"] == "two_phase_commit kept exactly-once for 60 acknowledged records"
-    assert found["anomalies"] == {"LOST": 0, "DUPLICATED": 0, "PHANTOM": 0, "CORRUPTED": 0, "AHEAD": 0}
-    assert found["forbidden"] == ["AHEAD", "CORRUPTED", "DUPLICATED", "LOST", "PHANTOM"]
+    assert found["anomalies"] == {"LOST": 0, "DUPLICATED": 0, "PHANTOM": 0, "CORRUPTED": 0, "OFFSET_AHEAD": 0}
+    assert found["forbidden"] == ["CORRUPTED", "DUPLICATED", "LOST", "OFFSET_AHEAD", "PHANTOM"]
 
 
 def test_an_anomaly_that_the_guarantee_allows_passes_and_is_told(verdict: Judged) -> None:

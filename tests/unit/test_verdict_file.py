@@ -175,4 +175,4 @@ def test_where_the_journal_does_not_say_the_stored_verdict_does(
 
 
 def test_anomalies_are_named_by_their_type(verdict: Verdict) -> None:
-    assert set(verdict.anomalies) == {Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.PHANTOM, Anomaly.CORRUPTED, Anomaly.AHEAD}
+    assert set(verdict.anomalies) == {Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.PHANTOM, Anomaly.CORRUPTED, Anomaly.OFFSET_AHEAD}

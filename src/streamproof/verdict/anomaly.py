@@ -14,7 +14,7 @@ class Anomaly(StrEnum):
     REORDERED: a record whose first copy came behind one with the same key that was read after it, or of which copies are only in another
         partition of the output than those of its key.
     TORN: a micro-batch of which one start of the job made some records visible, and others that it had read not.
-    AHEAD: an ACKED record that was delivered, but only after the job had committed an offset above the record's own.
+    OFFSET_AHEAD: an ACKED record that was delivered, but only after the job had committed an offset above the record's own.
     MISSING: a result of a stateful job (of a window, of a join) that must be there by recomputation, of which no copy was delivered.
     UNEXPECTED: a delivered result that the recomputation does not have.
     WRONG_VALUE: a delivered result that says something else than the recomputation.
@@ -28,7 +28,7 @@ class Anomaly(StrEnum):
     CORRUPTED = "CORRUPTED"
     REORDERED = "REORDERED"
     TORN = "TORN"
-    AHEAD = "AHEAD"
+    OFFSET_AHEAD = "OFFSET_AHEAD"
     MISSING = "MISSING"
     UNEXPECTED = "UNEXPECTED"
     WRONG_VALUE = "WRONG_VALUE"

@@ -155,7 +155,7 @@ def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np
     if finding.anomaly is Anomaly.TORN:
         first = f"the first that is missing is {name}"
         return f"batch {finding.batch} of start {finding.start} is torn: {finding.copies} of its records are visible, others not; {first}"
-    if finding.anomaly is Anomaly.AHEAD:
+    if finding.anomaly is Anomaly.OFFSET_AHEAD:
         return f"{name} was delivered only after its offset had been committed; {_held(finding, sent, timeline)}{_at(copies)}"
     if finding.anomaly is Anomaly.PHANTOM:
         why = "its send was refused" if finding.sent is not None else "nobody sent it"

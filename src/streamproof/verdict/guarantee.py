@@ -13,7 +13,7 @@ _ALWAYS = frozenset({Anomaly.PHANTOM, Anomaly.CORRUPTED})
 class Guarantee(StrEnum):
     """At-most-once forbids DUPLICATED, at-least-once forbids LOST, exactly-once both. Each forbids PHANTOM and CORRUPTED.
 
-    A job that may not lose may not commit an offset before the output either: at-least-once and exactly-once forbid AHEAD.
+    A job that may not lose may not commit an offset before the output either: at-least-once and exactly-once forbid OFFSET_AHEAD.
 
     A stateful job is held to its results instead of records: each guarantee forbids UNEXPECTED, WRONG_VALUE and DROPPED, at-most-once
     forbids REPEATED, at-least-once MISSING, exactly-once both.
@@ -57,8 +57,8 @@ def forbidden(guarantee: Guarantee, promises: Iterable[Promise], stateful: bool 
 
 _FORBIDDEN: dict[Guarantee, frozenset[Anomaly]] = {
     Guarantee.AT_MOST_ONCE: frozenset({Anomaly.DUPLICATED}),
-    Guarantee.AT_LEAST_ONCE: frozenset({Anomaly.LOST, Anomaly.AHEAD}),
-    Guarantee.EXACTLY_ONCE: frozenset({Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.AHEAD}),
+    Guarantee.AT_LEAST_ONCE: frozenset({Anomaly.LOST, Anomaly.OFFSET_AHEAD}),
+    Guarantee.EXACTLY_ONCE: frozenset({Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.OFFSET_AHEAD}),
 }
 _ALWAYS_OF_RESULTS = frozenset({Anomaly.UNEXPECTED, Anomaly.WRONG_VALUE, Anomaly.DROPPED})
 _FORBIDDEN_OF_RESULTS: dict[Guarantee, frozenset[Anomaly]] = {

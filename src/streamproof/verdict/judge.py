@@ -33,7 +33,7 @@ from streamproof.evidence.payloads import read_payloads
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.blame import Timeline
 from streamproof.verdict.checks.atomicity import torn
-from streamproof.verdict.checks.commits import ahead
+from streamproof.verdict.checks.commits import offset_ahead
 from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.checks.order import reordered
 from streamproof.verdict.checks.records import KINDS, Reconciliation, count, sent_only
@@ -169,8 +169,8 @@ def _records(terms: Terms, progress: Sequence[dict[str, Any]], surveyed: Survey)
         findings += reordered(matched, evidence.keys)
     if Anomaly.TORN in terms.asked:
         findings += torn(matched, progress)
-    if Anomaly.AHEAD in terms.asked:
-        findings += ahead(matched, evidence.delivered_at, progress)
+    if Anomaly.OFFSET_AHEAD in terms.asked:
+        findings += offset_ahead(matched, evidence.delivered_at, progress)
     return _Compared(evidence, surveyed.reconciliation, surveyed.flow, findings)
 
 

@@ -170,7 +170,7 @@ class ExpectNoBatchToBeTorn(RunExpectation):
 
 class ExpectNoOffsetToBeCommittedAheadOfItsOutput(RunExpectation):
     description: str = "No offset was committed ahead of its output: a crash between the two would have lost the records."
-    unexpected_query, observed_query = _always("ahead")
+    unexpected_query, observed_query = _always("offset_ahead")
 
 
 class ExpectNoResultToBeMissing(RunExpectation):

@@ -10,9 +10,9 @@ no more. A record is free of suspicion when
 
     it is ACKED, has one copy, and that copy's checksum is the one that was sent; or is INDETERMINATE with that, or without a copy;
     or REJECTED without a copy
-    AHEAD      its first copy is no later than the first report of any start that passed it over
-    REORDERED  in its lane (from its partition of the source to one of the output) both offsets ascend, and its key has no other from there
-    TORN       the edition of its copy is of the batch that read it, and holds as many records as that batch read
+    OFFSET_AHEAD  its first copy is no later than the first report of any start that passed it over
+    REORDERED     in its lane (source partition to output partition) both offsets ascend, and its key has no other lane from there
+    TORN          the edition of its copy is of the batch that read it, and holds as many records as that batch read
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Asked:
     ends: np.ndarray | None
     """The moments at which all that was written before is decided; None where a delivery's time is that of its being visible."""
     progress: Sequence[dict[str, Any]]
-    ahead: bool
+    offset_ahead: bool
     reordered: bool
     torn: bool
 
@@ -253,7 +253,7 @@ class Band:
         right = self._crc[places] == crc if not table["crc"].null_count else np.zeros(len(places), bool)
         clean = np.where(acked, once & right, np.where(rejected, state == 0, (state == 0) | (once & right)))
         at = self._at[places]
-        if self._asked.ahead and self._due is not None:
+        if self._asked.offset_ahead and self._due is not None:
             clean &= ~(acked & once & (offset >= 0) & self._due.behind(at, partition, offset))
         if not clean.all():
             self._suspect(places[~clean])

@@ -56,7 +56,7 @@ def survey(folder: RunFolder, asked: Collection[Anomaly], progress: Sequence[dic
     sent, delivered = Parts(folder.sent, SENT), Parts(folder.delivered, DELIVERED)
     intents = [(int(line["producer"]), int(line["first"]), int(line["count"])) for line in read_json_lines(folder.intents)]
     wanted = Asked(
-        None if kind is Stamps.VISIBLE else ends, progress, Anomaly.AHEAD in asked, Anomaly.REORDERED in asked, Anomaly.TORN in asked
+        None if kind is Stamps.VISIBLE else ends, progress, Anomaly.OFFSET_AHEAD in asked, Anomaly.REORDERED in asked, Anomaly.TORN in asked
     )
     scanned = _bands(sent, delivered, intents, wanted)
     if scanned is None:

@@ -8,9 +8,9 @@ by Spark:
     copies     what was delivered and has an identity
     settled    for each identity its send, if there is one, and a summary of its copies: what is counted comes from here
     suspects   the identities of which it is not plain to see that nothing is wrong, and with them
-               REORDERED  all records of a key, from its partition of the source, of which one came late or astray
-               TORN       all records of a batch, and of an edition of it, which lacks one of them
-               AHEAD      those whose first copy is later than the earliest report, of any start, that passed them over
+               REORDERED     all records of a key, from its partition of the source, of which one came late or astray
+               TORN          all records of a batch, and of an edition of it, which lacks one of them
+               OFFSET_AHEAD  those whose first copy is later than the earliest report, of any start, that passed them over
 
 A record's place in the source is one number here, its partition and its offset. Which batch read it, and what passed it over, is told by
 ranges of places; Spark can join by equality only, so the axis is cut into bins as long as a range is on average, and each range has a row
@@ -254,7 +254,7 @@ def _table(spark: SparkSession, **columns: np.ndarray) -> DataFrame:
 
 def _suspects(spark: SparkSession, asked: Collection[Anomaly], progress: Sequence[dict[str, Any]]) -> DataFrame:
     candidates = spark.sql(_SUSPECTS)
-    if Anomaly.AHEAD in asked:
+    if Anomaly.OFFSET_AHEAD in asked:
         within = _view_of_ranges(spark, "passed", *passed_over(progress))
         candidates = candidates.union(spark.sql(_AHEAD.format(within=within)))
     if Anomaly.REORDERED in asked:
