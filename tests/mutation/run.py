@@ -66,8 +66,8 @@ PARTS = 24
 """The work is shared in so many parts, each with a seed of its own: so many processes can take part."""
 MUTANTS, LEGAL, SEED = 15_000, 12_000, 20_261_121
 REAL_SHARE, REAL_RUNS, RESULTS_SHARE = 0.08, 24, 0.2
-SCALES = ((scan.BAND, ranges._BLOCK_BITS), (64, 3), (11, 1))
-"""Records in a band, and bits of an offset in a block: as they are, and so small that even these histories have many of each."""
+SCALES = ((scan.RANGE_SIZE, ranges._BUCKET_BITS), (64, 3), (11, 1))
+"""Records in a range, and bits of an offset in a bucket: as they are, and so small that even these histories have many of each."""
 DAMAGES = [*damage.DAMAGES, *results.DAMAGES]
 History = Evidence | Computed
 Named = tuple[Any, ...]
@@ -175,7 +175,7 @@ def _terms(evidence: History) -> Terms:
 def judged(evidence: History, path: Path, scale: tuple[int, int] = SCALES[0]) -> tuple[str, Counter[Named]]:
     """What the checkers say on this evidence: the outcome, and each record that they name. Evidence that they refuse has the complaint."""
     folder: RunFolder = evidence.write(path)
-    scan.BAND, ranges._BLOCK_BITS = scale
+    scan.RANGE_SIZE, ranges._BUCKET_BITS = scale
     terms = _terms(evidence)
     try:
         judgement = judge(folder, terms)
@@ -311,7 +311,7 @@ def run(seed: int, mutants: int, legal_histories: int, folders: list[Path], part
                 tolerate(result, *found, path, suites)
     finally:
         shutil.rmtree(path)
-        scan.BAND, ranges._BLOCK_BITS = SCALES[0]
+        scan.RANGE_SIZE, ranges._BUCKET_BITS = SCALES[0]
     return result
 
 

@@ -58,7 +58,7 @@ def judged(folder: RunFolder, terms: Terms, said: str) -> Judgement:
     preflight(said, stateful=terms.stateful is not None)
     where = embedded.current().spark_master if said == TESTBED else said
     with session(where) as opened, _told(where, folder):
-        found = judge(folder, terms, partial(spark_scan.survey, opened))
+        found = judge(folder, terms, partial(spark_scan.scan_histories, opened))
     note = f"the histories were compared by a Spark job on {where}"
     return replace(found, verdict=found.verdict.model_copy(update={"notes": (*found.verdict.notes, note)}))
 

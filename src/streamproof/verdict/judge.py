@@ -42,7 +42,7 @@ from streamproof.verdict.decide import PHASES
 from streamproof.verdict.ending import notes
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 from streamproof.verdict.reconciliation import reconciliation_table
-from streamproof.verdict.scan.scan import Survey, survey
+from streamproof.verdict.scan.scan import Scan, scan_histories
 from streamproof.verdict.stateful import reference
 from streamproof.verdict.stateful.reference import Declaration
 from streamproof.verdict.timing import baseline
@@ -106,10 +106,10 @@ class Judgement:
     findings: tuple[Finding, ...]
 
 
-Look = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps], Survey]
+Scanner = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps], Scan]
 
 
-def judge(folder: RunFolder, terms: Terms, look: Look = survey) -> Judgement:
+def judge(folder: RunFolder, terms: Terms, scan: Scanner = scan_histories) -> Judgement:
     """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged.
 
     ``look`` compares the histories of a job that delivers records.
@@ -119,8 +119,8 @@ def judge(folder: RunFolder, terms: Terms, look: Look = survey) -> Judgement:
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
     if terms.stateful is None:
-        surveyed = look(folder, terms.asked, progress, ends(events, progress), stamps(drain))
-        compared = _records(terms, progress, surveyed)
+        scanned = scan(folder, terms.asked, progress, ends(events, progress), stamps(drain))
+        compared = _records(terms, progress, scanned)
     else:
         compared = _results(folder, terms.stateful)
     reconciliation, flow = compared.reconciliation, compared.flow
@@ -161,17 +161,17 @@ class _Compared:
     results: ResultCounts | None = None
 
 
-def _records(terms: Terms, progress: Sequence[dict[str, Any]], surveyed: Survey) -> _Compared:
+def _records(terms: Terms, progress: Sequence[dict[str, Any]], scanned: Scan) -> _Compared:
     """A job that delivers records: they were compared with what was sent."""
-    evidence, matched = surveyed.evidence, surveyed.matched
-    findings = list(surveyed.reconciliation.findings)
+    evidence, matched = scanned.evidence, scanned.matched
+    findings = list(scanned.reconciliation.findings)
     if Anomaly.REORDERED in terms.asked:
         findings += reordered(matched, evidence.keys)
     if Anomaly.TORN in terms.asked:
         findings += torn(matched, progress)
     if Anomaly.OFFSET_AHEAD in terms.asked:
         findings += offset_ahead(matched, evidence.delivered_at, progress)
-    return _Compared(evidence, surveyed.reconciliation, surveyed.flow, findings)
+    return _Compared(evidence, scanned.reconciliation, scanned.flow, findings)
 
 
 def _results(folder: RunFolder, declared: Declaration) -> _Compared:

@@ -1,15 +1,15 @@
 """Atomic micro-batches: which of them a start of the job made visible in part.
 
-A micro-batch is known by its number and by the ranges of source offsets that ``progress.jsonl`` gives for it; a batch that was never
-reported (its driver died first) lies between the one before it and the one after it. The copies that one start of the job wrote for one
-batch are an *edition* of it. A start that fails before its decision leaves no edition, one that decided leaves a whole one, and what a
-later start adds is another:
+A micro-batch is identified by its number and by the ranges of source offsets that ``progress.jsonl`` gives for it. A batch that was never
+reported (its driver died first) lies between the batch before it and the batch after it. The copies that one start of the job wrote for one
+batch are a *write set* of that batch. A start that fails before its decision leaves no write set. A start that decided leaves a complete
+one. A later start adds its own:
 
-    TORN   an edition that is there, but lacks a record which the broker ACKED at an offset of the batch
+    TORN   a visible write set that lacks a record which the broker ACKED at an offset of the batch
 
-It does not matter whether another edition holds what this one lacks: between the two a reader saw a part. Not judged are copies that do not
-say which start and batch wrote them, and batches whose range is not known. While decisions are carried out a reader may see a part
-for a moment (``streamproof.run.observer`` measures it); this is about what remains.
+Another write set may hold the missing record. That does not help: in between, a reader saw a part of the batch. Two things are not judged:
+copies that do not name the start and batch that wrote them, and batches whose range is unknown. While a start carries out its decision,
+a reader may see a part of a batch for a moment (``streamproof.run.observer`` measures it); this check is about what remains.
 
 A pure function of the matched histories and the micro-batches.
 """
@@ -37,10 +37,10 @@ def ranges(progress: Sequence[dict[str, Any]]) -> dict[int, Range]:
 
 
 def torn(matched: Matching, progress: Sequence[dict[str, Any]]) -> list[Finding]:
-    """The editions that lack a record of their batch."""
+    """The write sets that lack a record of their batch."""
     batch_ranges, source = ranges(progress), _Source(matched.sent)
     findings = []
-    for (start, batch), rows, held in _editions(matched):
+    for (start, batch), rows, held in _write_sets(matched):
         if batch not in batch_ranges:
             continue
         due = source.read(batch_ranges[batch])
@@ -53,8 +53,8 @@ def torn(matched: Matching, progress: Sequence[dict[str, Any]]) -> list[Finding]
     return findings
 
 
-def _editions(matched: Matching) -> Iterator[tuple[tuple[int, int], np.ndarray, np.ndarray]]:
-    """Each edition as (start, batch), with its copies' rows and the rows of their sends."""
+def _write_sets(matched: Matching) -> Iterator[tuple[tuple[int, int], np.ndarray, np.ndarray]]:
+    """Each write set as (start, batch), with its copies' rows and the rows of their sends."""
     delivered = matched.delivered
     has_batch = matched.was_sent & (delivered.batch[matched.rows] >= 0) & (delivered.start[matched.rows] >= 0)
     rows, send = matched.rows[has_batch], matched.send[has_batch]

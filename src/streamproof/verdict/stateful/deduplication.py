@@ -44,7 +44,7 @@ def deduplicated(inputs: Inputs, marks: Marks, delay_ms: int, delivered: Results
     was_delivered = np.zeros(len(inputs), bool)
     was_delivered[row_of[row_of >= 0]] = True
     until = np.full(len(inputs.keys), -1, np.int64)  # until when the state holds each key, -1 while it does not
-    turn, slot = np.zeros(len(inputs.keys), np.int64), np.full(len(inputs), -1, np.int64)
+    turn, occurrence = np.zeros(len(inputs.keys), np.int64), np.full(len(inputs), -1, np.int64)
     about = [np.zeros((0, 2), np.int64)]
     for batch, mark in enumerate(marks.low.tolist()):
         rows = np.flatnonzero(sure & ~late & ~doubtful & (inputs.batch == batch))
@@ -52,22 +52,22 @@ def deduplicated(inputs: Inputs, marks: Marks, delay_ms: int, delivered: Results
         order = np.lexsort((~was_delivered[rows], inputs.key[rows]))  # the one that was delivered first
         rows = rows[order]
         first = rows[np.r_[True, inputs.key[rows][1:] != inputs.key[rows][:-1]][: len(rows)]]
-        slot[rows] = turn[inputs.key[rows]]
+        occurrence[rows] = turn[inputs.key[rows]]
         about.append(np.stack([inputs.key[first], turn[inputs.key[first]]], axis=1))
         turn[inputs.key[first]] += 1
         until[inputs.key[first]] = inputs.at[first] + delay_ms
         until[(until >= 0) & (until <= mark)] = -1
     must = np.concatenate(about)
     free = np.flatnonzero(doubtful & ~late)
-    slot[free] = inputs.sequence[free] + (inputs.producer[free] << 40)  # each is a name of its own
-    may = np.stack([inputs.key[free], slot[free]], axis=1)
+    occurrence[free] = inputs.sequence[free] + (inputs.producer[free] << 40)  # each is a name of its own
+    may = np.stack([inputs.key[free], occurrence[free]], axis=1)
     nothing = np.zeros((len(must) + len(may), 0), np.int64)
     perhaps = sure & (inputs.at <= marks.late_high[inputs.batch])
     least, most = (np.bincount(inputs.batch[mask], minlength=len(marks.low)) for mask in (late, perhaps))
     bounds = np.stack([least, most + int((~sure).sum())], axis=1)
     certain = np.r_[np.ones(len(must), bool), np.zeros(len(may), bool)]
     expected = Expected(np.concatenate([must, may]), nothing, nothing, certain, bounds, int(late.sum()))
-    named = np.stack([np.where(row_of >= 0, inputs.key[row_of], -1), np.where(row_of >= 0, slot[row_of], -1)], axis=1)
+    named = np.stack([np.where(row_of >= 0, inputs.key[row_of], -1), np.where(row_of >= 0, occurrence[row_of], -1)], axis=1)
     return Passed(expected, Results(named, np.zeros((len(named), 0), np.int64), delivered.start, delivered.batch, delivered.readable))
 
 
