@@ -98,7 +98,7 @@ def test_a_run_leaves_every_file_of_its_folder(killed_executor: RunFolder) -> No
 
 
 def test_the_verdict_can_be_recomputed_from_the_folder_alone(killed_executor: RunFolder) -> None:
-    again = judge(killed_executor, stages.terms(killed_executor)).verdict.to_json()
+    again = judge(killed_executor, stages.run_spec(killed_executor)).verdict.to_json()
     stored = _verdict(killed_executor)
     volatile = {"step_seconds"}
     assert {key: value for key, value in again.items() if key not in volatile} == {k: v for k, v in stored.items() if k not in volatile}
@@ -109,7 +109,7 @@ def _tampered(folder: RunFolder, tmp_path: Path, change: Any) -> dict[str, Any]:
     shutil.copytree(folder.path, copy)
     path = copy / "delivered" / "00000.parquet"
     pq.write_table(change(pq.read_table(path)), path)
-    judgement = judge(RunFolder.open(copy), stages.terms(RunFolder.open(copy)))
+    judgement = judge(RunFolder.open(copy), stages.run_spec(RunFolder.open(copy)))
     return {**judgement.verdict.to_json(), "records": [row for row in judgement.table.to_pylist() if row["row"] == "record"]}
 
 

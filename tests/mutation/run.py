@@ -35,12 +35,12 @@ import numpy as np
 import pyarrow as pa
 
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.run.stages import spec_of
+from streamproof.run.stages import suite_spec
 from streamproof.suites.expectations import database, files, records
 from streamproof.suites.expectations import results as computed
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise
-from streamproof.verdict.judge import Terms, judge
+from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.scan import ranges, scan
 from tests.mutation import clean, damage, legal, results
 from tests.mutation.evidence import Evidence
@@ -166,27 +166,27 @@ def _countable(evidence: History) -> set[str]:
     return banned if evidence.complete else banned - {"LOST", "TORN"}
 
 
-def _terms(evidence: History) -> Terms:
+def _terms(evidence: History) -> RunSpec:
     promises = frozenset(Promise(promise) for promise in evidence.promises)
-    declared = evidence.declared if isinstance(evidence, Computed) else None
-    return Terms("run", "mutant", "job", "strategy", Guarantee(evidence.guarantee), (), (), 1, promises=promises, stateful=declared)
+    model = evidence.model if isinstance(evidence, Computed) else None
+    return RunSpec("run", "mutant", "job", "strategy", Guarantee(evidence.guarantee), (), (), 1, promises=promises, reference_model=model)
 
 
 def judged(evidence: History, path: Path, scale: tuple[int, int] = SCALES[0]) -> tuple[str, Counter[Named]]:
     """What the checkers say on this evidence: the outcome, and each record that they name. Evidence that they refuse has the complaint."""
     folder: RunFolder = evidence.write(path)
     scan.RANGE_SIZE, ranges._BUCKET_BITS = scale
-    terms = _terms(evidence)
+    spec = _terms(evidence)
     try:
-        judgement = judge(folder, terms)
+        judgement = judge(folder, spec)
     except EvidenceError as error:
         return f"refused: {error}", Counter()
     named: Counter[Named] = Counter()
-    if terms.stateful is not None:
+    if spec.reference_model is not None:
         named.update(
             (str(finding.anomaly), finding.result or f"batch {finding.batch} of start {finding.start}") for finding in judgement.findings
         )
-    table = judgement.table.to_pydict() if terms.stateful is None else {"row": []}
+    table = judgement.table.to_pydict() if spec.reference_model is None else {"row": []}
     for number, row in enumerate(table["row"]):
         if row == "record":
             columns = ("start", "batch") if table["anomaly"][number] == Anomaly.TORN else ("producer", "sequence")
@@ -218,7 +218,7 @@ class Suites:
         return ("FAILED" if any(anomaly in banned for anomaly, *_ in named) else due(evidence).replace("FAILED", "PASSED")), named
 
     def _named(self, evidence: History, path: Path) -> Counter[Named] | None:
-        asked, computation = _terms(evidence).asked, spec_of(_terms(evidence)).computation
+        asked, computation = _terms(evidence).asked, suite_spec(_terms(evidence)).computation
         if computation is None:
             database.histories(self._connection, path, database.HISTORIES)
             records.define(self._connection)

@@ -14,16 +14,16 @@ from streamproof.evidence import histories as history
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.verdict.checks.commits import passed
 from streamproof.verdict.guarantee import Guarantee, Promise
-from streamproof.verdict.judge import Terms, judge
+from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.scan import scan
 from streamproof.verdict.scan.ranges import Due
 from tests.mutation import clean as made
 from tests.mutation import legal
 from tests.mutation.damage import DAMAGES
 from tests.mutation.evidence import Evidence
-from tests.support.histories import TERMS, Story, clean
+from tests.support.histories import SPEC, Story, clean
 
-EVERYTHING = Terms("run", "x", "kafka_to_kafka", "strategy", Guarantee.EXACTLY_ONCE, (), (), 1, promises=frozenset(Promise))
+EVERYTHING = RunSpec("run", "x", "kafka_to_kafka", "strategy", Guarantee.EXACTLY_ONCE, (), (), 1, promises=frozenset(Promise))
 
 
 def judged(folder: RunFolder) -> Any:
@@ -114,14 +114,14 @@ def test_identities_with_large_holes_between_them_are_taken_whole(tmp_path: Path
     histories.drop([(0, 3 * far)])
     folder = Story(histories).write(tmp_path)
     assert len(_scan(folder).evidence.sent) == 10
-    assert judge(folder, TERMS).verdict.to_json()["anomalies"]["LOST"] == 1
+    assert judge(folder, SPEC).verdict.to_json()["anomalies"]["LOST"] == 1
 
 
 def test_an_identity_that_was_sent_twice_is_named_from_ranges_too(tmp_path: Path) -> None:
     story = Story()
     story.histories.sent.append(story.histories.sent[5])
     with pytest.raises(EvidenceError, match="sent one identity twice"):
-        judge(story.write(tmp_path), TERMS)
+        judge(story.write(tmp_path), SPEC)
 
 
 def test_when_an_offset_was_passed_over_is_the_earliest_report_of_its_partition() -> None:

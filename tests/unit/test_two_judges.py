@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from streamproof.cli.main import app
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.outcome import Outcome
-from streamproof.run.stages import spec_of
+from streamproof.run.stages import suite_spec
 from streamproof.suites import agreement, shipped
 from streamproof.suites.expectations import database
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
@@ -27,9 +27,9 @@ from streamproof.verdict.decide import RECONCILIATION, judge
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 from tests.mutation.run import FIXTURES
 from tests.support.checkout import ROOT
-from tests.support.histories import TERMS, Copy, Histories, Story, clean
+from tests.support.histories import SPEC, Copy, Histories, Story, clean
 
-ALL = replace(TERMS, promises=frozenset(Promise))
+ALL = replace(SPEC, promises=frozenset(Promise))
 OF_RECORDS = tuple(anomaly for anomaly in Anomaly if anomaly not in RESULT_KINDS)
 Named = tuple[str, Any, Any]
 
@@ -78,24 +78,24 @@ def test_the_suites_agree_with_the_checkers(tmp_path: Path) -> None:
     folder = _story().write(tmp_path / "run")
     judgement = judge(folder, ALL)
     assert judgement.verdict["outcome"] == "FAILED", judgement.verdict["reason"]
-    assert agreement.check(folder, spec_of(ALL), judgement.table) is None
+    assert agreement.check(folder, suite_spec(ALL), judgement.table) is None
     assert not (folder.path / agreement.SPILL).exists()
 
 
 def test_the_suites_tell_on_a_checker_that_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamproof.verdict.decide.torn", lambda *_: [])
     folder = _story().write(tmp_path / "run")
-    conflict = agreement.check(folder, spec_of(ALL), judge(folder, ALL).table)
+    conflict = agreement.check(folder, suite_spec(ALL), judge(folder, ALL).table)
     assert conflict == "the checkers and the expectation suites do not agree: only the expectation suites name TORN 1/1"
 
 
 def test_what_the_guarantee_allows_is_compared_too(tmp_path: Path) -> None:
     story = Story()
     story.histories.double([(0, 4)])
-    folder, terms = story.write(tmp_path / "run"), replace(TERMS, guarantee=Guarantee.AT_LEAST_ONCE)
-    judgement = judge(folder, terms)
-    assert agreement.check(folder, spec_of(terms), judgement.table) is None
-    assert agreement.check(folder, spec_of(terms), _without(judgement.table, "DUPLICATED")) is not None
+    folder, spec = story.write(tmp_path / "run"), replace(SPEC, guarantee=Guarantee.AT_LEAST_ONCE)
+    judgement = judge(folder, spec)
+    assert agreement.check(folder, suite_spec(spec), judgement.table) is None
+    assert agreement.check(folder, suite_spec(spec), _without(judgement.table, "DUPLICATED")) is not None
 
 
 def test_the_suites_find_nothing_in_a_real_run_that_is_clean() -> None:
@@ -129,10 +129,10 @@ def test_what_was_to_be_sent_and_has_no_row_may_be_delivered_once(tmp_path: Path
 )
 def test_evidence_that_the_suites_cannot_read_is_refused_by_name(tmp_path: Path, damage: Callable[[RunFolder], object], named: str) -> None:
     folder = Story().write(tmp_path / "run")
-    table = judge(folder, TERMS).table
+    table = judge(folder, SPEC).table
     damage(folder)
     with pytest.raises(EvidenceError, match=named):
-        agreement.check(folder, spec_of(TERMS), table)
+        agreement.check(folder, suite_spec(SPEC), table)
 
 
 def _without(table: pa.Table, anomaly: str) -> pa.Table:
@@ -165,8 +165,8 @@ def test_records_that_only_one_judge_names_are_told_apart(tmp_path: Path, change
     story = Story()
     story.histories.drop([(0, 4)])
     folder = story.write(tmp_path / "run")
-    table = change(judge(folder, TERMS).table)
-    assert agreement.check(folder, spec_of(TERMS), table) == f"the checkers and the expectation suites do not agree: {said}"
+    table = change(judge(folder, SPEC).table)
+    assert agreement.check(folder, suite_spec(SPEC), table) == f"the checkers and the expectation suites do not agree: {said}"
 
 
 def test_a_stored_run_is_checked_by_both_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def test_a_stored_run_is_checked_by_both_judges(tmp_path: Path, monkeypatch: pyt
     folder = story.write(tmp_path / "run")
     folder.experiment.write_text("strategy: two_phase_commit\n")
     folder.schedule.write_text(json.dumps({"schema": 1, "seed": 7, "injections": []}))
-    monkeypatch.setattr("streamproof.run.stages.terms", lambda _: TERMS)
+    monkeypatch.setattr("streamproof.run.stages.terms", lambda _: SPEC)
     assert "FAILED" in CliRunner().invoke(app, ["check", str(folder.path)]).output
     monkeypatch.setattr("streamproof.verdict.decide._table", lambda *_: RECONCILIATION.empty_table())
     result = CliRunner().invoke(app, ["check", str(folder.path)])

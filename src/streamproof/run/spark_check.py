@@ -26,7 +26,7 @@ from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.testbed import embedded, install, spark
 from streamproof.testbed.process import TestbedError, tail
-from streamproof.verdict.judge import Judgement, Terms, judge
+from streamproof.verdict.judge import Judgement, RunSpec, judge
 from streamproof.verdict.scan import spark_scan
 
 if TYPE_CHECKING:
@@ -49,16 +49,16 @@ _SETTINGS = {
 }
 
 
-def judged(folder: RunFolder, terms: Terms, said: str) -> Judgement:
+def judged(folder: RunFolder, spec: RunSpec, said: str) -> Judgement:
     """What :func:`streamproof.verdict.judge.judge` says, where Spark compares the histories; the verdict's notes say so.
 
     Raises BadInput for a master that is none and a run that Spark cannot judge, EvidenceError as the local check does, TestbedError when
     no Spark job could be run there.
     """
-    preflight(said, stateful=terms.stateful is not None)
+    preflight(said, stateful=spec.reference_model is not None)
     where = embedded.current().spark_master if said == TESTBED else said
     with session(where) as opened, _told(where, folder):
-        found = judge(folder, terms, partial(spark_scan.scan_histories, opened))
+        found = judge(folder, spec, partial(spark_scan.scan_histories, opened))
     note = f"the histories were compared by a Spark job on {where}"
     return replace(found, verdict=found.verdict.model_copy(update={"notes": (*found.verdict.notes, note)}))
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.suites import agreement, data_docs, own, shipped, spec
-from streamproof.suites.spec import Spec
+from streamproof.suites.spec import SuiteSpec
 
 SAMPLE = 20
 _SITE = "run"
@@ -94,13 +94,13 @@ def evaluate(folder: RunFolder) -> Evaluation:
     cannot be read."""
     warm_up()
     started = time.monotonic()
-    verdict, held_to = folder.read_json(folder.verdict), spec.read(folder)
+    verdict, suite_spec = folder.read_json(folder.verdict), spec.read(folder)
     project, site = Path(folder.expectations) / "gx", Path(folder.expectations) / "data_docs"
     for directory in (project, site):
         shutil.rmtree(directory, ignore_errors=True)
     context = _project(project, site)
-    with _database(folder, held_to) as database:
-        suite = context.suites.add(_suite(held_to, database.unjudged))
+    with _database(folder, suite_spec) as database:
+        suite = context.suites.add(_suite(suite_spec, database.unjudged))
         results, errors = _validate(context, verdict, database, suite)
     success = all(result.success for result in results) and not errors
     own_suite, own_results, own_errors = _own(context, folder, verdict)
@@ -137,7 +137,7 @@ class _Database:
 
 
 @contextmanager
-def _database(folder: RunFolder, held_to: Spec) -> Iterator[_Database]:
+def _database(folder: RunFolder, suite_spec: SuiteSpec) -> Iterator[_Database]:
     """Make the run's database; remove it in the end."""
     import duckdb
 
@@ -149,8 +149,8 @@ def _database(folder: RunFolder, held_to: Spec) -> Iterator[_Database]:
     scratch.mkdir()
     file, config = scratch / "run.duckdb", database.settings(scratch / "spill")
     try:
-        with database.building(folder.path, file, config, [anomaly.lower() for anomaly in held_to.asked]) as connection:
-            disagreement = agreement.disagreement(connection, held_to.asked, folder.reconciliation)
+        with database.building(folder.path, file, config, [anomaly.lower() for anomaly in suite_spec.asked]) as connection:
+            disagreement = agreement.disagreement(connection, suite_spec.asked, folder.reconciliation)
             unjudged = agreement.reason_unjudged(connection)
         yield _Database(file, config, disagreement, unjudged)
     except (Unreadable, duckdb.Error) as error:
@@ -159,18 +159,18 @@ def _database(folder: RunFolder, held_to: Spec) -> Iterator[_Database]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _suite(held_to: Spec, unjudged: str | None) -> Any:
+def _suite(suite_spec: SuiteSpec, unjudged: str | None) -> Any:
     """All that is expected of the run, as one suite with the name of its guarantee."""
     import great_expectations as gx
 
-    parts = [shipped.read(name) for name in held_to.suites]
+    parts = [shipped.read(name) for name in suite_spec.suites]
     notes = [note for part in parts[:1] for note in part["notes"]]
     expectations = [expectation for part in parts for expectation in part["expectations"]]
     own.load_project([expectation["type"] for expectation in expectations])
     if unjudged is not None:
         expectations = [expectation for expectation in expectations if expectation["type"] not in shipped.OF_RESULTS]
         notes.append(f"The results are judged by the checkers alone: {unjudged}.")
-    return gx.ExpectationSuite(name=str(held_to.guarantee), expectations=expectations, notes=notes)
+    return gx.ExpectationSuite(name=str(suite_spec.guarantee), expectations=expectations, notes=notes)
 
 
 def _project(project: Path, site: Path) -> Any:

@@ -44,7 +44,7 @@ from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 from streamproof.verdict.reconciliation import reconciliation_table
 from streamproof.verdict.scan.scan import Scan, scan_histories
 from streamproof.verdict.stateful import reference
-from streamproof.verdict.stateful.reference import Declaration
+from streamproof.verdict.stateful.reference import ReferenceModel
 from streamproof.verdict.timing import baseline
 from streamproof.verdict.timing.recovery import Flow, Stamps, ends, longest_gap, milliseconds, recovery, stamps, throughput
 from streamproof.verdict.verdict import Account, Drain, Injection, PhaseFigures, ResultCounts, SentCounts, Verdict, decided
@@ -53,8 +53,9 @@ Moment = TypeVar("Moment", bound=InjectionEvent)
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What a run is judged by: ``planned`` are the injections that the schedule holds, ``stateful`` is what a stateful job declares."""
+class RunSpec:
+    """What a run is judged by. ``planned`` are the injections of its schedule; ``reference_model`` computes what a stateful job must
+    deliver."""
 
     run: str
     experiment: str
@@ -66,17 +67,17 @@ class Terms:
     seed: int
     versions: dict[str, str] = field(default_factory=dict)
     promises: frozenset[Promise] = frozenset()
-    stateful: Declaration | None = None
+    reference_model: ReferenceModel | None = None
     recover_within_s: float | None = None
 
     @property
     def forbidden(self) -> frozenset[Anomaly]:
-        return forbidden(self.guarantee, self.promises, self.stateful is not None)
+        return forbidden(self.guarantee, self.promises, self.reference_model is not None)
 
     @property
     def asked(self) -> tuple[Anomaly, ...]:
         """The anomalies that are looked for: the kinds of every delivery, what was promised not to be, and what is to be seen."""
-        kinds = KINDS if self.stateful is None else RESULT_KINDS
+        kinds = KINDS if self.reference_model is None else RESULT_KINDS
         return tuple(anomaly for anomaly in Anomaly if anomaly in {*kinds, *self.forbidden, *self.expected})
 
     def account(self) -> Account:
@@ -109,7 +110,7 @@ class Judgement:
 Scanner = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps], Scan]
 
 
-def judge(folder: RunFolder, terms: Terms, scan: Scanner = scan_histories) -> Judgement:
+def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> Judgement:
     """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged.
 
     ``look`` compares the histories of a job that delivers records.
@@ -118,16 +119,16 @@ def judge(folder: RunFolder, terms: Terms, scan: Scanner = scan_histories) -> Ju
     events = folder.journal.events()
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
-    if terms.stateful is None:
-        scanned = scan(folder, terms.asked, progress, ends(events, progress), stamps(drain))
-        compared = _records(terms, progress, scanned)
+    if spec.reference_model is None:
+        scanned = scan(folder, spec.asked, progress, ends(events, progress), stamps(drain))
+        compared = _records(spec, progress, scanned)
     else:
-        compared = _results(folder, terms.stateful)
+        compared = _results(folder, spec.reference_model)
     reconciliation, flow = compared.reconciliation, compared.flow
-    injections = [_injection(name, events, flow) for name in terms.planned]
-    account = terms.account().model_copy(
+    injections = [_injection(name, events, flow) for name in spec.planned]
+    account = spec.account().model_copy(
         update={
-            "anomalies": count(compared.findings, terms.asked),
+            "anomalies": count(compared.findings, spec.asked),
             "sent": SentCounts(acked=reconciliation.acked, rejected=reconciliation.rejected, indeterminate=reconciliation.indeterminate),
             "delivered": reconciliation.delivered,
             "results": compared.results,
@@ -161,23 +162,23 @@ class _Compared:
     results: ResultCounts | None = None
 
 
-def _records(terms: Terms, progress: Sequence[dict[str, Any]], scanned: Scan) -> _Compared:
+def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan) -> _Compared:
     """A job that delivers records: they were compared with what was sent."""
     evidence, matched = scanned.evidence, scanned.matched
     findings = list(scanned.reconciliation.findings)
-    if Anomaly.REORDERED in terms.asked:
+    if Anomaly.REORDERED in spec.asked:
         findings += reordered(matched, evidence.keys)
-    if Anomaly.TORN in terms.asked:
+    if Anomaly.TORN in spec.asked:
         findings += torn(matched, progress)
-    if Anomaly.OFFSET_AHEAD in terms.asked:
+    if Anomaly.OFFSET_AHEAD in spec.asked:
         findings += offset_ahead(matched, evidence.delivered_at, progress)
     return _Compared(evidence, scanned.reconciliation, scanned.flow, findings)
 
 
-def _results(folder: RunFolder, declared: Declaration) -> _Compared:
+def _results(folder: RunFolder, model: ReferenceModel) -> _Compared:
     """A stateful job: its results are compared with those that are computed again."""
     evidence, payloads = read_evidence(folder), read_payloads(folder)
-    judged = reference.judge(folder, declared, evidence.sent, payloads)
+    judged = reference.judge(folder, model, evidence.sent, payloads)
     reconciliation = sent_only(evidence.sent, len(payloads.values))
     flow = reference.flow_of_batches(evidence.sent, evidence.sent_at, read_batches(folder.batches))
     evidence = replace(evidence, delivered=payloads.delivered, delivered_at=payloads.delivered_at)

@@ -34,7 +34,7 @@ Parsed = tuple[tuple[int, ...], tuple[int, ...]]
 Mark = dict[str, int]
 
 
-class Declaration(Protocol):
+class ReferenceModel(Protocol):
     """What a stateful job computes. ``about`` and ``values`` name the columns of its results."""
 
     @property
@@ -218,13 +218,13 @@ class Judged:
     figures: dict[str, Any]
 
 
-def read_results(declared: Declaration, payloads: Payloads, keys: Mark) -> Results:
+def read_results(model: ReferenceModel, payloads: Payloads, keys: Mark) -> Results:
     """The delivered results as columns. ``keys`` numbers the keys that the records have, and takes in any other."""
     about, values, readable = [], [], []
-    nothing = (0,) * len(declared.about), (0,) * len(declared.values)
+    nothing = (0,) * len(model.about), (0,) * len(model.values)
     for value in payloads.values:
         try:
-            parsed = declared.parse(json.loads(value or b""), keys)
+            parsed = model.parse(json.loads(value or b""), keys)
             np.array((*parsed[0], *parsed[1]), np.int64)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             parsed = nothing
@@ -268,37 +268,37 @@ def flow_of_batches(sent: Sent, sent_at: np.ndarray, batches: Sequence[Batch]) -
     return flow(sent, sent_at, read, at, np.zeros(0, np.int64), Stamps.VISIBLE)
 
 
-def judge(folder: RunFolder, declared: Declaration, sent: Sent, payloads: Payloads) -> Judged:
+def judge(folder: RunFolder, model: ReferenceModel, sent: Sent, payloads: Payloads) -> Judged:
     """Compare what was delivered with what is computed again. Raises EvidenceError when the evidence cannot be read."""
     batches = read_batches(folder.batches)
     inputs = read_inputs(folder.events, sent, batches)
-    return judge_results(declared, inputs, batches, payloads)
+    return judge_results(model, inputs, batches, payloads)
 
 
-def judge_results(declared: Declaration, inputs: Inputs, batches: Sequence[Batch], payloads: Payloads) -> Judged:
+def judge_results(model: ReferenceModel, inputs: Inputs, batches: Sequence[Batch], payloads: Payloads) -> Judged:
     """The same of columns."""
     keys = {key: number for number, key in enumerate(inputs.keys)}
-    delivered = read_results(declared, payloads, keys)
+    delivered = read_results(model, payloads, keys)
     if not batches:
         return Judged((), _figures(None, delivered, batches))
-    marks = watermarks(inputs, batches, declared.delays_ms)
-    expected, delivered = declared.expected(inputs, marks, delivered)
-    names, readers = list(keys), _Readers(declared, inputs, batches)
-    findings = compare(expected, delivered, declared.values, lambda about: declared.name(about, names), readers)
+    marks = watermarks(inputs, batches, model.delays_ms)
+    expected, delivered = model.expected(inputs, marks, delivered)
+    names, readers = list(keys), _Readers(model, inputs, batches)
+    findings = compare(expected, delivered, model.values, lambda about: model.name(about, names), readers)
     return Judged((*findings, *dropped(expected, batches, marks)), _figures(expected, delivered, batches))
 
 
 class _Readers:
     """Says which micro-batches read the records of a result, of the first ``EXPLAINED`` that are asked for."""
 
-    def __init__(self, declared: Declaration, inputs: Inputs, batches: Sequence[Batch]) -> None:
-        self._declared, self._inputs, self._batches, self._left = declared, inputs, batches, EXPLAINED
+    def __init__(self, model: ReferenceModel, inputs: Inputs, batches: Sequence[Batch]) -> None:
+        self._model, self._inputs, self._batches, self._left = model, inputs, batches, EXPLAINED
 
     def __call__(self, about: np.ndarray) -> str:
         if self._left == 0:
             return ""
         self._left -= 1
-        rows = self._declared.records(about, self._inputs)
+        rows = self._model.records(about, self._inputs)
         read = [self._batches[place] for place in np.unique(self._inputs.batch[rows]) if place >= 0]
         if not read:
             return "no record of it was read"
