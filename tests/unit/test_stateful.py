@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import inputs, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamproof.verdict.anomaly import Anomaly
@@ -53,11 +53,11 @@ def _stories(model: Model, sure: st.SearchStrategy[bool] | None = None) -> st.Se
         starts = (1 + np.cumsum(again[: len(batches)])).tolist()
         return Story(batches, starts, unread if sure is not None else [])
 
-    return st.tuples(batches, unread, st.lists(st.booleans(), min_size=6, max_size=6)).map(output)
+    return st.tuples(batches, unread, st.lists(st.booleans(), min_size=6, max_size=6)).map(story)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
-@inputs(data=st.data())
+@given(data=st.data())
 @settings(max_examples=30)
 def test_what_a_job_delivers_is_what_is_computed_again(model: Model, data: Any) -> None:
     story = data.draw(_stories(model))
@@ -66,7 +66,7 @@ def test_what_a_job_delivers_is_what_is_computed_again(model: Model, data: Any) 
 
 
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
-@inputs(data=st.data())
+@given(data=st.data())
 @settings(max_examples=30)
 def test_no_alarm_whether_a_send_that_nobody_knows_of_was_read_or_not(model: Model, data: Any) -> None:
     story = data.draw(_stories(model, st.booleans()))
@@ -74,7 +74,7 @@ def test_no_alarm_whether_a_send_that_nobody_knows_of_was_read_or_not(model: Mod
 
 
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
-@inputs(data=st.data())
+@given(data=st.data())
 @settings(max_examples=12)
 def test_every_result_that_is_taken_out_is_missing(model: Model, data: Any) -> None:
     story = data.draw(_stories(model))
@@ -87,7 +87,7 @@ def test_every_result_that_is_taken_out_is_missing(model: Model, data: Any) -> N
 
 
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
-@inputs(data=st.data())
+@given(data=st.data())
 @settings(max_examples=12)
 def test_every_result_that_is_delivered_again_is_repeated(model: Model, data: Any) -> None:
     story = data.draw(_stories(model))
@@ -98,7 +98,7 @@ def test_every_result_that_is_delivered_again_is_repeated(model: Model, data: An
 
 
 @pytest.mark.parametrize("model", [each for each in MODELS if each.values], ids=repr)
-@inputs(data=st.data())
+@given(data=st.data())
 @settings(max_examples=12)
 def test_every_value_that_is_changed_is_wrong(model: Model, data: Any) -> None:
     story = data.draw(_stories(model))
@@ -111,7 +111,7 @@ def test_every_value_that_is_changed_is_wrong(model: Model, data: Any) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
-@inputs(data=st.data(), more=st.sampled_from([-1, 1]))
+@given(data=st.data(), more=st.sampled_from([-1, 1]))
 @settings(max_examples=12)
 def test_a_batch_that_drops_another_number_of_rows_is_named(model: Model, data: Any, more: int) -> None:
     story = data.draw(_stories(model))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, inputs, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamproof.evidence.batches import Batch, in_order
@@ -194,7 +194,7 @@ MODELS = (WINDOWS, Windows(180_000, 60_000, 120_000), Join(2 * MINUTE), Join(MIN
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
-@inputs(data=st.data())
+@given(data=st.data())
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_it_names_the_same_results(model: Model, tmp_path: Path, data: Any) -> None:
     streams = st.integers(0, 1) if isinstance(model, Join) else st.just(0)

@@ -1,12 +1,12 @@
-"""Stateful jobs: what one declares that it computes, and the judgement of its results by computing them again.
+"""Stateful jobs: the reference model of a job, and the judgement of its results against a recomputation.
 
 The output of an aggregate or a join cannot be compared with what was sent record by record. It is compared with a recomputation in batch
-from what was acknowledged, as the job itself was given it: which micro-batch read what is evidence (``batches.jsonl``), and so is the
-watermark (:mod:`streamproof.verdict.stateful.watermark`), which decides what is late and what is due. It is recomputed from the delay that
-was *declared*: a job whose own delay is smaller drops what it promised to count, and is found out. What was lost, doubled or mixed up
-between the source and the output shows as the anomalies of :mod:`streamproof.verdict.stateful.results`.
+from the acknowledged records. The evidence says which micro-batch read which records (``batches.jsonl``). From that follows the watermark
+(:mod:`streamproof.verdict.stateful.watermark`), which decides what is late and what is due. The watermark is recomputed from the *declared*
+delay: a job whose own delay is smaller drops events that it promised to count, and is caught. Records that were lost, doubled or mixed up
+between the source and the output show as the anomalies of :mod:`streamproof.verdict.stateful.results`.
 
-What is not due yet when the job ends is not asked for: windows that the watermark has not passed were never emitted.
+Results that are not due when the job ends are not required: windows that the watermark has not passed were never emitted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Mark = dict[str, int]
 
 
 class ReferenceModel(Protocol):
-    """What a stateful job computes. ``about`` and ``values`` name the columns of its results."""
+    """What a stateful job must deliver. ``about`` and ``values`` name the columns of its results."""
 
     @property
     def about(self) -> tuple[str, ...]: ...
@@ -48,16 +48,16 @@ class ReferenceModel(Protocol):
         """The declared delay of each stream."""
 
     def expected(self, inputs: Inputs, marks: Marks, delivered: Results) -> tuple[Expected, Results]:
-        """The results that may be there, and those that are, by the same names."""
+        """The results that may be delivered, and those that were, with the same names."""
 
     def parse(self, result: dict[str, Any], keys: Mark) -> Parsed:
-        """One delivered result. Raises KeyError, TypeError or ValueError when it is none."""
+        """One delivered result. Raises KeyError, TypeError or ValueError for anything else."""
 
     def name(self, about: np.ndarray, keys: Sequence[str]) -> str:
         """What a result is about, in words."""
 
     def records(self, about: np.ndarray, inputs: Inputs) -> np.ndarray:
-        """The rows of ``given`` that a result is made of."""
+        """The rows of ``inputs`` that a result is made of."""
 
 
 @dataclass(frozen=True)
