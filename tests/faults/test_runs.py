@@ -128,6 +128,7 @@ def test_a_delivered_row_that_is_doubled_is_one_duplicated_record(killed_executo
     assert found["anomalies"]["DUPLICATED"] == 1
 
 
+@pytest.mark.slow
 def test_checkpoint_is_at_least_once_when_an_executor_is_killed(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "LOOK_S", 0.0)  # its tasks are short: an executor is held until it has one
     verdict = _assert_passed(_run("checkpoint", FaultSpec(fault="kill_executor")))

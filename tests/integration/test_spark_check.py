@@ -118,6 +118,7 @@ def test_every_damage_is_found_there_as_it_is_here(tmp_path: Path, spark: SparkS
     assert {anomaly for anomaly, count in there[0]["anomalies"].items() if count} == {*map(str, set(Anomaly) - set(RESULT_KINDS))}
 
 
+@pytest.mark.slow
 def test_legal_histories_and_those_of_sources_that_are_not_clean_are_judged_alike(tmp_path: Path, spark: SparkSession) -> None:
     rng, made = np.random.default_rng(2), []
     for change in (*legal.ALWAYS, *legal.WHERE["at-least-once"]):

@@ -23,9 +23,8 @@ import pytest
 from confluent_kafka import Producer
 
 from streamproof import settings
-from streamproof.evidence.folder import RunFolder
+from streamproof.engines.spark import settings as spark_settings
 from streamproof.kafka.asking import RETRIABLE
-from streamproof.run import stages
 from streamproof.testbed import embedded, install, kafka, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -346,7 +345,7 @@ def test_an_application_that_the_master_does_not_know_is_an_error(testbed: Testb
 @pytest.fixture
 def job(testbed: Testbed, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A small Spark job: its application's id and the address of its UI."""
-    order = json.dumps({"master": testbed.spark_master, "settings": stages._spark_settings(RunFolder(tmp_path))})
+    order = json.dumps({"master": testbed.spark_master, "settings": spark_settings.of_run("test", stateful=False)})
     environment = spark.driver_environment(Path(testbed.folder))
     with (tmp_path / "job.log").open("wb") as log:
         driver = subprocess.Popen(

@@ -180,7 +180,7 @@ def test_no_code_but_the_journals_own_names_an_event() -> None:
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for folder in ("src", "pipelines", "dags", "benchmarks")
         for path in sorted((ROOT / folder).rglob("*.py"))
-        if path.name != "journal.py"
+        if path.name != "journal.py" and "expectations" not in path.parts  # the suites' modules import nothing of the package
         for node in ast.walk(ast.parse(path.read_text()))
         if _names_an_event(node)
     ]

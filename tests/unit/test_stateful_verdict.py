@@ -232,7 +232,7 @@ def test_the_suites_do_not_judge_results_where_nobody_knows_what_was_sent(tmp_pa
     folder = write(tmp_path / "run", story, job(story, WINDOWS))
     judgement = verdict_of(folder, SPEC)
     write_reconciliation(folder, _with(judgement.table, "REPEATED", "nothing"))
-    folder.verdict.write_text(json.dumps({**judgement.verdict, "outcome": "FAILED"}))
+    folder.verdict.write_text(json.dumps({**judgement.verdict.to_json(), "outcome": "FAILED"}))
     folder.schedule.write_text(json.dumps({"injections": []}))
     suite_spec(SPEC).write(folder)
     evaluation = evaluate(folder)

@@ -23,8 +23,9 @@ from streamproof.run.stages import suite_spec
 from streamproof.suites import agreement, shipped
 from streamproof.suites.expectations import database
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
-from streamproof.verdict.decide import RECONCILIATION, judge
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
+from streamproof.verdict.judge import judge
+from streamproof.verdict.reconciliation import RECONCILIATION
 from tests.mutation.run import FIXTURES
 from tests.support.checkout import ROOT
 from tests.support.histories import SPEC, Copy, Histories, Story, clean
@@ -77,13 +78,13 @@ def test_the_suites_find_each_anomaly_by_themselves(tmp_path: Path) -> None:
 def test_the_suites_agree_with_the_checkers(tmp_path: Path) -> None:
     folder = _story().write(tmp_path / "run")
     judgement = judge(folder, ALL)
-    assert judgement.verdict["outcome"] == "FAILED", judgement.verdict["reason"]
+    assert judgement.verdict.outcome == "FAILED", judgement.verdict.reason
     assert agreement.check(folder, suite_spec(ALL), judgement.table) is None
     assert not (folder.path / agreement.SPILL).exists()
 
 
 def test_the_suites_tell_on_a_checker_that_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamproof.verdict.decide.torn", lambda *_: [])
+    monkeypatch.setattr("streamproof.verdict.judge.torn", lambda *_: [])
     folder = _story().write(tmp_path / "run")
     conflict = agreement.check(folder, suite_spec(ALL), judge(folder, ALL).table)
     assert conflict == "the checkers and the expectation suites do not agree: only the expectation suites name TORN 1/1"
@@ -175,9 +176,9 @@ def test_a_stored_run_is_checked_by_both_judges(tmp_path: Path, monkeypatch: pyt
     folder = story.write(tmp_path / "run")
     folder.experiment.write_text("strategy: two_phase_commit\n")
     folder.schedule.write_text(json.dumps({"schema": 1, "seed": 7, "injections": []}))
-    monkeypatch.setattr("streamproof.run.stages.terms", lambda _: SPEC)
+    monkeypatch.setattr("streamproof.run.stages.run_spec", lambda _: SPEC)
     assert "FAILED" in CliRunner().invoke(app, ["check", str(folder.path)]).output
-    monkeypatch.setattr("streamproof.verdict.decide._table", lambda *_: RECONCILIATION.empty_table())
+    monkeypatch.setattr("streamproof.verdict.judge.reconciliation_table", lambda *_: RECONCILIATION.empty_table())
     result = CliRunner().invoke(app, ["check", str(folder.path)])
     assert result.exit_code == 3
     assert "only the expectation suites name LOST 0/4" in " ".join(result.output.split())

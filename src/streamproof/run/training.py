@@ -85,7 +85,8 @@ def train(say: Callable[[str], None]) -> None:
     testbed = embedded.up()
     try:
         folder = stages.create(
-            Experiment(name="training", strategy="two_phase_commit", workload=Workload(source=Source.SYNTHETIC, records=RECORDS), seed=1)
+            Experiment(name="training", strategy="two_phase_commit", workload=Workload(source=Source.SYNTHETIC, records=RECORDS), seed=1),
+            owner=os.getpid(),  # or the watchdog would take a job that is slow for one whose runner is gone
         )
         stages.prepare(folder)
         job = _dumping(SparkJob.read(folder))
