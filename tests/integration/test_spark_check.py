@@ -152,7 +152,7 @@ def test_only_suspects_come_back(tmp_path: Path, spark: SparkSession) -> None:
 
     found = scan(Story(), tmp_path / "[a]{b}")  # no pattern
     assert (len(found.evidence.sent), len(found.evidence.delivered)) == (0, 0)
-    assert (found.found.acked, found.found.delivered, int(found.flow.records.sum())) == (60, 60, 60)
+    assert (found.reconciliation.acked, found.reconciliation.delivered, int(found.flow.records.sum())) == (60, 60, 60)
     story = Story()
     story.histories.drop([(0, 7)])
     found = scan(story, tmp_path / "lost")

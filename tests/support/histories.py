@@ -124,7 +124,7 @@ class Histories:
     def check(self) -> Reconciliation:
         return check(*self.columns())
 
-    def found(self) -> dict[Anomaly, list[tuple[int | None, int | None]]]:
+    def anomalies(self) -> dict[Anomaly, list[tuple[int | None, int | None]]]:
         """The anomalous records by anomaly, sorted; an anomaly of which there is none is left out."""
         return named(self.check().findings)
 

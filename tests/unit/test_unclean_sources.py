@@ -111,7 +111,7 @@ def test_a_tombstone_or_a_value_of_nobodys_is_corrupted_and_no_copy(value: bytes
     assert identity.decode(value) is None
     histories = clean(5)
     histories.change((0, 3), producer=None, sequence=None, crc=None)
-    assert histories.found() == {Anomaly.LOST: [(0, 3)], Anomaly.CORRUPTED: [(None, None)]}
+    assert histories.anomalies() == {Anomaly.LOST: [(0, 3)], Anomaly.CORRUPTED: [(None, None)]}
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------------------------
