@@ -1,7 +1,7 @@
-"""Blame: for each anomalous record a sentence that says where it came from, which batches held it, and what was being broken then.
+"""Blame: one sentence for each anomalous record: where it came from, which batches held it, and which fault was active then.
 
-It needs the run's timeline beside the histories: the micro-batches with their source offset ranges (``progress.jsonl``) and the
-journal. Where the timeline does not say, neither does the sentence.
+Blame needs the histories and the run's timeline: the micro-batches with their source offset ranges (``progress.jsonl``) and the journal.
+What the timeline does not contain, the sentence leaves out.
 """
 
 from __future__ import annotations

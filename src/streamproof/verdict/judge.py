@@ -1,7 +1,7 @@
 """Judge a run by its folder alone: run the checkers over its histories, measure what the faults cost, and have the outcome decided.
 
-A job that delivers records is judged by comparing them with what was sent. A stateful job has results instead: they are judged by computing
-them again (``streamproof.verdict.stateful.reference``).
+For a job that delivers records, the scan compares them with what was sent. For a stateful job, a reference model computes its results again
+(``streamproof.verdict.stateful.reference``).
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class RunSpec:
 
     @property
     def asked(self) -> tuple[Anomaly, ...]:
-        """The anomalies that are looked for: the kinds of every delivery, what was promised not to be, and what is to be seen."""
+        """The anomalies to look for: those of every delivery, the forbidden ones, and the expected ones."""
         kinds = KINDS if self.reference_model is None else RESULT_KINDS
         return tuple(anomaly for anomaly in Anomaly if anomaly in {*kinds, *self.forbidden, *self.expected})
 
     def account(self) -> Account:
-        """What is known of a run before its records are judged."""
+        """The facts of a run before its records are judged."""
         return Account(
             run=self.run,
             experiment=self.experiment,
@@ -113,7 +113,7 @@ Scanner = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np
 def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> Judgement:
     """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged.
 
-    ``look`` compares the histories of a job that delivers records.
+    ``scan`` compares the histories of a job that delivers records.
     """
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
     events = folder.journal.events()
@@ -163,7 +163,7 @@ class _Compared:
 
 
 def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan) -> _Compared:
-    """A job that delivers records: they were compared with what was sent."""
+    """The findings about a job that delivers records."""
     evidence, matched = scanned.evidence, scanned.matched
     findings = list(scanned.reconciliation.findings)
     if Anomaly.REORDERED in spec.asked:
@@ -176,7 +176,7 @@ def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan) -
 
 
 def _results(folder: RunFolder, model: ReferenceModel) -> _Compared:
-    """A stateful job: its results are compared with those that are computed again."""
+    """The findings about the results of a stateful job."""
     evidence, payloads = read_evidence(folder), read_payloads(folder)
     judged = reference.judge(folder, model, evidence.sent, payloads)
     reconciliation = sent_only(evidence.sent, len(payloads.values))
@@ -221,7 +221,7 @@ def _injection(name: str, events: Sequence[Event], flow: Flow) -> Injection:
 
 
 def _last(events: Sequence[Event], kind: type[Moment], injection: str) -> Moment | None:
-    """A stage that was repeated journals again: the last event counts."""
+    """The last event of this kind. A repeated stage journals again, and its last event counts."""
     return next((event for event in reversed(events) if isinstance(event, kind) and event.injection == injection), None)
 
 

@@ -1,4 +1,4 @@
-"""Which delivered copy is of which send: what every checker begins with."""
+"""Match each delivered copy to its send. Every checker starts from this."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The delivery checker: from what was sent and what was delivered to every anomalous record.
+"""The delivery checker: it compares the sent and the delivered history and names every anomalous record.
 
 Each record is named by (producer, sequence). Let ``copies`` be how often it was delivered. With the record's outcome:
 
     ACKED           copies 0: LOST       1: right     more: DUPLICATED
     INDETERMINATE   copies 0: right      1: right     more: DUPLICATED
-    REJECTED        copies 0: right      1 or more: PHANTOM (somebody was told that it is not there)
+    REJECTED        copies 0: right      1 or more: PHANTOM (the producer was told that the record does not exist)
     never sent                           1 or more: PHANTOM
 
-A delivered copy whose checksum is not that of the record that was sent, or not the one that it carries itself, is CORRUPTED; it still
-counts as a copy. A delivered record without a readable identity is CORRUPTED and counts as nobody's copy. Gaps between offsets of the
-output are never evidence: a transactional topic has them.
+A delivered copy is CORRUPTED when its checksum differs from that of the sent record, or from the one that the copy itself carries; it still
+counts as a copy. A delivered record without a readable identity is CORRUPTED and counts as no record's copy. Gaps between offsets of the
+output are never evidence, because a transactional topic has them.
 
 A pure function of the two histories.
 """

@@ -1,8 +1,8 @@
 """The source: whether it holds what it acknowledged.
 
-``source.json`` says where each partition of the input ended when the output was drained. A record that was ACKED lies at an offset of its
-own, before that end; records may expire from the begin of a partition, but none leaves its end. One that lies behind it was lost by the
-source, after it had been acknowledged (an unclean election does that): no job could deliver it.
+``source.json`` says where each partition of the input ended when the output was drained. Every ACKED record has an offset before that end:
+records may expire at the beginning of a partition, but never at its end. When an ACKED record's offset lies behind the end, the source lost
+the record after it had acknowledged it (an unclean election does that), and no job could deliver it.
 
 The files of ``sent/`` are read one by one, and only those that can hold such a record.
 """

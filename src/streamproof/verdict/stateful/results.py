@@ -1,16 +1,16 @@
-"""Results of a stateful job: those that are expected, those that were delivered, and where they differ.
+"""Results of a stateful job: expected results, delivered results, and their differences.
 
-A result has no record identity. It is known by what it is about (a window and a key, two records that were joined) and says some values.
-Recomputing gives for each result that may be there the bounds of its values, and whether it must be there:
+A result has no record identity. It is identified by what it is about (a window and a key, two joined records), and it has values. The
+recomputation gives each possible result, the bounds of its values, and whether it must be delivered:
 
-    MISSING       a result that must be there, of which no copy was delivered
-    UNEXPECTED    a delivered result that the recomputation does not have: nothing that was acknowledged leads to it, or not yet
+    MISSING       a result that must be delivered, without a delivered copy
+    UNEXPECTED    a delivered result that the recomputation does not give: no acknowledged record leads to it, or not yet
     WRONG_VALUE   a delivered result with a value outside of its bounds
-    REPEATED      a result of which more than one copy was delivered, right or wrong
-    DROPPED       a micro-batch in which the job dropped another number of late rows than the declared delay has it drop
+    REPEATED      a result that was delivered more than once, right or wrong
+    DROPPED       a micro-batch in which the job dropped another number of late rows than the declared delay requires
 
-Where every send has an outcome that is known, the bounds are one value, and all of this is exact. A record whose send is INDETERMINATE may
-be part of a result or not: the bounds are what the result says without it and with it, for a sum its lowest and its highest.
+When the outcome of every send is known, lower and upper bound are equal, and the comparison is exact. A record whose send is INDETERMINATE
+may be part of a result or not: the bounds are the result's values without it and with it, for a sum its lowest and its highest.
 
 Pure functions of columns.
 """
