@@ -40,12 +40,12 @@ from streamproof import settings
 from streamproof.evidence import histories
 from streamproof.evidence.folder import RunFolder, append_json_line
 from streamproof.evidence.journal import DriverReady
-from streamproof.run.stages import spec_of
+from streamproof.run.stages import suite_spec
 from streamproof.suites import agreement
 from streamproof.testbed import embedded, install, java
 from streamproof.testbed.kafka import Cluster
 from streamproof.verdict.guarantee import Guarantee, Promise
-from streamproof.verdict.judge import Terms, judge
+from streamproof.verdict.judge import RunSpec, judge
 from tests.support.checkout import ROOT
 
 PARTITIONS = 4
@@ -290,13 +290,13 @@ def _drain_and_check(folder: RunFolder, bootstrap: str, topic: str) -> dict[str,
 
 def _check(folder: RunFolder, *_: str, promises: frozenset[Promise] = frozenset(), by_suites: bool = False) -> dict[str, Any]:
     begun = time.monotonic()
-    terms = Terms("bench", "bench", "kafka_to_kafka", "two_phase_commit", Guarantee.EXACTLY_ONCE, (), (), 1, promises=promises)
-    judgement = judge(folder, terms)
+    spec = RunSpec("bench", "bench", "kafka_to_kafka", "two_phase_commit", Guarantee.EXACTLY_ONCE, (), (), 1, promises=promises)
+    judgement = judge(folder, spec)
     verdict = judgement.verdict.to_json()
     assert verdict["outcome"] == "FAILED", verdict["reason"]
     counts = verdict["anomalies"]
     if by_suites:
-        conflict = agreement.check(folder, spec_of(terms), judgement.table)
+        conflict = agreement.check(folder, suite_spec(spec), judgement.table)
         assert conflict is None, conflict
     names = {"lost": "LOST", "doubled": "DUPLICATED", "unknown": "PHANTOM", "damaged": "CORRUPTED"}
     return {"seconds": time.monotonic() - begun, "found": {name: counts[anomaly] for name, anomaly in names.items()}}

@@ -29,7 +29,7 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.suites.expectations import database
 from tests.support.checkout import ROOT
 
-FORBIDDEN = ("lost", "duplicated", "phantom", "corrupted", "ahead")
+FORBIDDEN = ("lost", "duplicated", "phantom", "corrupted", "offset_ahead")
 PROMISED = ("reordered", "torn")
 WRITTEN_MS = 400
 
@@ -51,7 +51,7 @@ def main() -> int:
             command = [sys.executable, "-m", "benchmarks.suites", "--measure", str(folder.path), *["--promises"] * options.promises]
             done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
         result = json.loads(done.stdout.splitlines()[-1])
-        expected = {"lost": DAMAGED, "duplicated": DAMAGED, "phantom": 0, "corrupted": 0, "ahead": 0}
+        expected = {"lost": DAMAGED, "duplicated": DAMAGED, "phantom": 0, "corrupted": 0, "offset_ahead": 0}
         assert {name: result["named"][name] for name in expected} == expected, result
         rate = size / result["seconds"]
         print(f"| {size:,} | {result['seconds']:.1f} | {rate:,.0f} | {result['mib']:,} | {result['database_mib']:,} |", flush=True)

@@ -16,7 +16,7 @@ from streamproof.verdict.judge import judge
 from streamproof.verdict.reconciliation import write_reconciliation
 from tests.browser.conftest import Seat
 from tests.browser.looks import barriers, marks, overflow
-from tests.support.histories import TERMS, Story, at
+from tests.support.histories import SPEC, Story, at
 from tests.support.remembered import night, nights, write
 
 WINDOWS = [(1280, False), (1280, True), (390, False), (390, True)]
@@ -33,7 +33,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         line["started_at"] = at(second)
     story.drain["records"] = len(story.histories.delivered)
     folder = write(tmp_path_factory.mktemp("runs"), "night-1", story=story)
-    write_reconciliation(folder, judge(folder, TERMS).table)
+    write_reconciliation(folder, judge(folder, SPEC).table)
     evaluate(folder)
     return render(folder)
 

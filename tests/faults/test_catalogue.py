@@ -20,7 +20,7 @@ from streamproof.load.spec import Source, Workload
 from streamproof.run import runner
 from streamproof.testbed import embedded, spark
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import remembered, told, wait_until
+from streamproof.testbed.process import process_record, remembered, wait_until
 from streamproof.verdict.anomaly import Anomaly
 
 BATCHES = 40
@@ -161,7 +161,7 @@ def test_what_a_dead_runner_left_of_spark_is_healed_from_the_journal(testbed: Te
     handle = remembered(role, embedded.folder())
     process = handle.process() if handle else None
     assert process is not None
-    target = {"role": "", "servers": [{"server": role, **told(process)}]}
+    target = {"role": "", "servers": [{"server": role, **process_record(process)}]}
     os.kill(process.pid, number)
     wait_until(f"{role} not to answer", lambda: not spark.registered(testbed.spark), 30)
     fault = FAULTS["pause_worker" if number == signal.SIGSTOP else "kill_master"]

@@ -42,7 +42,7 @@ def test_a_testbed_that_cannot_be_brought_back_is_built_anew(testbed: Testbed) -
     assert folder.journal.last(Restored) is not None
     assert set(embedded.status().values()) == {"up"}
     assert embedded.current() == testbed, "it has the addresses that it had"
-    assert judge(folder, stages.terms(folder)).verdict.to_json()["notes"] == verdict["notes"]
+    assert judge(folder, stages.run_spec(folder)).verdict.to_json()["notes"] == verdict["notes"]
     assert note.split(" (")[0] in folder.report.read_text()
 
     after = Verdict.read(runner.run(FOUND)).to_json()

@@ -88,7 +88,7 @@ def test_what_listens_during_a_run_is_on_loopback_and_on_the_list_and_asks_for_w
 
 def test_two_phase_commit_is_exactly_once_when_an_executor_is_killed(killed_executor: RunFolder) -> None:
     verdict = _assert_passed(killed_executor)
-    looked_for = {"LOST", "DUPLICATED", "PHANTOM", "CORRUPTED", "REORDERED", "TORN", "AHEAD"}
+    looked_for = {"LOST", "DUPLICATED", "PHANTOM", "CORRUPTED", "REORDERED", "TORN", "OFFSET_AHEAD"}
     assert verdict["anomalies"] == dict.fromkeys(looked_for, 0)
     assert {check["check"].split(" executor")[0] for check in verdict["injections"][0]["evidence"]} >= {"the master dropped"}
 
@@ -98,7 +98,7 @@ def test_a_run_leaves_every_file_of_its_folder(killed_executor: RunFolder) -> No
 
 
 def test_the_verdict_can_be_recomputed_from_the_folder_alone(killed_executor: RunFolder) -> None:
-    again = judge(killed_executor, stages.terms(killed_executor)).verdict.to_json()
+    again = judge(killed_executor, stages.run_spec(killed_executor)).verdict.to_json()
     stored = _verdict(killed_executor)
     volatile = {"stage_seconds"}
     assert {key: value for key, value in again.items() if key not in volatile} == {k: v for k, v in stored.items() if k not in volatile}
@@ -109,7 +109,7 @@ def _tampered(folder: RunFolder, tmp_path: Path, change: Any) -> dict[str, Any]:
     shutil.copytree(folder.path, copy)
     path = copy / "delivered" / "00000.parquet"
     pq.write_table(change(pq.read_table(path)), path)
-    judgement = judge(RunFolder.open(copy), stages.terms(RunFolder.open(copy)))
+    judgement = judge(RunFolder.open(copy), stages.run_spec(RunFolder.open(copy)))
     return {**judgement.verdict.to_json(), "records": [row for row in judgement.table.to_pylist() if row["row"] == "record"]}
 
 

@@ -18,7 +18,7 @@ from streamproof.run import spark_check
 from streamproof.testbed.process import TestbedError
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise
-from streamproof.verdict.judge import Look, Terms, judge
+from streamproof.verdict.judge import RunSpec, Scanner, judge
 from streamproof.verdict.scan import spark_scan
 from tests.mutation import clean, legal
 from tests.mutation.damage import DAMAGES
@@ -29,7 +29,7 @@ from tests.support.histories import Histories, Story
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TERMS = Terms("run", "x", "kafka_to_kafka", "strategy", Guarantee.EXACTLY_ONCE, (), (), 1, promises=frozenset(Promise))
+SPEC = RunSpec("run", "x", "kafka_to_kafka", "strategy", Guarantee.EXACTLY_ONCE, (), (), 1, promises=frozenset(Promise))
 SPOILT = {"an_identity_that_was_sent_twice", "a_send_without_identity", "a_delivery_without_a_time"}
 # Of a small query most is the time to compile it, and workers need no Python for any.
 SETTINGS = {
@@ -48,17 +48,17 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
-def judged(folder: RunFolder, **look: Look) -> Any:
+def judged(folder: RunFolder, **scan: Scanner) -> Any:
     """The verdict with each record that it names, and its blame; of evidence that is refused the complaint."""
     try:
-        judgement = judge(folder, TERMS, **look)
+        judgement = judge(folder, SPEC, **scan)
     except EvidenceError as error:
         return str(error)
     return judgement.verdict.to_json(), judgement.table.to_pylist()
 
 
 def here_and_there(folder: RunFolder, spark: SparkSession) -> tuple[Any, Any]:
-    return judged(folder), judged(folder, look=partial(spark_scan.survey, spark))
+    return judged(folder), judged(folder, scan=partial(spark_scan.scan_histories, spark))
 
 
 # --- many histories in one ---------------------------------------------------------------------------------------------------------------
@@ -146,16 +146,16 @@ def test_one_damaged_record_is_all_that_a_clean_history_and_a_damaged_one_differ
 
 
 def test_only_suspects_come_back(tmp_path: Path, spark: SparkSession) -> None:
-    def survey(story: Story, path: Path) -> Any:
+    def scan(story: Story, path: Path) -> Any:
         folder = story.write(path)
-        return spark_scan.survey(spark, folder, TERMS.asked, story.progress, np.array([1], np.int64), spark_scan.Stamps.WRITTEN)
+        return spark_scan.scan_histories(spark, folder, SPEC.asked, story.progress, np.array([1], np.int64), spark_scan.Stamps.WRITTEN)
 
-    found = survey(Story(), tmp_path / "[a]{b}")  # no pattern
+    found = scan(Story(), tmp_path / "[a]{b}")  # no pattern
     assert (len(found.evidence.sent), len(found.evidence.delivered)) == (0, 0)
-    assert (found.found.acked, found.found.delivered, int(found.flow.records.sum())) == (60, 60, 60)
+    assert (found.reconciliation.acked, found.reconciliation.delivered, int(found.flow.records.sum())) == (60, 60, 60)
     story = Story()
     story.histories.drop([(0, 7)])
-    found = survey(story, tmp_path / "lost")
+    found = scan(story, tmp_path / "lost")
     assert len(found.evidence.sent) == 15, "its batch"
 
 
@@ -221,7 +221,7 @@ def test_a_file_that_lacks_a_column_is_no_evidence(tmp_path: Path, spark: SparkS
     (path,) = history.files(folder.delivered)
     pq.write_table(pq.read_table(path).drop_columns(["crc"]), path)
     with pytest.raises(EvidenceError, match=r"00000\.parquet cannot be read as evidence: no column crc"):
-        judge(folder, TERMS, look=partial(spark_scan.survey, spark))
+        judge(folder, SPEC, scan=partial(spark_scan.scan_histories, spark))
 
 
 def test_a_machine_that_does_not_see_the_folder_is_told_of(tmp_path: Path, spark: SparkSession) -> None:
@@ -239,4 +239,4 @@ def test_a_file_with_damaged_data_is_no_evidence(tmp_path: Path, spark: SparkSes
     whole = path.read_bytes()
     path.write_bytes(whole[:4] + bytes(400) + whole[404:])
     with pytest.raises(EvidenceError, match="cannot be read as evidence"), spark_check._told("local[2]", folder):
-        judge(folder, TERMS, look=partial(spark_scan.survey, spark))
+        judge(folder, SPEC, scan=partial(spark_scan.scan_histories, spark))

@@ -100,6 +100,6 @@ def test_a_run_may_have_its_histories_compared_there(testbed: Testbed) -> None:
     stored = Verdict.read(folder).to_json()
     assert stored["outcome"] == "PASSED", stored["reason"]
     assert stored["notes"] == [f"the histories were compared by a Spark job on {testbed.spark_master}"]
-    again = judge(folder, stages.terms(folder)).verdict.to_json()
+    again = judge(folder, stages.run_spec(folder)).verdict.to_json()
     volatile = ("stage_seconds", "notes", "suite")
     assert {key: value for key, value in again.items() if key not in volatile} == {k: v for k, v in stored.items() if k not in volatile}

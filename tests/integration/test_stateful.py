@@ -17,11 +17,11 @@ from streamproof.testbed import install
 from streamproof.verdict.stateful.reference import Deduplication, Join, Sessions, Totals, Windows, judge_results
 from streamproof.verdict.stateful.watermark import watermarks
 from tests.support.checkout import ROOT
-from tests.support.stateful import Declared, Event, Story, Told, job, payloads
+from tests.support.stateful import Event, Model, Output, Story, job, payloads
 
 pytestmark = pytest.mark.slow
 SECOND = 1000
-CASES: dict[str, Declared] = {
+CASES: dict[str, Model] = {
     "tumbling": Windows(10 * SECOND, 10 * SECOND, 20 * SECOND),
     "sliding": Windows(10 * SECOND, 4 * SECOND, 15 * SECOND),
     "sessions": Sessions(3 * SECOND, 12 * SECOND),
@@ -53,9 +53,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What Spark did with every case; the query is stopped and started again in the middle of each."""
     folder = tmp_path_factory.mktemp("spark")
     cases = {}
-    for name, declared in CASES.items():
+    for name, model in CASES.items():
         files = [[{field: getattr(event, field) for field in ("stream", "at", "key", "value")} for event in file] for file in _files(name)]
-        cases[name] = {"kind": type(declared).__name__, "known": asdict(declared), "starts": [files[:RESTART], files[RESTART:]]}
+        cases[name] = {"kind": type(model).__name__, "known": asdict(model), "starts": [files[:RESTART], files[RESTART:]]}
     (folder / "cases.json").write_text(json.dumps(cases))
     java = {"JAVA_HOME": str(install.java_home())}
     env = {**os.environ, **java, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
@@ -73,31 +73,31 @@ def _story(name: str, ran: dict[str, Any]) -> Story:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_spark_delivers_is_what_is_computed_again(name: str, ran: dict[str, Any]) -> None:
-    story, declared = _story(name, ran), CASES[name]
-    told = Told(ran[name]["results"], [batch["dropped"] for batch in ran[name]["batches"]])
-    judged = judge_results(declared, story.given(), story.ran(told), payloads(told.results))
+    story, model = _story(name, ran), CASES[name]
+    output = Output(ran[name]["results"], [batch["dropped"] for batch in ran[name]["batches"]])
+    judged = judge_results(model, story.inputs(), story.ran(output), payloads(output.results))
     assert judged.findings == ()
-    assert judged.figures["due"] == len(told.results) > 5
+    assert judged.figures["due"] == len(output.results) > 5
     assert name == "totals" or judged.figures["dropped_rows"] > 3
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_reference_of_the_unit_tests_does_as_spark_does(name: str, ran: dict[str, Any]) -> None:
-    story, declared = _story(name, ran), CASES[name]
-    told = job(story, declared)
-    assert len(told.results) == len(ran[name]["results"])
-    if not isinstance(declared, Deduplication):  # which of several in one batch is the first is Spark's choice
-        assert sorted(map(str, map(_sorted, told.results))) == sorted(map(str, map(_sorted, ran[name]["results"])))
-    if not isinstance(declared, Sessions):  # how late events fell to tasks is not known
-        assert told.dropped == [batch["dropped"] for batch in ran[name]["batches"]]
+    story, model = _story(name, ran), CASES[name]
+    output = job(story, model)
+    assert len(output.results) == len(ran[name]["results"])
+    if not isinstance(model, Deduplication):  # which of several in one batch is the first is Spark's choice
+        assert sorted(map(str, map(_sorted, output.results))) == sorted(map(str, map(_sorted, ran[name]["results"])))
+    if not isinstance(model, Sessions):  # how late events fell to tasks is not known
+        assert output.dropped == [batch["dropped"] for batch in ran[name]["batches"]]
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "totals"])
 def test_the_watermark_is_the_one_that_spark_reports(name: str, ran: dict[str, Any]) -> None:
-    story, declared = _story(name, ran), CASES[name]
-    batches = story.ran(Told([], [0] * len(story.batches)))
+    story, model = _story(name, ran), CASES[name]
+    batches = story.ran(Output([], [0] * len(story.batches)))
     reported = [datetime.fromisoformat(batch["watermark"].replace("Z", "+00:00")).timestamp() * SECOND for batch in ran[name]["batches"]]
-    assert watermarks(story.given(), batches, declared.delays_ms).low.tolist() == reported
+    assert watermarks(story.inputs(), batches, model.delays_ms).low.tolist() == reported
 
 
 def _sorted(result: dict[str, Any]) -> list[tuple[str, Any]]:

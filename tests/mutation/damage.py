@@ -180,14 +180,14 @@ _doubles("double_by_a_second_attempt", _rows(lambda e, rng: _some(rng, e.once(),
 _doubles("double_the_first", _rows(lambda e, rng: e.once()[:1]))
 _doubles("double_the_last", _rows(lambda e, rng: e.once()[-1:]))
 _doubles("replay_a_batch_under_its_name", _of_batch)
-_doubles("replay_a_batch_by_a_later_start", lambda e, rng: _whole_edition(e, rng), start=77)
+_doubles("replay_a_batch_by_a_later_start", lambda e, rng: _whole_write_set(e, rng), start=77)
 _doubles("replay_a_task_under_its_name", _rows(_task_of_batch))
 _doubles("replay_the_tail_of_a_partition", _rows(lambda e, rng: _ends(e, rng, True, int(rng.integers(2, 30)))))
 _doubles("double_the_first_of_an_added_partition", _rows(_grown(False)))
 _doubles("double_all", lambda e, rng: np.arange(len(e.ids)))
 
 
-def _whole_edition(evidence: Evidence, rng: np.random.Generator) -> np.ndarray:
+def _whole_write_set(evidence: Evidence, rng: np.random.Generator) -> np.ndarray:
     """The rows of a batch that one start wrote, as long as each record of it is there once."""
     rows = _of_batch(evidence, rng)
     return rows if len(np.unique(evidence.ids[rows])) == len(rows) else rows[:0]
@@ -218,7 +218,7 @@ def double_into_another_partition(evidence: Evidence, rng: np.random.Generator) 
 @damage
 def resurrect_an_aborted_batch(evidence: Evidence, rng: np.random.Generator) -> bool:
     """A start before wrote the batch, and its transaction was aborted: it is visible all the same, before the replay."""
-    rows = _whole_edition(evidence, rng)
+    rows = _whole_write_set(evidence, rng)
     if not len(rows):
         return False
     _twice(evidence, rows)
@@ -228,7 +228,7 @@ def resurrect_an_aborted_batch(evidence: Evidence, rng: np.random.Generator) -> 
 
 @damage
 def resurrect_a_task_of_an_aborted_batch(evidence: Evidence, rng: np.random.Generator) -> bool:
-    batch = _whole_edition(evidence, rng)
+    batch = _whole_write_set(evidence, rng)
     acked = np.isin(evidence.ids[batch], evidence.sent_ids[evidence.sent["outcome"] == ACKED])
     partitions = evidence.delivered["partition"][batch]
     if not len(batch) or len(np.unique(partitions[acked])) < 2:
@@ -614,7 +614,7 @@ def move_to_another_partition(evidence: Evidence, rng: np.random.Generator) -> b
 @damage
 def tear_a_batch_between_two_starts(evidence: Evidence, rng: np.random.Generator) -> bool:
     """Every record is there once; but one start made part of the batch visible, a later one the rest."""
-    rows = _whole_edition(evidence, rng)
+    rows = _whole_write_set(evidence, rng)
     acked = rows[np.isin(evidence.ids[rows], evidence.sent_ids[evidence.sent["outcome"] == ACKED])]
     if len(acked) < 2:
         return False
@@ -666,7 +666,7 @@ def output_after_its_commit(evidence: Evidence, rng: np.random.Generator) -> boo
     if not len(records):
         return False
     evidence.set(evidence.delivered, "delivered_at", evidence.rows_of(records), int(evidence.delivered["delivered_at"].max()) + 3_600_000)
-    evidence.must("AHEAD", *records)
+    evidence.must("OFFSET_AHEAD", *records)
     return True
 
 
@@ -678,7 +678,7 @@ def a_batch_after_its_commit(evidence: Evidence, rng: np.random.Generator) -> bo
     if not len(records):
         return False
     evidence.set(evidence.delivered, "delivered_at", evidence.rows_of(records), int(evidence.delivered["delivered_at"].max()) + 3_600_000)
-    evidence.must("AHEAD", *records)
+    evidence.must("OFFSET_AHEAD", *records)
     return True
 
 
@@ -695,7 +695,7 @@ def a_commit_before_any_output(evidence: Evidence, rng: np.random.Generator) -> 
     if not len(records) or (own > line["start"]).any():
         return False
     line["committed_at"] = stamp(int(evidence.delivered["delivered_at"].min()) - 10)
-    evidence.must("AHEAD", *(int(record) for record in records))
+    evidence.must("OFFSET_AHEAD", *(int(record) for record in records))
     return True
 
 
@@ -705,7 +705,7 @@ def a_commit_that_reaches_one_too_far(evidence: Evidence, rng: np.random.Generat
     if evidence.guarantee not in CAREFUL or len(evidence.progress) < 3:
         return False
     line = evidence.progress[int(rng.integers(0, len(evidence.progress) - 1))]
-    sent, once, edition = evidence.sent, evidence.once(), evidence.delivered["batch"] == line["batch"]
+    sent, once, write_set = evidence.sent, evidence.once(), evidence.delivered["batch"] == line["batch"]
     name = str(rng.choice(list(line["until"]))) if line["until"] else ""
     found = once[(sent["partition"][once].astype(str) == name) & (sent["offset"][once] == line["until"].get(name, -1))]
     if len(found) != 1 or [each["batch"] for each in evidence.progress].count(line["batch"]) > 1:
@@ -714,9 +714,9 @@ def a_commit_that_reaches_one_too_far(evidence: Evidence, rng: np.random.Generat
     if evidence.delivered["delivered_at"][row] <= milliseconds(line["committed_at"]) or evidence.delivered["start"][row] > line["start"]:
         return False
     line["until"][name] += 1
-    evidence.must("AHEAD", int(found[0]))
+    evidence.must("OFFSET_AHEAD", int(found[0]))
     if "atomic" in evidence.promises:
-        for start in np.unique(evidence.delivered["start"][edition]):
+        for start in np.unique(evidence.delivered["start"][write_set]):
             evidence.truth["TORN", int(start), line["batch"]] = 1
     return True
 

@@ -125,15 +125,15 @@ class Evidence:
             self.truth[anomaly, *self.id_of(record)] += 1
 
     def must_be_torn(self, rows: np.ndarray) -> None:
-        """These rows of whole editions are about to go: what remains of such an edition is torn."""
+        """These rows of whole write sets are about to go: what remains of such a write set is torn."""
         if "atomic" not in self.promises:
             return
         acked = np.isin(self.ids, self.sent_ids[self.sent["outcome"] == ACKED])
         gone = np.zeros(len(self.ids), bool)
         gone[rows] = True
-        edition = self.delivered["start"] << 32 | self.delivered["batch"]
-        for each in np.unique(edition[gone & acked]):
-            if (~gone & (edition == each)).any():
+        write_set = self.delivered["start"] << 32 | self.delivered["batch"]
+        for each in np.unique(write_set[gone & acked]):
+            if (~gone & (write_set == each)).any():
                 self.truth["TORN", int(each >> 32), int(each & 0xFFFF_FFFF)] = 1
 
     def lose(self, records: Iterable[int]) -> None:

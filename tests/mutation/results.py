@@ -21,10 +21,10 @@ import numpy as np
 from streamproof.evidence.folder import RunFolder
 from streamproof.verdict.stateful.reference import Deduplication, Join, Sessions, Totals, Windows
 from tests.support import stateful
-from tests.support.stateful import Declared, Event, Result, Story, Told, job
+from tests.support.stateful import Event, Model, Output, Result, Story, job
 
 MINUTE = 60_000
-DECLARED: tuple[Declared, ...] = (
+MODELS: tuple[Model, ...] = (
     Windows(MINUTE, MINUTE, MINUTE),
     Windows(3 * MINUTE, MINUTE, 2 * MINUTE),
     Sessions(2 * MINUTE, MINUTE),
@@ -44,9 +44,9 @@ class Computed:
     """What a stateful job was given and delivered. ``truth`` is what a checker must find: an anomaly, and the words for the result."""
 
     guarantee: str
-    declared: Declared
+    model: Model
     story: Story
-    told: Told
+    output: Output
     truth: Counter[Any] = field(default_factory=Counter)
     promises: frozenset[str] = frozenset()
     spoilt: str | None = None
@@ -55,16 +55,16 @@ class Computed:
 
     def write(self, path: Path) -> RunFolder:
         shutil.rmtree(path / "results", ignore_errors=True)
-        return stateful.write(path / "results", self.story, self.told)
+        return stateful.write(path / "results", self.story, self.output)
 
-    def rightly(self) -> Told:
-        return job(self.story, self.declared)
+    def rightly(self) -> Output:
+        return job(self.story, self.model)
 
 
 def make(rng: np.random.Generator, *, undecided: bool = False) -> Computed:
     """A clean history of 3 to 8 batches of up to 8 events: some keys, here and there a restart, some events late."""
-    declared = DECLARED[int(rng.integers(0, len(DECLARED)))]
-    streams, count = len(declared.delays_ms), int(rng.integers(3, 9))
+    model = MODELS[int(rng.integers(0, len(MODELS)))]
+    streams, count = len(model.delays_ms), int(rng.integers(3, 9))
     batches, now = [], 0
     for _ in range(count):
         now += int(rng.integers(0, 5))
@@ -72,7 +72,7 @@ def make(rng: np.random.Generator, *, undecided: bool = False) -> Computed:
     starts = (1 + np.cumsum(rng.random(count) < 0.2)).tolist()
     unread = [_event(rng, now, streams, undecided) for _ in range(int(rng.integers(0, 3)))] if undecided else []
     story = Story(batches, starts, [replace(event, sure=False) for event in unread])
-    return Computed(str(rng.choice(GUARANTEES)), declared, story, job(story, declared), undecided=undecided)
+    return Computed(str(rng.choice(GUARANTEES)), model, story, job(story, model), undecided=undecided)
 
 
 def _event(rng: np.random.Generator, now: int, streams: int, undecided: bool) -> Event:
@@ -84,16 +84,16 @@ def _event(rng: np.random.Generator, now: int, streams: int, undecided: bool) ->
 # --- what must be found -----------------------------------------------------------------------------------------------------------------
 
 
-def _name(declared: Declared, about: tuple[Any, ...]) -> str:
+def _name(model: Model, about: tuple[Any, ...]) -> str:
     """A result in the words of a report."""
-    if isinstance(declared, Join):
+    if isinstance(model, Join):
         left, right = (None if identity is None else identity.replace("-", "/", 1) for identity in about)
         partner = "without a partner" if right is None else f"joined with record {_decimal(right)}"
         return f"record {_decimal(str(left))} {partner}"
-    if isinstance(declared, Totals):
+    if isinstance(model, Totals):
         return f"the total of {about[0]} after {about[1]} records"
     at = datetime.fromtimestamp(about[1] / 1000, UTC)
-    return f"the {'session' if isinstance(declared, Sessions) else 'window'} of {about[0]} from {at:%Y-%m-%d %H:%M}"
+    return f"the {'session' if isinstance(model, Sessions) else 'window'} of {about[0]} from {at:%Y-%m-%d %H:%M}"
 
 
 def _decimal(identity: str) -> str:
@@ -101,8 +101,8 @@ def _decimal(identity: str) -> str:
     return f"{int(producer, 16)}/{int(sequence, 16)}"
 
 
-def _about(declared: Declared, result: Result) -> tuple[Any, ...]:
-    return tuple(result.get(name) for name in ABOUT[type(declared)])
+def _about(model: Model, result: Result) -> tuple[Any, ...]:
+    return tuple(result.get(name) for name in ABOUT[type(model)])
 
 
 def _parsed(found: Any) -> Result | None:
@@ -114,22 +114,22 @@ def _parsed(found: Any) -> Result | None:
         return None
 
 
-def differences(declared: Declared, right: Told, told: Told, story: Story) -> Counter[Found]:
+def differences(model: Model, right: Output, output: Output, story: Story) -> Counter[Found]:
     """How ``told`` differs from what is right. Not for de-duplication, whose results may be one event or another."""
-    results = [(result, _parsed(result)) for result in told.results]
-    due = {_about(declared, result): result for result in right.results}
+    results = [(result, _parsed(result)) for result in output.results]
+    due = {_about(model, result): result for result in right.results}
     copies: dict[tuple[Any, ...], list[Result]] = {}
     found: Counter[Found] = Counter({("UNEXPECTED", RUBBISH): sum(parsed is None for _, parsed in results)})
     for _, parsed in results:
         if parsed is not None:
-            copies.setdefault(_about(declared, parsed), []).append(parsed)
+            copies.setdefault(_about(model, parsed), []).append(parsed)
     for about in due.keys() | copies.keys():
-        name, own = _name(declared, about), copies.get(about, [])
+        name, own = _name(model, about), copies.get(about, [])
         found["MISSING", name] += not own
         found["UNEXPECTED", name] += about not in due
         found["WRONG_VALUE", name] += about in due and any(each != due[about] for each in own)
         found["REPEATED", name] += about in due and len(own) > 1
-    for place, (rightly, dropped) in enumerate(zip(right.dropped, told.dropped, strict=True)):
+    for place, (rightly, dropped) in enumerate(zip(right.dropped, output.dropped, strict=True)):
         found["DROPPED", f"batch {place} of start {story.start(place)}"] += rightly != dropped
     return +found
 
@@ -146,10 +146,10 @@ def _damage(*kinds: type) -> Callable[[Callable[[Computed, np.random.Generator],
 
     def register(change: Callable[[Computed, np.random.Generator], object]) -> Damage:
         def damage(found: Computed, rng: np.random.Generator) -> bool:
-            if not isinstance(found.declared, kinds) or not found.told.results:
+            if not isinstance(found.model, kinds) or not found.output.results:
                 return False
             change(found, rng)
-            found.truth = differences(found.declared, found.rightly(), found.told, found.story)
+            found.truth = differences(found.model, found.rightly(), found.output, found.story)
             return bool(found.truth)
 
         DAMAGES[change.__name__] = damage
@@ -159,39 +159,39 @@ def _damage(*kinds: type) -> Callable[[Callable[[Computed, np.random.Generator],
 
 
 def _some(found: Computed, rng: np.random.Generator, most: int = 3) -> list[int]:
-    count = len(found.told.results)
+    count = len(found.output.results)
     return sorted(rng.choice(count, min(count, int(rng.integers(1, most + 1))), replace=False).tolist(), reverse=True)
 
 
-def _value(declared: Declared) -> str:
-    return "left_value" if isinstance(declared, Join) else "sum"
+def _value(model: Model) -> str:
+    return "left_value" if isinstance(model, Join) else "sum"
 
 
 @_damage(*_RESULTS)
 def result_lost(found: Computed, rng: np.random.Generator) -> None:
     for at in _some(found, rng):
-        del found.told.results[at]
+        del found.output.results[at]
 
 
 @_damage(*_RESULTS)
 def results_all_lost(found: Computed, rng: np.random.Generator) -> None:
-    found.told.results.clear()
+    found.output.results.clear()
 
 
 @_damage(Windows, Sessions, Totals)
 def results_of_a_key_lost(found: Computed, rng: np.random.Generator) -> None:
-    key = found.told.results[_some(found, rng, 1)[0]]["key"]
-    found.told.results = [result for result in found.told.results if result["key"] != key]
+    key = found.output.results[_some(found, rng, 1)[0]]["key"]
+    found.output.results = [result for result in found.output.results if result["key"] != key]
 
 
 @_damage(*_RESULTS)
 def result_doubled(found: Computed, rng: np.random.Generator) -> None:
-    found.told.results += [found.told.results[at] for at in _some(found, rng)]
+    found.output.results += [found.output.results[at] for at in _some(found, rng)]
 
 
 @_damage(*_RESULTS)
 def results_all_doubled(found: Computed, rng: np.random.Generator) -> None:
-    found.told.results *= 2
+    found.output.results *= 2
 
 
 @_damage(*_RESULTS)
@@ -205,146 +205,146 @@ def result_one_too_low(found: Computed, rng: np.random.Generator) -> None:
 
 
 def _add(found: Computed, rows: Iterable[int], amount: int) -> None:
-    name = _value(found.declared)
+    name = _value(found.model)
     for at in rows:
-        found.told.results[at] = {**found.told.results[at], name: found.told.results[at][name] + amount}
+        found.output.results[at] = {**found.output.results[at], name: found.output.results[at][name] + amount}
 
 
 @_damage(Windows, Sessions)
 def count_one_too_high(found: Computed, rng: np.random.Generator) -> None:
     for at in _some(found, rng):
-        found.told.results[at] = {**found.told.results[at], "count": found.told.results[at]["count"] + 1}
+        found.output.results[at] = {**found.output.results[at], "count": found.output.results[at]["count"] + 1}
 
 
 @_damage(Sessions)
 def session_ends_later(found: Computed, rng: np.random.Generator) -> None:
     for at in _some(found, rng):
-        found.told.results[at] = {**found.told.results[at], "end": found.told.results[at]["end"] + MINUTE}
+        found.output.results[at] = {**found.output.results[at], "end": found.output.results[at]["end"] + MINUTE}
 
 
 @_damage(*_RESULTS)
 def values_swapped(found: Computed, rng: np.random.Generator) -> None:
-    name, rows = _value(found.declared), _some(found, rng, 2)
-    one, other = (found.told.results[at] for at in (rows[0], rows[-1]))
-    found.told.results[rows[0]], found.told.results[rows[-1]] = {**one, name: other[name]}, {**other, name: one[name]}
+    name, rows = _value(found.model), _some(found, rng, 2)
+    one, other = (found.output.results[at] for at in (rows[0], rows[-1]))
+    found.output.results[rows[0]], found.output.results[rows[-1]] = {**one, name: other[name]}, {**other, name: one[name]}
 
 
 @_damage(*_RESULTS)
 def result_doubled_with_another_value(found: Computed, rng: np.random.Generator) -> None:
-    found.told.results.append(found.told.results[_some(found, rng, 1)[0]])
-    _add(found, [len(found.told.results) - 1], 5)
+    found.output.results.append(found.output.results[_some(found, rng, 1)[0]])
+    _add(found, [len(found.output.results) - 1], 5)
 
 
 @_damage(Windows, Sessions)
 def result_moved_in_time(found: Computed, rng: np.random.Generator) -> None:
     for at in _some(found, rng, 1):
-        found.told.results[at] = {**found.told.results[at], "begin": found.told.results[at]["begin"] + MINUTE}
+        found.output.results[at] = {**found.output.results[at], "begin": found.output.results[at]["begin"] + MINUTE}
 
 
 @_damage(Windows, Sessions, Totals)
 def result_given_to_another_key(found: Computed, rng: np.random.Generator) -> None:
     for at in _some(found, rng, 1):
-        found.told.results[at] = {**found.told.results[at], "key": str(rng.choice(["a", "b", "c", "nobody"]))}
+        found.output.results[at] = {**found.output.results[at], "key": str(rng.choice(["a", "b", "c", "nobody"]))}
 
 
 @_damage(Join)
 def joined_with_another(found: Computed, rng: np.random.Generator) -> None:
     for at in _some(found, rng, 1):
-        found.told.results[at] = {**found.told.results[at], "right": "0-ffff", "right_value": 1}
+        found.output.results[at] = {**found.output.results[at], "right": "0-ffff", "right_value": 1}
 
 
 @_damage(Join)
 def partner_forgotten(found: Computed, rng: np.random.Generator) -> None:
     for at in _some(found, rng, 1):
-        found.told.results[at] = {name: value for name, value in found.told.results[at].items() if not name.startswith("right")}
+        found.output.results[at] = {name: value for name, value in found.output.results[at].items() if not name.startswith("right")}
 
 
 @_damage(*_RESULTS)
 def rubbish_delivered(found: Computed, rng: np.random.Generator) -> None:
-    found.told.results.append(b"rubbish")  # type: ignore[arg-type]
+    found.output.results.append(b"rubbish")  # type: ignore[arg-type]
 
 
 @_damage(*_RESULTS)
 def result_cut_off(found: Computed, rng: np.random.Generator) -> None:
     at = _some(found, rng, 1)[0]
-    found.told.results[at] = json.dumps(found.told.results[at]).encode()[: int(rng.integers(0, 12))]  # type: ignore[call-overload]
+    found.output.results[at] = json.dumps(found.output.results[at]).encode()[: int(rng.integers(0, 12))]  # type: ignore[call-overload]
 
 
 @_damage(Windows, Join)
 def more_late_rows_dropped(found: Computed, rng: np.random.Generator) -> None:
-    found.told.dropped[int(rng.integers(0, len(found.told.dropped)))] += int(rng.integers(1, 4))
+    found.output.dropped[int(rng.integers(0, len(found.output.dropped)))] += int(rng.integers(1, 4))
 
 
 @_damage(Windows, Join)
 def fewer_late_rows_dropped(found: Computed, rng: np.random.Generator) -> None:
-    late = np.flatnonzero(found.told.dropped)
+    late = np.flatnonzero(found.output.dropped)
     if len(late):
-        found.told.dropped[int(rng.choice(late))] -= 1
+        found.output.dropped[int(rng.choice(late))] -= 1
 
 
 @_damage(Windows, Sessions, Totals)
 def batch_taken_in_twice(found: Computed, rng: np.random.Generator) -> None:
     at = int(rng.integers(0, len(found.story.batches)))
     batches = [batch * (1 + (place == at)) for place, batch in enumerate(found.story.batches)]
-    found.told.results = job(replace(found.story, batches=batches), found.declared).results
+    found.output.results = job(replace(found.story, batches=batches), found.model).results
 
 
 @_damage(Totals)
 def state_lost(found: Computed, rng: np.random.Generator) -> None:
     at = int(rng.integers(1, len(found.story.batches)))
     forgotten: list[list[Event]] = [[] for _ in range(at)]
-    later = job(Story([*forgotten, *found.story.batches[at:]]), found.declared).results
-    found.told.results = [*job(Story(found.story.batches[:at]), found.declared).results, *later]
+    later = job(Story([*forgotten, *found.story.batches[at:]]), found.model).results
+    found.output.results = [*job(Story(found.story.batches[:at]), found.model).results, *later]
 
 
 @_damage(Windows)
 def watermark_too_small(found: Computed, rng: np.random.Generator) -> None:
-    found.told = job(found.story, replace(found.declared, delay_ms=0))
+    found.output = job(found.story, replace(found.model, delay_ms=0))
 
 
 @_damage(Windows)
 def watermark_too_large(found: Computed, rng: np.random.Generator) -> None:
-    found.told = job(found.story, replace(found.declared, delay_ms=5 * MINUTE))
+    found.output = job(found.story, replace(found.model, delay_ms=5 * MINUTE))
 
 
 def deduplicated_lost(found: Computed, rng: np.random.Generator) -> bool:
     """One of those that passed is gone, where no other of its batch could have passed in its place."""
-    if not isinstance(found.declared, Deduplication):
+    if not isinstance(found.model, Deduplication):
         return False
     batches = [[event.key for event in batch] for batch in found.story.batches]
     place_of = [place for place, batch in enumerate(batches) for _ in batch]
-    numbers = [int(result["id"].partition("-")[2], 16) for result in found.told.results]
+    numbers = [int(result["id"].partition("-")[2], 16) for result in found.output.results]
     keys = [key for batch in batches for key in batch]
     only = [at for at, number in enumerate(numbers) if batches[place_of[number]].count(keys[number]) == 1]
     if not only:
         return False
     at = int(rng.choice(only))
     found.truth["MISSING", _passage(found, at)] += 1
-    del found.told.results[at]
+    del found.output.results[at]
     return True
 
 
 def deduplicated_doubled(found: Computed, rng: np.random.Generator) -> bool:
-    if not isinstance(found.declared, Deduplication) or not found.told.results:
+    if not isinstance(found.model, Deduplication) or not found.output.results:
         return False
-    at = int(rng.integers(0, len(found.told.results)))
+    at = int(rng.integers(0, len(found.output.results)))
     found.truth["REPEATED", _passage(found, at)] += 1
-    found.told.results.append(found.told.results[at])
+    found.output.results.append(found.output.results[at])
     return True
 
 
 def deduplicated_of_nobody(found: Computed, rng: np.random.Generator) -> bool:
-    if not isinstance(found.declared, Deduplication) or not found.told.results:
+    if not isinstance(found.model, Deduplication) or not found.output.results:
         return False
     found.truth["UNEXPECTED", "a record that should not have passed"] += 1
-    found.told.results.append({"id": "0-ffff"})
+    found.output.results.append({"id": "0-ffff"})
     return True
 
 
 def _passage(found: Computed, at: int) -> str:
     """How a result is called: its key, and how often that had passed before."""
     events = [event for _, event in found.story.events()]
-    keys = [events[int(result["id"].partition("-")[2], 16)].key for result in found.told.results]
+    keys = [events[int(result["id"].partition("-")[2], 16)].key for result in found.output.results]
     return f"passage {keys[:at].count(keys[at])} of {keys[at]}"
 
 
@@ -359,15 +359,15 @@ def legal(rng: np.random.Generator) -> tuple[Computed, list[str]]:
     found = make(rng, undecided=bool(rng.random() < 0.4))
     changes = ["sends without an answer"] if found.undecided else []
     if rng.random() < 0.5:
-        found.told.results = [found.told.results[at] for at in rng.permutation(len(found.told.results)).tolist()]
+        found.output.results = [found.output.results[at] for at in rng.permutation(len(found.output.results)).tolist()]
         changes.append("results in any order")
     if rng.random() < 0.3:
-        silent = int(rng.integers(0, len(found.told.dropped)))
-        found.told.dropped[silent] = None  # type: ignore[call-overload]
+        silent = int(rng.integers(0, len(found.output.dropped)))
+        found.output.dropped[silent] = None  # type: ignore[call-overload]
         changes.append("a batch that was not reported")
     if rng.random() < 0.3 and not found.undecided:
         excused = {"at-least-once": result_doubled, "at-most-once": result_lost}.get(found.guarantee)
-        whole = None not in found.told.dropped
+        whole = None not in found.output.dropped
         if excused is not None and whole and excused(found, rng):
             changes.append("what the guarantee allows")
     return found, changes

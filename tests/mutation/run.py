@@ -35,12 +35,12 @@ import numpy as np
 import pyarrow as pa
 
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.run.stages import spec_of
+from streamproof.run.stages import suite_spec
 from streamproof.suites.expectations import database, files, records
 from streamproof.suites.expectations import results as computed
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise
-from streamproof.verdict.judge import Terms, judge
+from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.scan import ranges, scan
 from tests.mutation import clean, damage, legal, results
 from tests.mutation.evidence import Evidence
@@ -50,8 +50,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "mutation" / "runs"
 FORBIDDEN = {
     "at-most-once": {"DUPLICATED", "PHANTOM", "CORRUPTED"},
-    "at-least-once": {"LOST", "PHANTOM", "CORRUPTED", "AHEAD"},
-    "exactly-once": {"LOST", "DUPLICATED", "PHANTOM", "CORRUPTED", "AHEAD"},
+    "at-least-once": {"LOST", "PHANTOM", "CORRUPTED", "OFFSET_AHEAD"},
+    "exactly-once": {"LOST", "DUPLICATED", "PHANTOM", "CORRUPTED", "OFFSET_AHEAD"},
     "ordered": {"REORDERED"},
     "atomic": {"TORN"},
 }
@@ -66,8 +66,8 @@ PARTS = 24
 """The work is shared in so many parts, each with a seed of its own: so many processes can take part."""
 MUTANTS, LEGAL, SEED = 15_000, 12_000, 20_261_121
 REAL_SHARE, REAL_RUNS, RESULTS_SHARE = 0.08, 24, 0.2
-SCALES = ((scan.BAND, ranges._BLOCK_BITS), (64, 3), (11, 1))
-"""Records in a band, and bits of an offset in a block: as they are, and so small that even these histories have many of each."""
+SCALES = ((scan.RANGE_SIZE, ranges._BUCKET_BITS), (64, 3), (11, 1))
+"""Records in a range, and bits of an offset in a bucket: as they are, and so small that even these histories have many of each."""
 DAMAGES = [*damage.DAMAGES, *results.DAMAGES]
 History = Evidence | Computed
 Named = tuple[Any, ...]
@@ -166,27 +166,27 @@ def _countable(evidence: History) -> set[str]:
     return banned if evidence.complete else banned - {"LOST", "TORN"}
 
 
-def _terms(evidence: History) -> Terms:
+def _terms(evidence: History) -> RunSpec:
     promises = frozenset(Promise(promise) for promise in evidence.promises)
-    declared = evidence.declared if isinstance(evidence, Computed) else None
-    return Terms("run", "mutant", "job", "strategy", Guarantee(evidence.guarantee), (), (), 1, promises=promises, stateful=declared)
+    model = evidence.model if isinstance(evidence, Computed) else None
+    return RunSpec("run", "mutant", "job", "strategy", Guarantee(evidence.guarantee), (), (), 1, promises=promises, reference_model=model)
 
 
 def judged(evidence: History, path: Path, scale: tuple[int, int] = SCALES[0]) -> tuple[str, Counter[Named]]:
     """What the checkers say on this evidence: the outcome, and each record that they name. Evidence that they refuse has the complaint."""
     folder: RunFolder = evidence.write(path)
-    scan.BAND, ranges._BLOCK_BITS = scale
-    terms = _terms(evidence)
+    scan.RANGE_SIZE, ranges._BUCKET_BITS = scale
+    spec = _terms(evidence)
     try:
-        judgement = judge(folder, terms)
+        judgement = judge(folder, spec)
     except EvidenceError as error:
         return f"refused: {error}", Counter()
     named: Counter[Named] = Counter()
-    if terms.stateful is not None:
+    if spec.reference_model is not None:
         named.update(
             (str(finding.anomaly), finding.result or f"batch {finding.batch} of start {finding.start}") for finding in judgement.findings
         )
-    table = judgement.table.to_pydict() if terms.stateful is None else {"row": []}
+    table = judgement.table.to_pydict() if spec.reference_model is None else {"row": []}
     for number, row in enumerate(table["row"]):
         if row == "record":
             columns = ("start", "batch") if table["anomaly"][number] == Anomaly.TORN else ("producer", "sequence")
@@ -218,7 +218,7 @@ class Suites:
         return ("FAILED" if any(anomaly in banned for anomaly, *_ in named) else due(evidence).replace("FAILED", "PASSED")), named
 
     def _named(self, evidence: History, path: Path) -> Counter[Named] | None:
-        asked, computation = _terms(evidence).asked, spec_of(_terms(evidence)).computation
+        asked, computation = _terms(evidence).asked, suite_spec(_terms(evidence)).computation
         if computation is None:
             database.histories(self._connection, path, database.HISTORIES)
             records.define(self._connection)
@@ -311,7 +311,7 @@ def run(seed: int, mutants: int, legal_histories: int, folders: list[Path], part
                 tolerate(result, *found, path, suites)
     finally:
         shutil.rmtree(path)
-        scan.BAND, ranges._BLOCK_BITS = SCALES[0]
+        scan.RANGE_SIZE, ranges._BUCKET_BITS = SCALES[0]
     return result
 
 

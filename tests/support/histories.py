@@ -22,7 +22,7 @@ from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.checks.records import Reconciliation, check
 from streamproof.verdict.decide import Decision, RunOutcome
 from streamproof.verdict.guarantee import Guarantee
-from streamproof.verdict.judge import Terms
+from streamproof.verdict.judge import RunSpec
 from streamproof.verdict.verdict import Account, Verdict
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -124,7 +124,7 @@ class Histories:
     def check(self) -> Reconciliation:
         return check(*self.columns())
 
-    def found(self) -> dict[Anomaly, list[tuple[int | None, int | None]]]:
+    def anomalies(self) -> dict[Anomaly, list[tuple[int | None, int | None]]]:
         """The anomalous records by anomaly, sorted; an anomaly of which there is none is left out."""
         return named(self.check().findings)
 
@@ -165,7 +165,7 @@ def _ints(values: Iterable[int | None]) -> np.ndarray:
 
 # --- a whole run's folder -----------------------------------------------------------------------------------------------------------
 
-TERMS = Terms("run", "experiment", "kafka_to_kafka", "two_phase_commit", Guarantee.EXACTLY_ONCE, (), ("kill_executor-1",), 7)
+SPEC = RunSpec("run", "experiment", "kafka_to_kafka", "two_phase_commit", Guarantee.EXACTLY_ONCE, (), ("kill_executor-1",), 7)
 HOLDS = [{"check": "the process is gone", "passed": True, "detail": "pid 1"}]
 INJECTION = "kill_executor-1"
 
@@ -196,9 +196,9 @@ class Story:
         return folder
 
 
-def unjudged(terms: Terms, outcome: RunOutcome, reason: str) -> dict[str, Any]:
+def unjudged(spec: RunSpec, outcome: RunOutcome, reason: str) -> dict[str, Any]:
     """The verdict on a run whose records were not judged, as its file holds it."""
-    account = terms.account()
+    account = spec.account()
     known = {name: getattr(account, name) for name in Account.model_fields}
     return Verdict.model_validate({**known, "outcome": outcome, "reason": reason}).to_json()
 

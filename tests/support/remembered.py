@@ -15,7 +15,7 @@ from streamproof.experiment.schedule import plan
 from streamproof.history.record import Run
 from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.judge import judge
-from tests.support.histories import TERMS, Story, at
+from tests.support.histories import SPEC, Story, at
 
 BEGUN = datetime(2026, 11, 1, 2, tzinfo=UTC)
 RUN = Run(
@@ -80,6 +80,6 @@ def write(runs: Path, name: str, *, began: float = 0, outcome: str | None = None
     folder.journal.path.write_text(json.dumps(created) + "\n" + folder.journal.path.read_text())
     folder.experiment.write_text(found.to_yaml())
     folder.schedule.write_text(plan(found).to_json())
-    verdict = judge(folder, replace(TERMS, run=name, strategy=found.strategy, guarantee=found.promised, seed=found.seed)).verdict.to_json()
+    verdict = judge(folder, replace(SPEC, run=name, strategy=found.strategy, guarantee=found.promised, seed=found.seed)).verdict.to_json()
     folder.verdict.write_text(json.dumps(verdict if outcome is None else {**verdict, "outcome": outcome}))
     return folder

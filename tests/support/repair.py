@@ -37,7 +37,7 @@ class Before:
 
     @classmethod
     def look(cls, *, brokers_may_change: bool = False) -> Before:
-        testbed = embedded.known()
+        testbed = embedded.started()
         return cls(None if brokers_may_change or testbed is None else len(testbed.kafka), _spark())
 
 
@@ -48,7 +48,7 @@ def _spark() -> tuple[int | None, ...]:
 
 def damage(before: Before, settled_s: float = SETTLED_S) -> list[str]:
     """What is wrong with the testbed, one line for each. What may be right in a moment has ``settled_s`` for it."""
-    testbed, holder = embedded.known(), lock.holder()
+    testbed, holder = embedded.started(), lock.holder()
     if testbed is None or (holder is not None and not lock.is_stale(holder)):
         return []
     if wrong := _lasting(testbed, before):
@@ -125,7 +125,7 @@ def repair(before: Before) -> None:
 
 
 def _mend(before: Before) -> None:
-    testbed = embedded.known()
+    testbed = embedded.started()
     assert testbed is not None
     for process in _paused(testbed).values():
         for each in [process, *process.children(recursive=True)]:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamproof.evidence.batches import Batch
-from streamproof.evidence.events import EVENTS, Given
+from streamproof.evidence.events import EVENTS, Inputs
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.evidence.histories import Delivered, SentRow, write_sent, write_table
 from streamproof.evidence.outcome import Outcome
@@ -25,7 +25,7 @@ from streamproof.evidence.payloads import PAYLOADS, Payloads, write_payloads
 from streamproof.verdict.stateful.reference import Deduplication, Join, Sessions, Totals, Windows
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
-Declared = Windows | Sessions | Join | Deduplication | Totals
+Model = Windows | Sessions | Join | Deduplication | Totals
 Result = dict[str, Any]
 
 
@@ -40,7 +40,7 @@ class Event:
 
 
 @dataclass
-class Told:
+class Output:
     """What a job delivered, and the late rows that it dropped in each batch."""
 
     results: list[Result] = field(default_factory=list)
@@ -62,11 +62,11 @@ class Story:
         read = [(place, event) for place, batch in enumerate(self.batches) for event in batch]
         return read + [(-1, event) for event in self.unread]
 
-    def given(self) -> Given:
+    def inputs(self) -> Inputs:
         """The columns; the sequence of an event is its place in :meth:`events`."""
         events = self.events()
         keys = sorted({event.key for _, event in events})
-        return Given(
+        return Inputs(
             producer=np.zeros(len(events), np.int64),
             sequence=np.arange(len(events)),
             stream=_ints([event.stream for _, event in events]),
@@ -77,10 +77,10 @@ class Story:
             keys=tuple(keys),
         )
 
-    def ran(self, told: Told) -> tuple[Batch, ...]:
+    def ran(self, output: Output) -> tuple[Batch, ...]:
         return tuple(
             Batch(place, self.start(place), {"0": place}, None, dropped, "2026-01-01T00:00:00+00:00")
-            for place, dropped in enumerate(told.dropped)
+            for place, dropped in enumerate(output.dropped)
         )
 
 
@@ -97,9 +97,9 @@ def _ints(values: list[int]) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def job(story: Story, declared: Declared) -> Told:
+def job(story: Story, model: Model) -> Output:
     """What the job delivers that reads these batches."""
-    return _JOBS[type(declared)](story, declared)
+    return _JOBS[type(model)](story, model)
 
 
 class _Mark:
@@ -122,40 +122,40 @@ class _Mark:
         self._next = max(self._next, min(self._seen.values()))
 
 
-def _windows(story: Story, declared: Windows) -> Told:
-    told, mark, state = Told(), _Mark(declared.delays_ms), {}
+def _windows(story: Story, model: Windows) -> Output:
+    output, mark, state = Output(), _Mark(model.delays_ms), {}
     for place, batch in enumerate(story.batches):
         mark.begin(story.start(place))
         late = set()
         for event in batch:
             mark.see(event)
-            last = event.at - event.at % declared.slide_ms
-            for begin in range(last, event.at - declared.length_ms, -declared.slide_ms):
-                if begin + declared.length_ms <= mark.late:
+            last = event.at - event.at % model.slide_ms
+            for begin in range(last, event.at - model.length_ms, -model.slide_ms):
+                if begin + model.length_ms <= mark.late:
                     late.add((event.key, begin))
                     continue
                 count, total = state.get((event.key, begin), (0, 0))
                 state[event.key, begin] = count + 1, total + event.value
-        told.dropped.append(len(late))
-        for key, begin in [name for name in state if name[1] + declared.length_ms <= mark.now]:
+        output.dropped.append(len(late))
+        for key, begin in [name for name in state if name[1] + model.length_ms <= mark.now]:
             count, total = state.pop((key, begin))
-            told.results.append({"key": key, "begin": begin, "count": count, "sum": total})
+            output.results.append({"key": key, "begin": begin, "count": count, "sum": total})
         mark.end()
-    return told
+    return output
 
 
-def _sessions(story: Story, declared: Sessions) -> Told:
-    told, mark, state = Told(), _Mark(declared.delays_ms), []
+def _sessions(story: Story, model: Sessions) -> Output:
+    output, mark, state = Output(), _Mark(model.delays_ms), []
     for place, batch in enumerate(story.batches):
         mark.begin(story.start(place))
         late = set()
         for event in batch:
             mark.see(event)
-            if event.at + declared.gap_ms <= mark.late:
+            if event.at + model.gap_ms <= mark.late:
                 late.add((event.key, event.at))
             else:
-                state.append((event.key, event.at, event.at + declared.gap_ms, 1, event.value))
-        told.dropped.append(len(late))
+                state.append((event.key, event.at, event.at + model.gap_ms, 1, event.value))
+        output.dropped.append(len(late))
         merged: list[tuple[str, int, int, int, int]] = []
         for row in sorted(state):
             if merged and merged[-1][0] == row[0] and row[1] <= merged[-1][2]:
@@ -165,13 +165,13 @@ def _sessions(story: Story, declared: Sessions) -> Told:
                 merged.append(row)
         out = [row for row in merged if row[2] <= mark.now]
         state = [row for row in merged if row[2] > mark.now]
-        told.results += [dict(zip(("key", "begin", "end", "count", "sum"), row, strict=True)) for row in out]
+        output.results += [dict(zip(("key", "begin", "end", "count", "sum"), row, strict=True)) for row in out]
         mark.end()
-    return told
+    return output
 
 
-def _join(story: Story, declared: Join) -> Told:
-    told, mark = Told(), _Mark(declared.delays_ms)
+def _join(story: Story, model: Join) -> Output:
+    output, mark = Output(), _Mark(model.delays_ms)
     held: list[tuple[int, Event]] = []
     waiting: dict[int, Event] = {}
     numbers = iter(range(10**6))
@@ -188,28 +188,28 @@ def _join(story: Story, declared: Join) -> Told:
                 (left_number, left), (right_number, right) = sorted(((number, event), (other_number, other)), key=lambda one: one[1].stream)
                 if (left.stream, right.stream) != (0, 1) or left.key != right.key:
                     continue
-                if left.at - declared.before_ms <= right.at <= left.at + declared.after_ms:
+                if left.at - model.before_ms <= right.at <= left.at + model.after_ms:
                     waiting.pop(left_number, None)
-                    told.results.append(_pair(left_number, left, right_number, right))
+                    output.results.append(_pair(left_number, left, right_number, right))
             held.append((number, event))
-            if event.stream == 0 and not any(name == f"0-{number:x}" for name in (result["left"] for result in told.results)):
+            if event.stream == 0 and not any(name == f"0-{number:x}" for name in (result["left"] for result in output.results)):
                 waiting[number] = event
-        told.dropped.append(late)
+        output.dropped.append(late)
         for number, event in list(waiting.items()):
-            if event.at + declared.after_ms + bool(declared.before_ms or declared.after_ms) <= mark.now:
+            if event.at + model.after_ms + bool(model.before_ms or model.after_ms) <= mark.now:
                 del waiting[number]
-                if declared.outer:
-                    told.results.append({"left": f"0-{number:x}", "left_value": event.value})
+                if model.outer:
+                    output.results.append({"left": f"0-{number:x}", "left_value": event.value})
         mark.end()
-    return told
+    return output
 
 
 def _pair(left_number: int, left: Event, right_number: int, right: Event) -> Result:
     return {"left": f"0-{left_number:x}", "right": f"0-{right_number:x}", "left_value": left.value, "right_value": right.value}
 
 
-def _deduplication(story: Story, declared: Deduplication) -> Told:
-    told, mark, until = Told(), _Mark(declared.delays_ms), {}
+def _deduplication(story: Story, model: Deduplication) -> Output:
+    output, mark, until = Output(), _Mark(model.delays_ms), {}
     numbers = iter(range(10**6))
     for place, batch in enumerate(story.batches):
         mark.begin(story.start(place))
@@ -220,27 +220,27 @@ def _deduplication(story: Story, declared: Deduplication) -> Told:
             if event.at <= mark.late:
                 late += 1
             elif event.key not in until:
-                until[event.key] = event.at + declared.delay_ms
-                told.results.append({"id": f"0-{number:x}"})
-        told.dropped.append(late)
+                until[event.key] = event.at + model.delay_ms
+                output.results.append({"id": f"0-{number:x}"})
+        output.dropped.append(late)
         until = {key: at for key, at in until.items() if at > mark.now}
         mark.end()
-    return told
+    return output
 
 
-def _totals(story: Story, declared: Totals) -> Told:
-    told, state = Told(), {}
+def _totals(story: Story, model: Totals) -> Output:
+    output, state = Output(), {}
     for batch in story.batches:
         for event in batch:
             count, total = state.get(event.key, (0, 0))
             state[event.key] = count + 1, total + event.value
-        told.dropped.append(0)
+        output.dropped.append(0)
         for key in {event.key for event in batch}:
-            told.results.append({"key": key, "count": state[key][0], "sum": state[key][1]})
-    return told
+            output.results.append({"key": key, "count": state[key][0], "sum": state[key][1]})
+    return output
 
 
-_JOBS: dict[type, Callable[[Story, Any], Told]] = {
+_JOBS: dict[type, Callable[[Story, Any], Output]] = {
     Windows: _windows,
     Sessions: _sessions,
     Join: _join,
@@ -249,7 +249,7 @@ _JOBS: dict[type, Callable[[Story, Any], Told]] = {
 }
 
 
-def write(path: Path, story: Story, told: Told) -> RunFolder:
+def write(path: Path, story: Story, output: Output) -> RunFolder:
     """The folder of a run that read these batches and delivered that: what a verdict needs, and no fault."""
     folder = RunFolder.create(path)
     folder.payloads.mkdir()
@@ -266,12 +266,12 @@ def write(path: Path, story: Story, told: Told) -> RunFolder:
     for place, batch in enumerate(story.batches):
         begin, ends = ends, ends + len(batch)
         known = {"batch": place, "start": story.start(place), "until": {"0": ends}, "committed_at": _at(place)}
-        lines.append({**known, "watermark_ms": None, "dropped": told.dropped[place]})
+        lines.append({**known, "watermark_ms": None, "dropped": output.dropped[place]})
         if batch:
             progress.append({**known, "rows": len(batch), "from": {"0": begin}, "started_at": known["committed_at"]})
     for target, found in ((folder.batches, lines), (folder.progress, progress), (folder.journal.path, _phases(len(story.batches)))):
         target.write_text("".join(json.dumps(line) + "\n" for line in found))
-    values = payloads(told.results).values
+    values = payloads(output.results).values
     shown = [(0, number, 0, 0, 1, BEGUN, b"k", value) for number, value in enumerate(values)]
     write_payloads(folder, 0, {name: [row[at] for row in shown] for at, name in enumerate(PAYLOADS.names)})
     write_atomically(folder.drain, json.dumps({"complete": True, "reason": None, "records": len(values)}))

@@ -17,10 +17,10 @@ from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.judge import judge
 from streamproof.verdict.timing.baseline import attach, compared
 from streamproof.verdict.verdict import Account, BaselineRatios, PhaseFigures, Verdict, decided
-from tests.support.histories import TERMS, Story, at
+from tests.support.histories import SPEC, Story, at
 
 FAULTED = Experiment(name="kill", strategy="offset_commit", faults=[FaultSpec(fault="kill_executor")], expect=[Anomaly.DUPLICATED], seed=7)
-PLAIN = replace(TERMS, planned=(), run="plain")
+PLAIN = replace(SPEC, planned=(), run="plain")
 
 
 def _passed(home: Path, name: str, found: Experiment, **changes: Any) -> RunFolder:
@@ -96,17 +96,17 @@ def test_a_verdict_stands_beside_its_baseline_and_can_be_made_again_without_it(h
     story.progress[2]["committed_at"] = at(8.9)  # the batch that the fault met took longer
     folder = story.write(home / "runs" / "faulted")
     attach(folder, plain, Verdict.read(plain))
-    found = judge(folder, TERMS).verdict.to_json()["baseline"]
+    found = judge(folder, SPEC).verdict.to_json()["baseline"]
     assert (found["run"], found["folder"]) == ("plain", str(plain.path))
     assert (found["longest_gap_s"], found["ratios"]["longest_gap_s"]) == (3.5, 1.26)
     assert found["records_per_s"] == {"steady": None, "impact": 6.0, "recovery": 5.0}
     assert found["ratios"]["records_per_s"] == {"steady": None, "impact": 1.0, "recovery": 1.0}
     plain.verdict.unlink()
-    assert judge(folder, TERMS).verdict.to_json()["baseline"] == found
+    assert judge(folder, SPEC).verdict.to_json()["baseline"] == found
 
 
 def test_a_run_without_a_baseline_says_so(tmp_path: Path) -> None:
-    assert judge(Story().write(tmp_path / "run"), TERMS).verdict.to_json()["baseline"] is None
+    assert judge(Story().write(tmp_path / "run"), SPEC).verdict.to_json()["baseline"] is None
 
 
 def test_a_ratio_to_nothing_is_not_known(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_ratio_to_nothing_is_not_known(tmp_path: Path) -> None:
 
 def _account(output_s: float, longest_gap_s: float | None, **rates: float) -> Account:
     phases = {phase: PhaseFigures(started_at=at(0), seconds=1.0, batches=1, records_per_s=rate) for phase, rate in rates.items()}
-    return TERMS.account().model_copy(update={"output_s": output_s, "longest_gap_s": longest_gap_s, "phases": phases})
+    return SPEC.account().model_copy(update={"output_s": output_s, "longest_gap_s": longest_gap_s, "phases": phases})
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"records_per_s": 5, "output_s": 1, "longest_gap_s": 1}'])
@@ -127,4 +127,4 @@ def test_a_damaged_baseline_is_named(tmp_path: Path, content: str) -> None:
     folder = Story().write(tmp_path / "run")
     folder.baseline.write_text(content)
     with pytest.raises(EvidenceError, match=r"baseline\.json is damaged"):
-        judge(folder, TERMS)
+        judge(folder, SPEC)

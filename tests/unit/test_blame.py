@@ -14,11 +14,11 @@ from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.blame import NEARBY, Timeline
 from streamproof.verdict.guarantee import Promise
 from streamproof.verdict.judge import judge
-from tests.support.histories import BEGUN, TERMS, Copy, Story, at, typed
+from tests.support.histories import BEGUN, SPEC, Copy, Story, at, typed
 
 
 def blames(story: Story, path: Path) -> list[str]:
-    rows = judge(story.write(path / "run"), TERMS).table.to_pylist()
+    rows = judge(story.write(path / "run"), SPEC).table.to_pylist()
     return [row["blame"] for row in rows if row["row"] == "record"]
 
 
@@ -234,17 +234,19 @@ def test_a_record_that_the_source_had_deleted_before_it_was_read_is_lost_by_that
 
 
 def test_a_record_out_of_order_a_torn_batch_and_an_early_commit_are_told(tmp_path: Path) -> None:
-    terms = replace(TERMS, promises=frozenset(Promise))
+    spec = replace(SPEC, promises=frozenset(Promise))
     story = Story()
     story.histories.drop([(0, 22)])
     story.progress[3]["committed_at"] = at(5)
-    rows = judge(story.write(tmp_path / "run"), terms).table.to_pylist()
+    rows = judge(story.write(tmp_path / "run"), spec).table.to_pylist()
     told = {row["anomaly"]: row["blame"] for row in rows if row["row"] == "record"}
     assert told["TORN"] == (
         "batch 1 of start 1 is torn: 14 of its records are visible, others not; the first that is missing is "
         "record 0/22 (source partition 1, offset 7)"
     )
-    assert told["AHEAD"].startswith("record 0/59 (source partition 2, offset 19) was delivered only after its offset had been committed")
+    assert told["OFFSET_AHEAD"].startswith(
+        "record 0/59 (source partition 2, offset 19) was delivered only after its offset had been committed"
+    )
 
 
 def test_a_lost_record_whose_batch_was_never_reported_is_told_by_the_batch_that_went_on_behind_it(tmp_path: Path) -> None:

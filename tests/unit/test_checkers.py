@@ -10,7 +10,7 @@ import numpy as np
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.atomicity import ranges, torn
-from streamproof.verdict.checks.commits import ahead
+from streamproof.verdict.checks.commits import offset_ahead
 from streamproof.verdict.checks.matching import Finding, match
 from streamproof.verdict.checks.order import reordered
 from tests.support.histories import BEGUN, Copy, Histories, clean
@@ -199,7 +199,7 @@ def _ahead(
     """Each copy is made 10 ms before its batch is reported, but for those that were ``moved``, by row."""
     moved = moved or {}
     at = [BEGUN_MS + moved.get(row, 90 + 100 * (copy.batch or 0)) for row, copy in enumerate(histories.delivered)]
-    return _ids(ahead(match(*histories.columns()), np.array(at, np.int64), COMMITS if progress is None else progress))
+    return _ids(offset_ahead(match(*histories.columns()), np.array(at, np.int64), COMMITS if progress is None else progress))
 
 
 def test_output_before_its_commit_is_right() -> None:

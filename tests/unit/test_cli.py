@@ -29,7 +29,7 @@ from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.guarantee import Guarantee
 from streamproof.verdict.judge import judge
 from tests.support.checkout import ROOT
-from tests.support.histories import INJECTION, TERMS, Story, unjudged
+from tests.support.histories import INJECTION, SPEC, Story, unjudged
 
 EXPERIMENT = Experiment(name="test", strategy="two_phase_commit", faults=[FaultSpec(fault="kill_executor", at=0.4)], seed=7)
 TIMEOUT_S = 60
@@ -78,7 +78,7 @@ def _run(home: Path, story: Story, outcome: str | None = None, name: str = "run"
     folder.experiment.write_text(found.to_yaml())
     folder.schedule.write_text(plan(found).to_json())
     if outcome is not None:
-        verdict = judge(folder, replace(TERMS, run=name)).verdict.to_json()
+        verdict = judge(folder, replace(SPEC, run=name)).verdict.to_json()
         folder.verdict.write_text(json.dumps({**verdict, "outcome": outcome}))
     return folder
 
@@ -140,7 +140,7 @@ def test_a_run_that_is_inconclusive_exits_with_3(home: Path) -> None:
 
 def test_a_run_that_was_aborted_exits_with_130(home: Path) -> None:
     folder = _run(home, Story())
-    folder.verdict.write_text(json.dumps(unjudged(TERMS, RunOutcome.ABORTED, "stopped by SIGINT")))
+    folder.verdict.write_text(json.dumps(unjudged(SPEC, RunOutcome.ABORTED, "stopped by SIGINT")))
     done = _streamproof(home, "check", "run")
     assert done.returncode == 130
     assert "ABORTED: stopped by SIGINT" in done.stdout
@@ -468,7 +468,7 @@ def test_what_a_verdict_says_is_printed_as_it_is(home: Path, text: str) -> None:
     done = _streamproof(home, "check", "run")
     assert done.returncode == 3
     assert f"ERROR: stage drain failed: {text}" in done.stdout
-    folder.verdict.write_text(json.dumps(unjudged(replace(TERMS, strategy=text), RunOutcome.ERROR, text)))
+    folder.verdict.write_text(json.dumps(unjudged(replace(SPEC, strategy=text), RunOutcome.ERROR, text)))
     assert _streamproof(home, "history", "import").returncode == 0
     assert text in _streamproof(home, "history").stdout
 
@@ -484,7 +484,7 @@ def test_a_reader_that_goes_away_is_no_error(home: Path) -> None:
 
 def test_the_terms_come_from_the_runs_own_folder(home: Path) -> None:
     folder = _run(home, Story(), strategy="checkpoint", guarantee=Guarantee.AT_MOST_ONCE, expect=[Anomaly.LOST])
-    found = stages.terms(folder)
+    found = stages.run_spec(folder)
     assert (found.strategy, found.guarantee, found.expected, found.planned, found.seed) == (
         "checkpoint",
         Guarantee.AT_MOST_ONCE,

@@ -21,7 +21,7 @@ from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarte
 from streamproof.faults.fault import FaultError
 from streamproof.faults.process.crash_at_step import CrashAtStep, CrashAtStepParameters
 from streamproof.jobs.context import RunContext
-from streamproof.testbed.process import same_process, told
+from streamproof.testbed.process import process_record, same_process
 from tests.support.jobs import run_context, spark_job
 
 FAULT, PARAMETERS = CrashAtStep(), CrashAtStepParameters(step="after_output")
@@ -90,6 +90,6 @@ def test_a_driver_that_has_ended_is_not_aimed_at(context: RunContext, driver: su
 
 
 def test_a_pid_that_became_anothers_is_gone(driver: subprocess.Popen[bytes]) -> None:
-    known = told(psutil.Process(driver.pid))
-    assert same_process(known) is not None
-    assert same_process({**known, "created": known["created"] - 60}) is None
+    recorded = process_record(psutil.Process(driver.pid))
+    assert same_process(recorded) is not None
+    assert same_process({**recorded, "created": recorded["created"] - 60}) is None

@@ -15,7 +15,7 @@ from streamproof.experiment.model import Experiment
 from streamproof.faults import FAULTS
 from streamproof.run import stages
 from streamproof.verdict.decide import RunOutcome
-from streamproof.verdict.judge import Terms
+from streamproof.verdict.judge import RunSpec
 from tests.support.checkout import ROOT
 from tests.support.histories import unjudged
 
@@ -67,8 +67,8 @@ def test_every_step_is_described() -> None:
 
 def test_every_key_of_the_verdict_is_described() -> None:
     found = Experiment(strategy="checkpoint")
-    terms = Terms("run", found.name, found.pipeline, found.strategy, found.promised, (), (), found.seed)
-    keys = unjudged(terms, RunOutcome.ERROR, "")
+    spec = RunSpec("run", found.name, found.pipeline, found.strategy, found.promised, (), (), found.seed)
+    keys = unjudged(spec, RunOutcome.ERROR, "")
     section = _text("verdicts.md").split("### `verdict.json`")[1].split("\n### ")[0]
     assert [key for key in keys if f"`{key}`" not in section] == []
 

@@ -41,7 +41,7 @@ from streamproof.report import charts, vega
 from streamproof.report.report import ANOMALIES, SHOWN_RECORDS, render
 from streamproof.report.timeline import BINS, Span, _bin, timeline
 from streamproof.run.second_judge import disagreement_with
-from streamproof.run.stages import spec_of
+from streamproof.run.stages import suite_spec
 from streamproof.suites.data_docs import rewrite
 from streamproof.suites.evaluate import Evaluation, evaluate, results_path
 from streamproof.suites.expectations import database
@@ -49,7 +49,7 @@ from streamproof.suites.worker import EvaluationWorker, WorkerError
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.guarantee import Guarantee
-from streamproof.verdict.judge import Terms, judge
+from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.reconciliation import write_reconciliation
 from streamproof.verdict.scan.scan import read_flow
 from streamproof.verdict.timing.baseline import attach
@@ -81,10 +81,10 @@ class Story:
     """Where the partitions of the input end."""
 
     @property
-    def terms(self) -> Terms:
+    def spec(self) -> RunSpec:
         versions = {"pyspark": "4.1.3", "kafka": "4.1.0"}
-        terms = Terms("run-1", "story", "kafka_to_kafka", "two_phase_commit", self.guarantee, self.expected, self.planned, 7, versions)
-        return replace(terms, recover_within_s=self.recover_within_s)
+        spec = RunSpec("run-1", "story", "kafka_to_kafka", "two_phase_commit", self.guarantee, self.expected, self.planned, 7, versions)
+        return replace(spec, recover_within_s=self.recover_within_s)
 
 
 def at(seconds: float) -> str:
@@ -129,10 +129,10 @@ def tell(path: Path, story: Story) -> RunFolder:
     folder.progress.write_text("".join(json.dumps(line) + "\n" for line in lines))
     planned = [{"injection": name, "fault": "kill_executor"} for name in story.planned]
     folder.schedule.write_text(json.dumps({"injections": planned}))
-    judgement = judge(folder, story.terms)
+    judgement = judge(folder, story.spec)
     write_reconciliation(folder, judgement.table)
     write_atomically(folder.verdict, json.dumps(judgement.verdict.to_json()))
-    spec_of(story.terms).write(folder)
+    suite_spec(story.spec).write(folder)
     return folder
 
 
@@ -285,9 +285,9 @@ def test_many_records_are_counted_in_full_and_sampled(tmp_path: Path) -> None:
 
 def test_an_aborted_run_without_its_files_does_not_hold(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run-1")
-    verdict = unjudged(CLEAN.terms, RunOutcome.ABORTED, "stopped by hand")
+    verdict = unjudged(CLEAN.spec, RunOutcome.ABORTED, "stopped by hand")
     write_atomically(folder.verdict, json.dumps(verdict, default=str))
-    spec_of(CLEAN.terms).write(folder)
+    suite_spec(CLEAN.spec).write(folder)
     evaluation = evaluate(folder)
     assert not evaluation.success
     assert any("Table with name drain does not exist" in error for error in evaluation.errors)
@@ -403,7 +403,7 @@ def test_what_a_record_says_does_not_become_markup_in_the_data_docs(tmp_path: Pa
     evil = '<script>alert(1)</script><img src="http://evil.example/x" onerror=alert(2)>'
     folder = tell(tmp_path / "run-1", replace(CLEAN, checks=[{"check": evil, "passed": False, "detail": evil}], drained=False))
     folder.drain.write_text(json.dumps({"complete": False, "reason": evil, "records": 0}))
-    verdict = judge(folder, CLEAN.terms).verdict.to_json()
+    verdict = judge(folder, CLEAN.spec).verdict.to_json()
     write_atomically(folder.verdict, json.dumps(verdict, default=str))
     evaluate(folder)
     for path in (folder.expectations / "data_docs").rglob("*.html"):
@@ -581,7 +581,7 @@ def test_the_report_of_a_run_that_ended_early_says_what_is_missing(tmp_path: Pat
     folder.journal.append(StageStarted(stage="prepare", pid=1))
     folder.journal.append(StageFailed(stage="prepare", error="no broker"))
     folder.journal.append(InjectionStarted(injection="add_partitions-1", fault="add_partitions", target={}, parameters={}))
-    write_atomically(folder.verdict, json.dumps(unjudged(CLEAN.terms, outcome, "stopped by hand"), default=str))
+    write_atomically(folder.verdict, json.dumps(unjudged(CLEAN.spec, outcome, "stopped by hand"), default=str))
     text = render(folder).read_text()
     for said in (outcome, "stopped by hand", "progress.jsonl is missing", "reconciliation.parquet is missing", "failed: no broker"):
         assert said in text
@@ -621,7 +621,7 @@ def test_the_report_tells_what_a_fault_cost_and_beside_the_run_without_it(tmp_pa
     plain = tell(tmp_path / "plain", replace(CLEAN, planned=()))
     folder = tell(tmp_path / "run-1", CLEAN)
     attach(folder, plain, Verdict.read(plain))
-    verdict = {**judge(folder, CLEAN.terms).verdict.to_json(), "notes": ["the testbed was built anew <on purpose>"]}
+    verdict = {**judge(folder, CLEAN.spec).verdict.to_json(), "notes": ["the testbed was built anew <on purpose>"]}
     write_atomically(folder.verdict, json.dumps(verdict, default=str))
     text = re.sub(r"\s+", " ", render(folder).read_text())
     # Struck at 11.1 s and healed at 13 s; the batches ended at 5, 15 and 25 s, and all was sent before the first.

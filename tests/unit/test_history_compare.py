@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamproof.history.compare import compare, same_settings, terms
+from streamproof.history.compare import compare, conditions, same_settings
 from tests.support.remembered import RUN, night
 
 
@@ -61,6 +61,6 @@ def test_a_ratio_is_the_second_by_the_first_where_both_are_numbers_that_can_be_d
 
 
 def test_terms_are_what_was_another_before_anything_was_measured() -> None:
-    assert [each.name for each in terms(night(0), night(1, "F", recovery_s=9.0, seed=8))] == ["seed"]
+    assert [each.name for each in conditions(night(0), night(1, "F", recovery_s=9.0, seed=8))] == ["seed"]
     assert same_settings(night(0), night(1, seed=8))
     assert not same_settings(night(0), night(1, settings={"brokers": 3}))

@@ -22,7 +22,7 @@ from streamproof.history import migrations
 from streamproof.history.record import HistoryError, describe, read
 from streamproof.history.store import HEAD, METADATA, VERSION_TABLE, Store, Wanted
 from streamproof.verdict.decide import RunOutcome
-from tests.support.histories import TERMS, Story, unjudged
+from tests.support.histories import SPEC, Story, unjudged
 from tests.support.remembered import BEGUN, RUN, night, write
 
 
@@ -193,7 +193,7 @@ def test_what_happens_to_a_run_after_it_gave_the_testbed_back_does_not_prolong_i
 
 def test_a_run_that_was_stopped_has_a_row_with_what_is_known(tmp_path: Path) -> None:
     folder = write(tmp_path, "one")
-    folder.verdict.write_text(json.dumps(unjudged(TERMS, RunOutcome.ABORTED, "stopped")))
+    folder.verdict.write_text(json.dumps(unjudged(SPEC, RunOutcome.ABORTED, "stopped")))
     row = read(folder)
     assert (row.outcome, row.anomalies, row.acked, row.recovery_s, row.records_per_s) == ("ABORTED", {}, None, None, {})
 

@@ -14,7 +14,7 @@ from streamproof.verdict import judge as judging
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.guarantee import Guarantee, Promise
-from streamproof.verdict.judge import Terms, judge
+from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.stateful import reference
 from tests.mutation import clean
 from tests.mutation.damage import DAMAGES
@@ -60,11 +60,11 @@ def test_the_real_run_is_found_damaged(tmp_path: Path, kind: str) -> None:
 def test_a_real_run_of_a_strategy_whose_batches_are_not_atomic_is_seen_to_have_torn_one() -> None:
     """Its driver was killed when some tasks' transactions were committed; the next start committed the others. It promises no more."""
     folder = RunFolder(FIXTURES / "offset-in-transaction-killed-after-produce")
-    terms = Terms("run", "experiment", "kafka_to_kafka", "offset_in_transaction", Guarantee.EXACTLY_ONCE, (Anomaly.TORN,), (), 1)
-    judgement = judge(folder, terms)
+    spec = RunSpec("run", "experiment", "kafka_to_kafka", "offset_in_transaction", Guarantee.EXACTLY_ONCE, (Anomaly.TORN,), (), 1)
+    judgement = judge(folder, spec)
     assert {anomaly: count for anomaly, count in judgement.verdict.to_json()["anomalies"].items() if count} == {"TORN": 2}
     assert [(finding.start, finding.batch, finding.copies) for finding in judgement.findings] == [(1, 6, 162), (2, 6, 38)]
-    held = judge(folder, replace(terms, expected=(), promises=frozenset({Promise.ATOMIC}))).verdict.to_json()
+    held = judge(folder, replace(spec, expected=(), promises=frozenset({Promise.ATOMIC}))).verdict.to_json()
     assert (held["outcome"], held["reason"]) == ("FAILED", "offset_in_transaction broke exactly-once: 2 TORN")
 
 
@@ -73,11 +73,11 @@ def test_the_same_seed_makes_the_same_mutants() -> None:
     assert one == two
 
 
-@pytest.mark.parametrize("checker", ["reordered", "torn", "ahead"])
+@pytest.mark.parametrize("checker", ["reordered", "torn", "offset_ahead"])
 def test_an_oracle_without_one_of_its_checkers_is_seen(monkeypatch: pytest.MonkeyPatch, checker: str) -> None:
     nothing: list[Finding] = []
     monkeypatch.setattr(judging, checker, lambda *_: nothing)
-    missed = {"reordered": "REORDERED", "torn": "TORN", "ahead": "AHEAD"}[checker]
+    missed = {"reordered": "REORDERED", "torn": "TORN", "offset_ahead": "OFFSET_AHEAD"}[checker]
     assert any(f"missing [('{missed}'" in each for each in run(7, len(DAMAGES), 0, []).wrong)
 
 

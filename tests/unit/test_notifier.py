@@ -15,7 +15,7 @@ from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.history.changes import Kind
 from streamproof.run.nightly import NOT_RUN, Night, Summary, Told
 from streamproof.verdict.decide import RunOutcome
-from tests.support.histories import TERMS, unjudged
+from tests.support.histories import SPEC, unjudged
 from tests.support.listeners import MailServer, Webhook
 
 PATH, TOKEN, PASSWORD = "hooks/T0/c2VjcmV0LXBhdGg", "secret-header", "secret-password"
@@ -130,7 +130,7 @@ def test_a_night_that_came_to_no_summary_is_told(webhook: Webhook) -> None:
 
 def test_an_experiment_that_failed_is_told_and_one_that_went_well_is_not(webhook: Webhook, home: Path) -> None:
     folder = RunFolder.create(home / "runs" / "mine")
-    write_atomically(folder.verdict, json.dumps(unjudged(TERMS, RunOutcome.FAILED, "it broke exactly-once: 3 LOST")))
+    write_atomically(folder.verdict, json.dumps(unjudged(SPEC, RunOutcome.FAILED, "it broke exactly-once: 3 LOST")))
     _notify("chaos_experiment", "mine", failed=True)
     _notify("chaos_experiment", "mine", failed=False)
     [post] = webhook.posts
@@ -153,7 +153,7 @@ def test_the_dag_run_is_linked_to_where_airflow_knows_its_address(
 def test_of_an_experiment_that_was_cleared_the_last_run_is_told(webhook: Webhook, home: Path) -> None:
     for name, outcome in (("mine", "ABORTED"), ("mine-try2", "FAILED")):
         folder = RunFolder.create(home / "runs" / name)
-        write_atomically(folder.verdict, json.dumps(unjudged(TERMS, RunOutcome(outcome), "because")))
+        write_atomically(folder.verdict, json.dumps(unjudged(SPEC, RunOutcome(outcome), "because")))
     _notify("chaos_experiment", "mine", failed=True)
     assert webhook.posts[0].body["subject"] == "streamproof: mine-try2: FAILED"
 

@@ -134,7 +134,7 @@ def test_a_step_that_expects_writes_what_the_suite_says_and_may_be_repeated(tmp_
     assert first["outcome"] == "FAILED"
     assert folder.read_json(folder.verdict) == first
     stored = Verdict.read(folder)
-    again = decided(judge(folder, CLEAN.terms).verdict.with_expectations(stored), ending(folder, stored))
+    again = decided(judge(folder, CLEAN.spec).verdict.with_expectations(stored), ending(folder, stored))
     assert (again.outcome, again.reason) == ("FAILED", first["reason"]), "a run that is checked again has its suite's results"
 
 

@@ -212,7 +212,7 @@ def test_identities_are_those_that_are_decoded_one_by_one(found: list[bytes | No
     many = identities.decode(*_laid([bytes(value) if value is not None else None for value in damaged]))
     for row, value in enumerate(damaged):
         one = identity.decode(bytes(value) if value is not None else None)
-        assert bool(many.found[row]) == (one is not None)
+        assert bool(many.present[row]) == (one is not None)
         if one is not None:
             assert (one.producer, one.sequence, one.crc, one.carried_crc) == tuple(
                 int(column[row]) for column in (many.producer, many.sequence, many.crc, many.carried_crc)
@@ -227,8 +227,8 @@ def test_each_byte_is_a_digit_of_an_identity_or_is_none() -> None:
     at = np.arange(len(made)) * len(whole)
     many = identities.decode(data, at, np.full(len(made), len(whole)))
     ones = [identity.decode(value) for value in made]
-    assert many.found.tolist() == [one is not None for one in ones]
-    rows = np.flatnonzero(many.found).tolist()
+    assert many.present.tolist() == [one is not None for one in ones]
+    rows = np.flatnonzero(many.present).tolist()
     assert [(int(many.producer[row]), int(many.sequence[row]), int(many.carried_crc[row])) for row in rows] == [
         (one.producer, one.sequence, one.carried_crc) for one in ones if one is not None
     ]

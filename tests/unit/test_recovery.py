@@ -19,7 +19,7 @@ from streamproof.verdict.judge import judge
 from streamproof.verdict.scan.scan import read_flow
 from streamproof.verdict.timing import recovery
 from streamproof.verdict.timing.recovery import Flow, Stamps
-from tests.support.histories import INJECTION, TERMS, Copy, Histories, Record, Story, at
+from tests.support.histories import INJECTION, SPEC, Copy, Histories, Record, Story, at
 
 NONE = np.array([], np.int64)
 
@@ -209,7 +209,7 @@ def test_a_folder_gives_the_flow_that_its_verdict_is_made_of(tmp_path: Path) -> 
     found = read_flow(folder)
     assert found.moments.tolist() == [recovery.milliseconds(at(second)) for second in (2, 4.5, 8, 10)]
     assert (found.records.sum(), found.waited.sum()) == (60, 59)
-    verdict = judge(folder, TERMS).verdict.to_json()
+    verdict = judge(folder, SPEC).verdict.to_json()
     (injection,) = verdict["injections"]
     assert injection["injection"] == INJECTION
     assert {key: injection[key] for key in ("first_output_s", "caught_up_s", "backlog_records", "longest_gap_s")} == {

@@ -20,7 +20,7 @@ from streamproof.run.shrink import reduced, smallest
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.guarantee import Guarantee
-from tests.support.histories import TERMS, unjudged
+from tests.support.histories import SPEC, unjudged
 
 STRATEGY = "postgres_two_phase_commit"
 SPECS = st.builds(
@@ -183,7 +183,7 @@ def _runs_end(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, *ends: tuple[str, 
     def run(found: Experiment, **options: Any) -> RunFolder:
         outcome, anomalies = left.pop(0)
         folder = RunFolder.create(tmp_path / f"run-{len(left)}")
-        verdict = {**unjudged(TERMS, RunOutcome(outcome), "because"), "anomalies": anomalies}
+        verdict = {**unjudged(SPEC, RunOutcome(outcome), "because"), "anomalies": anomalies}
         folder.verdict.write_text(json.dumps(verdict))
         return folder
 

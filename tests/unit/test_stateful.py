@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.stateful.reference import Deduplication, Join, Sessions, Totals, Windows, judge_results
-from tests.support.stateful import Declared, Event, Story, Told, job, payloads
+from tests.support.stateful import Event, Model, Output, Story, job, payloads
 
 TUMBLING, SLIDING = Windows(10, 10, 10), Windows(10, 4, 8)
-DECLARED: tuple[Declared, ...] = (
+MODELS: tuple[Model, ...] = (
     TUMBLING,
     SLIDING,
     Windows(5, 5, 0),
@@ -25,11 +25,11 @@ DECLARED: tuple[Declared, ...] = (
     Deduplication(7),
     Totals(),
 )
-NAMES = [repr(each) for each in DECLARED]
+NAMES = [repr(each) for each in MODELS]
 
 
-def _judged(story: Story, declared: Declared, told: Told) -> dict[Anomaly, list[str]]:
-    judged = judge_results(declared, story.given(), story.ran(told), payloads(told.results))
+def _judged(story: Story, model: Model, output: Output) -> dict[Anomaly, list[str]]:
+    judged = judge_results(model, story.inputs(), story.ran(output), payloads(output.results))
     found: dict[Anomaly, list[str]] = {}
     for finding in judged.findings:
         found.setdefault(finding.anomaly, []).append(finding.result or f"batch {finding.batch}")
@@ -41,86 +41,86 @@ def _events(sure: st.SearchStrategy[bool] | None = None) -> st.SearchStrategy[Ev
     return st.builds(Event, times, st.sampled_from("ab"), values, st.integers(0, 1), st.just(True) if sure is None else sure)
 
 
-def _stories(declared: Declared, sure: st.SearchStrategy[bool] | None = None) -> st.SearchStrategy[Story]:
+def _stories(model: Model, sure: st.SearchStrategy[bool] | None = None) -> st.SearchStrategy[Story]:
     events = _events(sure)
-    if not isinstance(declared, Join):
+    if not isinstance(model, Join):
         events = events.map(lambda event: Event(event.at, event.key, event.value, 0, event.sure))
     batches = st.lists(st.lists(events, max_size=5), min_size=1, max_size=6)
     unread = st.lists(events.map(lambda event: Event(event.at, event.key, event.value, event.stream, False)), max_size=2)
 
-    def told(parts: tuple[list[list[Event]], list[Event], list[bool]]) -> Story:
+    def story(parts: tuple[list[list[Event]], list[Event], list[bool]]) -> Story:
         batches, unread, again = parts
         starts = (1 + np.cumsum(again[: len(batches)])).tolist()
         return Story(batches, starts, unread if sure is not None else [])
 
-    return st.tuples(batches, unread, st.lists(st.booleans(), min_size=6, max_size=6)).map(told)
+    return st.tuples(batches, unread, st.lists(st.booleans(), min_size=6, max_size=6)).map(story)
 
 
-@pytest.mark.parametrize("declared", DECLARED, ids=NAMES)
+@pytest.mark.parametrize("model", MODELS, ids=NAMES)
 @given(data=st.data())
 @settings(max_examples=30)
-def test_what_a_job_delivers_is_what_is_computed_again(declared: Declared, data: Any) -> None:
-    story = data.draw(_stories(declared))
-    told = job(story, declared)
-    assert _judged(story, declared, told) == {}
+def test_what_a_job_delivers_is_what_is_computed_again(model: Model, data: Any) -> None:
+    story = data.draw(_stories(model))
+    output = job(story, model)
+    assert _judged(story, model, output) == {}
 
 
-@pytest.mark.parametrize("declared", DECLARED, ids=NAMES)
+@pytest.mark.parametrize("model", MODELS, ids=NAMES)
 @given(data=st.data())
 @settings(max_examples=30)
-def test_no_alarm_whether_a_send_that_nobody_knows_of_was_read_or_not(declared: Declared, data: Any) -> None:
-    story = data.draw(_stories(declared, st.booleans()))
-    assert _judged(story, declared, job(story, declared)) == {}
+def test_no_alarm_whether_a_send_that_nobody_knows_of_was_read_or_not(model: Model, data: Any) -> None:
+    story = data.draw(_stories(model, st.booleans()))
+    assert _judged(story, model, job(story, model)) == {}
 
 
-@pytest.mark.parametrize("declared", DECLARED, ids=NAMES)
+@pytest.mark.parametrize("model", MODELS, ids=NAMES)
 @given(data=st.data())
 @settings(max_examples=12)
-def test_every_result_that_is_taken_out_is_missing(declared: Declared, data: Any) -> None:
-    story = data.draw(_stories(declared))
-    told = job(story, declared)
-    if told.results:
-        told.results.pop(data.draw(st.integers(0, len(told.results) - 1)))
-        found = _judged(story, declared, told)
+def test_every_result_that_is_taken_out_is_missing(model: Model, data: Any) -> None:
+    story = data.draw(_stories(model))
+    output = job(story, model)
+    if output.results:
+        output.results.pop(data.draw(st.integers(0, len(output.results) - 1)))
+        found = _judged(story, model, output)
         assert set(found) <= {Anomaly.MISSING, Anomaly.UNEXPECTED}
         assert len(found[Anomaly.MISSING]) >= 1
 
 
-@pytest.mark.parametrize("declared", DECLARED, ids=NAMES)
+@pytest.mark.parametrize("model", MODELS, ids=NAMES)
 @given(data=st.data())
 @settings(max_examples=12)
-def test_every_result_that_is_delivered_again_is_repeated(declared: Declared, data: Any) -> None:
-    story = data.draw(_stories(declared))
-    told = job(story, declared)
-    if told.results:
-        told.results.append(told.results[data.draw(st.integers(0, len(told.results) - 1))])
-        assert {name: len(found) for name, found in _judged(story, declared, told).items()} == {Anomaly.REPEATED: 1}
+def test_every_result_that_is_delivered_again_is_repeated(model: Model, data: Any) -> None:
+    story = data.draw(_stories(model))
+    output = job(story, model)
+    if output.results:
+        output.results.append(output.results[data.draw(st.integers(0, len(output.results) - 1))])
+        assert {name: len(found) for name, found in _judged(story, model, output).items()} == {Anomaly.REPEATED: 1}
 
 
-@pytest.mark.parametrize("declared", [each for each in DECLARED if each.values], ids=repr)
+@pytest.mark.parametrize("model", [each for each in MODELS if each.values], ids=repr)
 @given(data=st.data())
 @settings(max_examples=12)
-def test_every_value_that_is_changed_is_wrong(declared: Declared, data: Any) -> None:
-    story = data.draw(_stories(declared))
-    told = job(story, declared)
-    if told.results:
-        at = data.draw(st.integers(0, len(told.results) - 1))
-        value = "left_value" if isinstance(declared, Join) else "sum"
-        told.results[at] = {**told.results[at], value: told.results[at][value] + data.draw(st.sampled_from([-1, 1, 1000]))}
-        assert {name: len(found) for name, found in _judged(story, declared, told).items()} == {Anomaly.WRONG_VALUE: 1}
+def test_every_value_that_is_changed_is_wrong(model: Model, data: Any) -> None:
+    story = data.draw(_stories(model))
+    output = job(story, model)
+    if output.results:
+        at = data.draw(st.integers(0, len(output.results) - 1))
+        value = "left_value" if isinstance(model, Join) else "sum"
+        output.results[at] = {**output.results[at], value: output.results[at][value] + data.draw(st.sampled_from([-1, 1, 1000]))}
+        assert {name: len(found) for name, found in _judged(story, model, output).items()} == {Anomaly.WRONG_VALUE: 1}
 
 
-@pytest.mark.parametrize("declared", DECLARED, ids=NAMES)
+@pytest.mark.parametrize("model", MODELS, ids=NAMES)
 @given(data=st.data(), more=st.sampled_from([-1, 1]))
 @settings(max_examples=12)
-def test_a_batch_that_drops_another_number_of_rows_is_named(declared: Declared, data: Any, more: int) -> None:
-    story = data.draw(_stories(declared))
-    told = job(story, declared)
-    at = data.draw(st.integers(0, len(told.dropped) - 1))
-    told.dropped[at] += more
-    if isinstance(declared, Sessions) and more > 0:  # how late events fell to tasks is not known: several of one time may be several rows
+def test_a_batch_that_drops_another_number_of_rows_is_named(model: Model, data: Any, more: int) -> None:
+    story = data.draw(_stories(model))
+    output = job(story, model)
+    at = data.draw(st.integers(0, len(output.dropped) - 1))
+    output.dropped[at] += more
+    if isinstance(model, Sessions) and more > 0:  # how late events fell to tasks is not known: several of one time may be several rows
         return
-    assert _judged(story, declared, told) == {Anomaly.DROPPED: [f"batch {at}"]}
+    assert _judged(story, model, output) == {Anomaly.DROPPED: [f"batch {at}"]}
 
 
 # --- by hand ----------------------------------------------------------------------------------------------------------------------
@@ -137,10 +137,10 @@ STORY = Story(
 
 
 def test_a_late_record_is_late_by_the_watermark_of_the_batch_before() -> None:
-    told = job(STORY, TUMBLING)
-    assert told.dropped == [0, 0, 0, 1, 0]  # two records of one window are one row
-    assert {"key": "a", "begin": 0, "count": 3, "sum": 13} in told.results
-    judged = judge_results(TUMBLING, STORY.given(), STORY.ran(told), payloads(told.results))
+    output = job(STORY, TUMBLING)
+    assert output.dropped == [0, 0, 0, 1, 0]  # two records of one window are one row
+    assert {"key": "a", "begin": 0, "count": 3, "sum": 13} in output.results
+    judged = judge_results(TUMBLING, STORY.inputs(), STORY.ran(output), payloads(output.results))
     assert judged.figures == {
         "due": 4,
         "delivered": 4,
@@ -154,8 +154,8 @@ def test_a_late_record_is_late_by_the_watermark_of_the_batch_before() -> None:
 
 def test_a_watermark_that_is_too_small_is_found_out() -> None:
     """The job sets a delay of 1 where 10 was declared: what came within the declared delay was dropped."""
-    told = job(STORY, Windows(10, 10, 1))
-    found = _judged(STORY, TUMBLING, told)
+    output = job(STORY, Windows(10, 10, 1))
+    found = _judged(STORY, TUMBLING, output)
     assert set(found) == {Anomaly.WRONG_VALUE, Anomaly.DROPPED}
     assert found[Anomaly.WRONG_VALUE] == ["the window of a from 1970-01-01 00:00"]
 
@@ -163,16 +163,16 @@ def test_a_watermark_that_is_too_small_is_found_out() -> None:
 def test_a_state_that_was_lost_is_found_out() -> None:
     """A second start begins with an empty state: windows that were open are delivered in part, or not at all."""
     first, second = Story(STORY.batches[:1]), Story(STORY.batches[1:])
-    told = Told(
+    output = Output(
         [*job(first, TUMBLING).results, *job(second, TUMBLING).results], [*job(first, TUMBLING).dropped, *job(second, TUMBLING).dropped]
     )
-    found = _judged(Story(STORY.batches, [1, 2, 2, 2, 2]), TUMBLING, told)
+    found = _judged(Story(STORY.batches, [1, 2, 2, 2, 2]), TUMBLING, output)
     assert "the window of a from 1970-01-01 00:00" in found[Anomaly.WRONG_VALUE]
     assert found[Anomaly.MISSING] == ["the window of b from 1970-01-01 00:00"]
 
 
 def test_what_is_no_result_is_unexpected() -> None:
-    told = job(STORY, TUMBLING)
+    output = job(STORY, TUMBLING)
     for rubbish in (
         b"",
         b"{",
@@ -181,16 +181,16 @@ def test_what_is_no_result_is_unexpected() -> None:
         b'{"key":"a","begin":0,"count":"x","sum":1}',
         b'{"key":"a","begin":1e30,"count":1,"sum":1}',
     ):
-        judged = judge_results(TUMBLING, STORY.given(), STORY.ran(told), payloads([*told.results, rubbish]))
+        judged = judge_results(TUMBLING, STORY.inputs(), STORY.ran(output), payloads([*output.results, rubbish]))
         assert [(finding.anomaly, finding.result) for finding in judged.findings] == [
             (Anomaly.UNEXPECTED, "something that is no result")
         ], rubbish
 
 
 def test_a_finding_says_what_was_due_and_who_read_it() -> None:
-    told = job(STORY, TUMBLING)
-    told.results[0] = {**told.results[0], "sum": 0}
-    (finding,) = judge_results(TUMBLING, STORY.given(), STORY.ran(told), payloads(told.results)).findings
+    output = job(STORY, TUMBLING)
+    output.results[0] = {**output.results[0], "sum": 0}
+    (finding,) = judge_results(TUMBLING, STORY.inputs(), STORY.ran(output), payloads(output.results)).findings
     assert finding.detail == (
         "count 3, sum 0 instead of count 3, sum 13; its 5 records were read by batch 0 of start 1 and batch 1 of start 1"
         " and batch 2 of start 1 and batch 3 of start 1"
@@ -200,5 +200,5 @@ def test_a_finding_says_what_was_due_and_who_read_it() -> None:
 def test_an_unknown_send_widens_what_a_window_may_say() -> None:
     story = Story([[Event(1, "a", 4), Event(2, "a", 2, sure=False)], [Event(40, "a", 1)], []])
     for told_sum, count, right in ((6, 2, True), (4, 1, True), (7, 2, False), (4, 3, False)):
-        told = Told([{"key": "a", "begin": 0, "count": count, "sum": told_sum}], [0, 0, 0])
-        assert (_judged(story, TUMBLING, told) == {}) is right, (told_sum, count)
+        output = Output([{"key": "a", "begin": 0, "count": count, "sum": told_sum}], [0, 0, 0])
+        assert (_judged(story, TUMBLING, output) == {}) is right, (told_sum, count)

@@ -51,10 +51,10 @@ def test_a_stateful_job_is_held_to_its_results() -> None:
 
 def test_what_is_declared_is_not_what_the_job_sets() -> None:
     found = _parsed(WINDOW, stateful={"window_min": 30, "slide_min": 10, "delay_min": 100, "job_delay_min": 7})
-    assert found.declared == Windows(30 * MINUTE_MS, 10 * MINUTE_MS, 100 * MINUTE_MS)
+    assert found.reference_model == Windows(30 * MINUTE_MS, 10 * MINUTE_MS, 100 * MINUTE_MS)
     assert found.options == {"length_ms": 30 * MINUTE_MS, "slide_ms": 10 * MINUTE_MS, "delay_ms": 7 * MINUTE_MS}
-    assert _parsed(JOIN, stateful={"delay_min": 5}).declared == Join(5 * MINUTE_MS)
-    assert (_parsed({"strategy": "checkpoint"}).declared, _parsed({"strategy": "checkpoint"}).options) == (None, {})
+    assert _parsed(JOIN, stateful={"delay_min": 5}).reference_model == Join(5 * MINUTE_MS)
+    assert (_parsed({"strategy": "checkpoint"}).reference_model, _parsed({"strategy": "checkpoint"}).options) == (None, {})
 
 
 def _events(found: Experiment) -> pa.Table:

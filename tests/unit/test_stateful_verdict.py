@@ -16,17 +16,17 @@ from streamproof.evidence.batches import Batch, in_order
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.report.report import render
 from streamproof.run.second_judge import disagreement_with
-from streamproof.run.stages import spec_of
+from streamproof.run.stages import suite_spec
 from streamproof.suites import agreement, shipped
 from streamproof.suites.evaluate import evaluate
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.guarantee import Guarantee
-from streamproof.verdict.judge import Terms
+from streamproof.verdict.judge import RunSpec
 from streamproof.verdict.judge import judge as verdict_of
 from streamproof.verdict.reconciliation import RECONCILIATION, write_reconciliation
 from streamproof.verdict.stateful.reference import Join, Windows
 from tests.support.histories import as_of, unjudged
-from tests.support.stateful import Declared, Event, Story, Told, job, write
+from tests.support.stateful import Event, Model, Output, Story, job, write
 
 WINDOWS = Windows(60_000, 60_000, 60_000)
 MINUTE = 60_000
@@ -40,12 +40,14 @@ STORY = Story(
     ],
     [1, 1, 2, 2, 2],
 )
-TERMS = Terms("run", "experiment", "departures", "two_phase_commit", Guarantee.EXACTLY_ONCE, (), (), 7, stateful=WINDOWS)
+SPEC = RunSpec("run", "experiment", "departures", "two_phase_commit", Guarantee.EXACTLY_ONCE, (), (), 7, reference_model=WINDOWS)
 
 
-def _judged(path: Path, told: Told, terms: Terms = TERMS, story: Story = STORY) -> tuple[RunFolder, dict[str, Any], list[dict[str, Any]]]:
-    folder = write(path / "run", story, told)
-    judgement = verdict_of(folder, terms)
+def _judged(
+    path: Path, output: Output, spec: RunSpec = SPEC, story: Story = STORY
+) -> tuple[RunFolder, dict[str, Any], list[dict[str, Any]]]:
+    folder = write(path / "run", story, output)
+    judgement = verdict_of(folder, spec)
     return folder, judgement.verdict.to_json(), [row for row in judgement.table.to_pylist() if row["row"] == "record"]
 
 
@@ -58,7 +60,7 @@ def test_a_run_that_went_well_is_passed_and_says_how_much_was_judged(tmp_path: P
     assert verdict["anomalies"] == dict.fromkeys(map(str, RESULT_KINDS), 0)
     assert (verdict["results"]["late_rows"], verdict["results"]["dropped_rows"]) == ([1, 1], 1)
     assert verdict["delivered"] == 5
-    assert set(unjudged(TERMS, verdict["outcome"], "")) == set(verdict)
+    assert set(unjudged(SPEC, verdict["outcome"], "")) == set(verdict)
     assert rows == []
 
 
@@ -66,36 +68,36 @@ def test_a_run_that_went_well_is_passed_and_says_how_much_was_judged(tmp_path: P
     ("damage", "anomaly", "blame"),
     [
         (
-            lambda told: told.results.pop(0),
+            lambda output: output.results.pop(0),
             "MISSING",
             "the window of a from 1970-01-01 00:01 is missing: count 2, sum 10; its 3 records were read by batch 0 of start 1 and batch 2",
         ),
         (
-            lambda told: told.results.append(told.results[0]),
+            lambda output: output.results.append(output.results[0]),
             "REPEATED",
             "the window of a from 1970-01-01 00:01 was delivered 2 times (by batch 0 attempt 0 of start 1 (output 0/0), then by batch 0",
         ),
         (
-            lambda told: told.results.append({"key": "z", "begin": 60_000, "count": 1, "sum": 1}),
+            lambda output: output.results.append({"key": "z", "begin": 60_000, "count": 1, "sum": 1}),
             "UNEXPECTED",
             "the window of z from 1970-01-01 00:01 was delivered, and should not have been (by batch 0 attempt 0 of start 1 (output 0/5))",
         ),
         (
-            lambda told: told.results[0].update(sum=-1),
+            lambda output: output.results[0].update(sum=-1),
             "WRONG_VALUE",
             "the window of a from 1970-01-01 00:01 was delivered wrong (by batch 0 attempt 0 of start 1 (output 0/0)): count 2, sum -1",
         ),
         (
-            lambda told: told.dropped.__setitem__(3, 4),
+            lambda output: output.dropped.__setitem__(3, 4),
             "DROPPED",
             "batch 3 of start 2: it dropped 4 late rows, the declared delay has it drop 1",
         ),
     ],
 )
 def test_each_anomaly_is_named_with_its_blame_and_the_expectations_agree(tmp_path: Path, damage: Any, anomaly: str, blame: str) -> None:
-    told = job(STORY, WINDOWS)
-    damage(told)
-    _, verdict, rows = _judged(tmp_path, told)
+    output = job(STORY, WINDOWS)
+    damage(output)
+    _, verdict, rows = _judged(tmp_path, output)
     assert verdict["outcome"] == "FAILED"
     assert verdict["reason"] == f"two_phase_commit broke exactly-once: 1 {anomaly}"
     assert [row["anomaly"] for row in rows] == [anomaly]
@@ -104,14 +106,14 @@ def test_each_anomaly_is_named_with_its_blame_and_the_expectations_agree(tmp_pat
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_the_suite_and_the_report_know_results(tmp_path: Path, broken: bool) -> None:
-    told = job(STORY, WINDOWS)
+    output = job(STORY, WINDOWS)
     if broken:
-        told.results[0]["sum"] = -1
-    folder, verdict, _ = _judged(tmp_path, told)
-    write_reconciliation(folder, verdict_of(folder, TERMS).table)
+        output.results[0]["sum"] = -1
+    folder, verdict, _ = _judged(tmp_path, output)
+    write_reconciliation(folder, verdict_of(folder, SPEC).table)
     folder.verdict.write_text(json.dumps(verdict))
     folder.schedule.write_text(json.dumps({"injections": []}))
-    spec_of(TERMS).write(folder)
+    suite_spec(SPEC).write(folder)
     evaluation = evaluate(folder)
     assert evaluation.errors == []
     assert evaluation.unjudged is None
@@ -134,9 +136,9 @@ def test_a_run_in_which_nothing_was_due_shows_nothing(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_was_not_reported_is_not_judged_by_what_it_dropped(tmp_path: Path) -> None:
-    told = job(STORY, WINDOWS)
-    told.dropped[3] = None  # type: ignore[call-overload]
-    _, verdict, _ = _judged(tmp_path, told)
+    output = job(STORY, WINDOWS)
+    output.dropped[3] = None  # type: ignore[call-overload]
+    _, verdict, _ = _judged(tmp_path, output)
     assert (verdict["outcome"], verdict["results"]["batches_unreported"]) == ("PASSED", 1)
 
 
@@ -153,11 +155,11 @@ def test_damaged_evidence_is_no_verdict(tmp_path: Path) -> None:
     lines = folder.batches.read_text()
     folder.batches.write_text('{"batch":1}\n')
     with pytest.raises(EvidenceError, match=r"batches\.jsonl is damaged: start, until"):
-        verdict_of(folder, TERMS)
+        verdict_of(folder, SPEC)
     folder.batches.write_text(lines)
     folder.events.unlink()
     with pytest.raises(EvidenceError, match=r"events\.parquet cannot be read"):
-        verdict_of(folder, TERMS)
+        verdict_of(folder, SPEC)
 
 
 # --- the second judge -----------------------------------------------------------------------------------------------------------
@@ -165,56 +167,56 @@ def test_damaged_evidence_is_no_verdict(tmp_path: Path) -> None:
 _NUMBERS = iter(range(10**6))
 
 
-def _damaged(told: Told, data: Any) -> None:
+def _damaged(output: Output, data: Any) -> None:
     """Some results taken out, doubled or changed, and a batch that dropped another number of rows."""
     for _ in range(data.draw(st.integers(0, 3))):
-        if not told.results:
+        if not output.results:
             break
-        at = data.draw(st.integers(0, len(told.results) - 1))
+        at = data.draw(st.integers(0, len(output.results) - 1))
         kind = data.draw(st.sampled_from(["drop", "double", "change", "invent", "late", "rubbish"]))
-        result = told.results[at]
+        result = output.results[at]
         if kind == "drop" and isinstance(result, dict):
-            told.results.pop(at)
+            output.results.pop(at)
         elif kind == "double":
-            told.results.append(result)
+            output.results.append(result)
         elif kind == "change" and isinstance(result, dict):
             name = "sum" if "sum" in result else "left_value"
-            told.results[at] = {**result, name: result[name] + 1}
+            output.results[at] = {**result, name: result[name] + 1}
         elif kind == "invent" and isinstance(result, dict):
-            told.results.append({**result, "begin": 7 * MINUTE} if "begin" in result else {**result, "right": "0-ff", "right_value": 1})
+            output.results.append({**result, "begin": 7 * MINUTE} if "begin" in result else {**result, "right": "0-ff", "right_value": 1})
         elif kind == "late":
-            told.dropped[data.draw(st.integers(0, len(told.dropped) - 1))] += 1
+            output.dropped[data.draw(st.integers(0, len(output.dropped) - 1))] += 1
         else:
-            told.results.append(b"rubbish")  # type: ignore[arg-type]
+            output.results.append(b"rubbish")  # type: ignore[arg-type]
 
 
-DECLARED = (WINDOWS, Windows(180_000, 60_000, 120_000), Join(2 * MINUTE), Join(MINUTE, True, MINUTE, MINUTE))
+MODELS = (WINDOWS, Windows(180_000, 60_000, 120_000), Join(2 * MINUTE), Join(MINUTE, True, MINUTE, MINUTE))
 
 
-@pytest.mark.parametrize("declared", DECLARED, ids=repr)
+@pytest.mark.parametrize("model", MODELS, ids=repr)
 @given(data=st.data())
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_it_names_the_same_results(declared: Declared, tmp_path: Path, data: Any) -> None:
-    streams = st.integers(0, 1) if isinstance(declared, Join) else st.just(0)
+def test_it_names_the_same_results(model: Model, tmp_path: Path, data: Any) -> None:
+    streams = st.integers(0, 1) if isinstance(model, Join) else st.just(0)
     events = st.builds(Event, st.integers(0, 12).map(MINUTE.__mul__), st.sampled_from("ab"), st.integers(-3, 3), streams)
     batches = data.draw(st.lists(st.lists(events, min_size=1, max_size=5), min_size=1, max_size=6))
     story = Story(batches, sorted(data.draw(st.lists(st.integers(1, 3), min_size=len(batches), max_size=len(batches)))))
-    told = job(story, declared)
-    _damaged(told, data)
-    folder = write(tmp_path / str(next(_NUMBERS)), story, told)
-    terms = replace(TERMS, stateful=declared)
-    table = verdict_of(folder, terms).table
-    assert agreement.check(folder, spec_of(terms), table) is None
-    assert agreement.check(folder, spec_of(terms), _with(table, "REPEATED", "nothing")) is not None, "they were judged"
+    output = job(story, model)
+    _damaged(output, data)
+    folder = write(tmp_path / str(next(_NUMBERS)), story, output)
+    spec = replace(SPEC, reference_model=model)
+    table = verdict_of(folder, spec).table
+    assert agreement.check(folder, suite_spec(spec), table) is None
+    assert agreement.check(folder, suite_spec(spec), _with(table, "REPEATED", "nothing")) is not None, "they were judged"
 
 
 def test_a_disagreement_names_what_only_one_of_the_two_found(tmp_path: Path) -> None:
-    told = job(STORY, WINDOWS)
-    told.results.pop(0)
-    folder = write(tmp_path / "run", STORY, told)
-    table = _with(verdict_of(folder, TERMS).table, "REPEATED", "the window of q")
+    output = job(STORY, WINDOWS)
+    output.results.pop(0)
+    folder = write(tmp_path / "run", STORY, output)
+    table = _with(verdict_of(folder, SPEC).table, "REPEATED", "the window of q")
     table = table.filter([anomaly != "MISSING" for anomaly in table["anomaly"].to_pylist()])
-    assert agreement.check(folder, spec_of(TERMS), table) == (
+    assert agreement.check(folder, suite_spec(SPEC), table) == (
         "the checkers and the expectation suites do not agree: only the checkers name REPEATED the window of q;"
         " only the expectation suites name MISSING the window of a from 1970-01-01 00:01"
     )
@@ -228,11 +230,11 @@ def _with(table: pa.Table, anomaly: str, result: str) -> pa.Table:
 def test_the_suites_do_not_judge_results_where_nobody_knows_what_was_sent(tmp_path: Path) -> None:
     story = Story([[Event(1, sure=False), Event(2)], [Event(3 * MINUTE)]])
     folder = write(tmp_path / "run", story, job(story, WINDOWS))
-    judgement = verdict_of(folder, TERMS)
+    judgement = verdict_of(folder, SPEC)
     write_reconciliation(folder, _with(judgement.table, "REPEATED", "nothing"))
     folder.verdict.write_text(json.dumps({**judgement.verdict.to_json(), "outcome": "FAILED"}))
     folder.schedule.write_text(json.dumps({"injections": []}))
-    spec_of(TERMS).write(folder)
+    suite_spec(SPEC).write(folder)
     evaluation = evaluate(folder)
     assert (evaluation.unjudged, evaluation.disagreement, evaluation.errors) == ("1 sends have an unknown outcome", None, [])
     assert not {result.expectation for result in evaluation.results} & shipped.OF_RESULTS

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from streamproof.cli.main import app
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.outcome import Outcome
-from streamproof.run.stages import spec_of
+from streamproof.run.stages import suite_spec
 from streamproof.suites import agreement, shipped
 from streamproof.suites.expectations import database
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
@@ -28,9 +28,9 @@ from streamproof.verdict.judge import judge
 from streamproof.verdict.reconciliation import RECONCILIATION
 from tests.mutation.run import FIXTURES
 from tests.support.checkout import ROOT
-from tests.support.histories import TERMS, Copy, Histories, Story, clean
+from tests.support.histories import SPEC, Copy, Histories, Story, clean
 
-ALL = replace(TERMS, promises=frozenset(Promise))
+ALL = replace(SPEC, promises=frozenset(Promise))
 OF_RECORDS = tuple(anomaly for anomaly in Anomaly if anomaly not in RESULT_KINDS)
 Named = tuple[str, Any, Any]
 
@@ -64,7 +64,7 @@ def _story() -> Story:
 
 def test_the_suites_find_each_anomaly_by_themselves(tmp_path: Path) -> None:
     folder = _story().write(tmp_path / "run")
-    assert {each for each in _named(folder) if each[0] not in ("AHEAD", "REORDERED")} == {
+    assert {each for each in _named(folder) if each[0] not in ("OFFSET_AHEAD", "REORDERED")} == {
         ("LOST", 0, 20),
         ("DUPLICATED", 0, 31),
         ("CORRUPTED", 0, 40),
@@ -79,24 +79,24 @@ def test_the_suites_agree_with_the_checkers(tmp_path: Path) -> None:
     folder = _story().write(tmp_path / "run")
     judgement = judge(folder, ALL)
     assert judgement.verdict.outcome == "FAILED", judgement.verdict.reason
-    assert agreement.check(folder, spec_of(ALL), judgement.table) is None
+    assert agreement.check(folder, suite_spec(ALL), judgement.table) is None
     assert not (folder.path / agreement.SPILL).exists()
 
 
 def test_the_suites_tell_on_a_checker_that_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamproof.verdict.judge.torn", lambda *_: [])
     folder = _story().write(tmp_path / "run")
-    conflict = agreement.check(folder, spec_of(ALL), judge(folder, ALL).table)
+    conflict = agreement.check(folder, suite_spec(ALL), judge(folder, ALL).table)
     assert conflict == "the checkers and the expectation suites do not agree: only the expectation suites name TORN 1/1"
 
 
 def test_what_the_guarantee_allows_is_compared_too(tmp_path: Path) -> None:
     story = Story()
     story.histories.double([(0, 4)])
-    folder, terms = story.write(tmp_path / "run"), replace(TERMS, guarantee=Guarantee.AT_LEAST_ONCE)
-    judgement = judge(folder, terms)
-    assert agreement.check(folder, spec_of(terms), judgement.table) is None
-    assert agreement.check(folder, spec_of(terms), _without(judgement.table, "DUPLICATED")) is not None
+    folder, spec = story.write(tmp_path / "run"), replace(SPEC, guarantee=Guarantee.AT_LEAST_ONCE)
+    judgement = judge(folder, spec)
+    assert agreement.check(folder, suite_spec(spec), judgement.table) is None
+    assert agreement.check(folder, suite_spec(spec), _without(judgement.table, "DUPLICATED")) is not None
 
 
 def test_the_suites_find_nothing_in_a_real_run_that_is_clean() -> None:
@@ -130,10 +130,10 @@ def test_what_was_to_be_sent_and_has_no_row_may_be_delivered_once(tmp_path: Path
 )
 def test_evidence_that_the_suites_cannot_read_is_refused_by_name(tmp_path: Path, damage: Callable[[RunFolder], object], named: str) -> None:
     folder = Story().write(tmp_path / "run")
-    table = judge(folder, TERMS).table
+    table = judge(folder, SPEC).table
     damage(folder)
     with pytest.raises(EvidenceError, match=named):
-        agreement.check(folder, spec_of(TERMS), table)
+        agreement.check(folder, suite_spec(SPEC), table)
 
 
 def _without(table: pa.Table, anomaly: str) -> pa.Table:
@@ -166,8 +166,8 @@ def test_records_that_only_one_judge_names_are_told_apart(tmp_path: Path, change
     story = Story()
     story.histories.drop([(0, 4)])
     folder = story.write(tmp_path / "run")
-    table = change(judge(folder, TERMS).table)
-    assert agreement.check(folder, spec_of(TERMS), table) == f"the checkers and the expectation suites do not agree: {said}"
+    table = change(judge(folder, SPEC).table)
+    assert agreement.check(folder, suite_spec(SPEC), table) == f"the checkers and the expectation suites do not agree: {said}"
 
 
 def test_a_stored_run_is_checked_by_both_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_a_stored_run_is_checked_by_both_judges(tmp_path: Path, monkeypatch: pyt
     folder = story.write(tmp_path / "run")
     folder.experiment.write_text("strategy: two_phase_commit\n")
     folder.schedule.write_text(json.dumps({"schema": 1, "seed": 7, "injections": []}))
-    monkeypatch.setattr("streamproof.run.stages.terms", lambda _: TERMS)
+    monkeypatch.setattr("streamproof.run.stages.run_spec", lambda _: SPEC)
     assert "FAILED" in CliRunner().invoke(app, ["check", str(folder.path)]).output
     monkeypatch.setattr("streamproof.verdict.judge.reconciliation_table", lambda *_: RECONCILIATION.empty_table())
     result = CliRunner().invoke(app, ["check", str(folder.path)])
@@ -198,7 +198,7 @@ OF_ANOMALY = {
     Anomaly.CORRUPTED: "expect_no_record_to_be_corrupted",
     Anomaly.REORDERED: "expect_no_record_to_be_reordered",
     Anomaly.TORN: "expect_no_batch_to_be_torn",
-    Anomaly.AHEAD: "expect_no_offset_to_be_committed_ahead_of_its_output",
+    Anomaly.OFFSET_AHEAD: "expect_no_offset_to_be_committed_ahead_of_its_output",
     Anomaly.MISSING: "expect_no_result_to_be_missing",
     Anomaly.UNEXPECTED: "expect_no_unexpected_result",
     Anomaly.WRONG_VALUE: "expect_no_result_to_be_wrong",

@@ -23,9 +23,9 @@ from streamproof.verdict.checks.order import reordered
 from streamproof.verdict.checks.records import check
 from streamproof.verdict.guarantee import Promise
 from streamproof.verdict.judge import judge
-from tests.support.histories import BEGUN, TERMS, Copy, Histories, Record, Story, at, clean
+from tests.support.histories import BEGUN, SPEC, Copy, Histories, Record, Story, at, clean
 
-EXACT = replace(TERMS, promises=frozenset(Promise))
+EXACT = replace(SPEC, promises=frozenset(Promise))
 
 
 @pytest.fixture
@@ -55,14 +55,14 @@ def test_an_event_that_was_sent_twice_is_due_twice(tmp_path: Path) -> None:
 def test_a_job_that_takes_the_second_send_for_a_repetition_loses_it(tmp_path: Path) -> None:
     story = _sent_twice()
     story.histories.drop([(1, 58)])
-    found = judge(story.write(tmp_path / "run"), TERMS).verdict.to_json()
+    found = judge(story.write(tmp_path / "run"), SPEC).verdict.to_json()
     assert found["reason"] == "two_phase_commit broke exactly-once: 1 LOST"
 
 
 def test_a_job_that_delivers_one_of_the_two_again_doubles_it(tmp_path: Path) -> None:
     story = _sent_twice()
     story.histories.double([(1, 58)])
-    found = judge(story.write(tmp_path / "run"), TERMS).verdict.to_json()
+    found = judge(story.write(tmp_path / "run"), SPEC).verdict.to_json()
     assert found["reason"] == "two_phase_commit broke exactly-once: 1 DUPLICATED"
 
 
@@ -70,7 +70,7 @@ def test_one_identity_that_was_sent_twice_cannot_be_judged(tmp_path: Path) -> No
     story = Story()
     story.histories.sent.append(replace(story.histories.sent[7], offset=99))
     with pytest.raises(EvidenceError, match=r"sent one identity twice \(record 0/7"):
-        judge(story.write(tmp_path / "run"), TERMS)
+        judge(story.write(tmp_path / "run"), SPEC)
 
 
 # --- late, and out of order -------------------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_a_tombstone_or_a_value_of_nobodys_is_corrupted_and_no_copy(value: bytes
     assert identity.decode(value) is None
     histories = clean(5)
     histories.change((0, 3), producer=None, sequence=None, crc=None)
-    assert histories.found() == {Anomaly.LOST: [(0, 3)], Anomaly.CORRUPTED: [(None, None)]}
+    assert histories.anomalies() == {Anomaly.LOST: [(0, 3)], Anomaly.CORRUPTED: [(None, None)]}
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_records_that_expired_before_they_were_read_are_lost(tmp_path: Path) -> 
     all_of_them = {"0": 20, "1": 20, "2": 20}
     story.progress[3] |= {"from": all_of_them, "until": all_of_them}
     story.events.insert(6, _expired(all_of_them, 9.5))
-    judgement = judge(story.write(tmp_path / "run"), TERMS)
+    judgement = judge(story.write(tmp_path / "run"), SPEC)
     assert judgement.verdict.to_json()["reason"] == "two_phase_commit broke exactly-once: 15 LOST"
     blame = judgement.table.to_pylist()[0]["blame"]
     assert blame.endswith("went on behind it; the source had deleted it before it was delivered (expire_records-1)")
@@ -178,6 +178,6 @@ def test_neither_may_one_whose_generator_was_killed_be_there_twice(tmp_path: Pat
         story.histories.double([(0, 30)])
     folder = story.write(tmp_path / "run")
     folder.intents.write_text(json.dumps({"producer": 0, "first": 0, "count": 60}) + "\n")
-    found = judge(folder, TERMS).verdict.to_json()
+    found = judge(folder, SPEC).verdict.to_json()
     assert found["anomalies"]["DUPLICATED"] == (copies == 2)
     assert found["anomalies"]["PHANTOM"] == found["anomalies"]["LOST"] == 0

@@ -15,19 +15,19 @@ from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
-from streamproof.verdict.judge import Terms, judge
+from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.reconciliation import RECONCILIATION, write_reconciliation
-from tests.support.histories import INJECTION, TERMS, Story, at
+from tests.support.histories import INJECTION, SPEC, Story, at
 
-AT_LEAST_ONCE = replace(TERMS, strategy="checkpoint", guarantee=Guarantee.AT_LEAST_ONCE)
+AT_LEAST_ONCE = replace(SPEC, strategy="checkpoint", guarantee=Guarantee.AT_LEAST_ONCE)
 CONTROL = replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,))
 NOT_HELD = {"check": "the master dropped it", "passed": False, "detail": "RUNNING"}
 
 
 @pytest.fixture
 def verdict(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    def judged(story: Story, terms: Terms = TERMS) -> dict[str, Any]:
-        return judge(story.write(tmp_path / "run"), terms).verdict.to_json()
+    def judged(story: Story, spec: RunSpec = SPEC) -> dict[str, Any]:
+        return judge(story.write(tmp_path / "run"), spec).verdict.to_json()
 
     return judged
 
@@ -46,8 +46,8 @@ def test_a_run_that_lost_nothing_under_a_fault_with_evidence_passes(verdict: Jud
     found = verdict(Story())
     assert (found["outcome"], found["as_expected"]) == ("PASSED", True)
     assert found["reason"] == "two_phase_commit kept exactly-once for 60 acknowledged records"
-    assert found["anomalies"] == {"LOST": 0, "DUPLICATED": 0, "PHANTOM": 0, "CORRUPTED": 0, "AHEAD": 0}
-    assert found["forbidden"] == ["AHEAD", "CORRUPTED", "DUPLICATED", "LOST", "PHANTOM"]
+    assert found["anomalies"] == {"LOST": 0, "DUPLICATED": 0, "PHANTOM": 0, "CORRUPTED": 0, "OFFSET_AHEAD": 0}
+    assert found["forbidden"] == ["CORRUPTED", "DUPLICATED", "LOST", "OFFSET_AHEAD", "PHANTOM"]
 
 
 def test_an_anomaly_that_the_guarantee_allows_passes_and_is_told(verdict: Judged) -> None:
@@ -60,7 +60,7 @@ def test_an_anomaly_that_the_guarantee_allows_passes_and_is_told(verdict: Judged
 
 def test_a_run_without_a_planned_fault_needs_no_evidence_of_one(verdict: Judged) -> None:
     story = Story().without("injection_started", "injection_injected", "injection_evidence", "injection_healed")
-    assert verdict(story, replace(TERMS, planned=()))["outcome"] == "PASSED"
+    assert verdict(story, replace(SPEC, planned=()))["outcome"] == "PASSED"
 
 
 def test_a_negative_control_that_bit_passes_and_says_so(verdict: Judged) -> None:
@@ -144,7 +144,7 @@ def test_an_injection_that_failed_says_why(verdict: Judged) -> None:
 
 
 def test_a_planned_injection_that_was_never_tried_is_missed(verdict: Judged) -> None:
-    found = verdict(Story(), replace(TERMS, planned=(INJECTION, "network_latency-1")))
+    found = verdict(Story(), replace(SPEC, planned=(INJECTION, "network_latency-1")))
     _inconclusive(found, "network_latency-1 did not take effect (no evidence was recorded); network_latency-1 was not healed")
 
 
@@ -237,7 +237,7 @@ def _damaged_story() -> Story:
 def test_the_same_folder_gives_the_same_verdict_twice_and_is_not_touched(tmp_path: Path) -> None:
     folder = _damaged_story().write(tmp_path / "run")
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
-    one, two = judge(folder, TERMS), judge(folder, TERMS)
+    one, two = judge(folder, SPEC), judge(folder, SPEC)
     assert json.dumps(one.verdict.to_json()) == json.dumps(two.verdict.to_json())
     assert one.table.equals(two.table)
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
@@ -246,19 +246,19 @@ def test_the_same_folder_gives_the_same_verdict_twice_and_is_not_touched(tmp_pat
 def test_a_copy_of_the_folder_elsewhere_gives_the_same_verdict(tmp_path: Path) -> None:
     folder = _damaged_story().write(tmp_path / "run")
     shutil.copytree(folder.path, tmp_path / "elsewhere")
-    one, two = judge(folder, TERMS), judge(RunFolder(tmp_path / "elsewhere"), TERMS)
+    one, two = judge(folder, SPEC), judge(RunFolder(tmp_path / "elsewhere"), SPEC)
     assert one.verdict == two.verdict
     assert one.table.equals(two.table)
 
 
 def test_the_verdict_can_be_written_as_json(tmp_path: Path) -> None:
-    found = judge(_damaged_story().write(tmp_path / "run"), TERMS).verdict.to_json()
+    found = judge(_damaged_story().write(tmp_path / "run"), SPEC).verdict.to_json()
     assert json.loads(json.dumps(found)) == json.loads(json.dumps(found, default=str))
 
 
 def test_the_table_has_a_row_per_anomalous_record_and_one_per_partition(tmp_path: Path) -> None:
     folder = _damaged_story().write(tmp_path / "run")
-    judgement = judge(folder, TERMS)
+    judgement = judge(folder, SPEC)
     rows = judgement.table.to_pylist()
     records = [(row["anomaly"], row["sequence"], row["copies"]) for row in rows if row["row"] == "record"]
     assert records == [("LOST", 7, 0), ("LOST", 10, 0), ("DUPLICATED", 8, 2), ("DUPLICATED", 9, 2), ("CORRUPTED", None, 1)]
@@ -269,7 +269,7 @@ def test_the_table_has_a_row_per_anomalous_record_and_one_per_partition(tmp_path
 
 def test_the_reconciliation_is_replaced_as_a_whole(tmp_path: Path) -> None:
     folder = _damaged_story().write(tmp_path / "run")
-    table = judge(folder, TERMS).table
+    table = judge(folder, SPEC).table
     for _ in range(2):
         write_reconciliation(folder, table)
     assert [path.name for path in folder.path.glob("*reconciliation*")] == ["reconciliation.parquet"]
@@ -280,4 +280,4 @@ def test_evidence_that_is_missing_is_an_error_that_names_it(tmp_path: Path, miss
     folder = Story().write(tmp_path / "run")
     (folder.path / missing).unlink()
     with pytest.raises(EvidenceError, match=missing):
-        judge(folder, TERMS)
+        judge(folder, SPEC)

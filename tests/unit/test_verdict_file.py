@@ -17,7 +17,7 @@ from streamproof.verdict.ending import Ending
 from streamproof.verdict.judge import judge
 from streamproof.verdict.verdict import OwnSuite, Verdict, decided, ending
 from tests.support.checkout import ROOT
-from tests.support.histories import TERMS, Story, unjudged
+from tests.support.histories import SPEC, Story, unjudged
 
 STOPPED = Ending(aborted="stopped by SIGINT")
 BROKE = Ending(failed_stage="stage drain failed: no answer")
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def verdict(folder: RunFolder) -> Verdict:
-    return judge(folder, TERMS).verdict
+    return judge(folder, SPEC).verdict
 
 
 def test_what_is_written_is_read_back(folder: RunFolder, verdict: Verdict) -> None:
@@ -51,7 +51,7 @@ def test_evidence_checks_are_objects_in_the_file(verdict: Verdict) -> None:
 
 
 def test_a_run_whose_records_were_not_judged_has_every_key_too(verdict: Verdict) -> None:
-    found = unjudged(TERMS, RunOutcome.ABORTED, "stopped")
+    found = unjudged(SPEC, RunOutcome.ABORTED, "stopped")
     assert set(found) == set(verdict.to_json())
     assert (found["sent"], found["anomalies"], found["delivered"]) == ({}, {}, None)
     assert Verdict.from_json(found).to_json() == found
@@ -70,9 +70,9 @@ def test_a_verdict_of_an_older_version_is_read(path: Path) -> None:
         ("{", "is not JSON"),
         ("[]", "is not a verdict (expected an object, came list)"),
         ("{}", "is not a verdict (run: Field required)"),
-        (json.dumps({**unjudged(TERMS, RunOutcome.PASSED, ""), "outcome": "SPLENDID"}), "is not a verdict (outcome: "),
-        (json.dumps({**unjudged(TERMS, RunOutcome.PASSED, ""), "injections": 5}), "is not a verdict (injections: "),
-        (json.dumps({**unjudged(TERMS, RunOutcome.PASSED, ""), "anomalies": {"VANISHED": 1}}), "is not a verdict (anomalies.VANISHED"),
+        (json.dumps({**unjudged(SPEC, RunOutcome.PASSED, ""), "outcome": "SPLENDID"}), "is not a verdict (outcome: "),
+        (json.dumps({**unjudged(SPEC, RunOutcome.PASSED, ""), "injections": 5}), "is not a verdict (injections: "),
+        (json.dumps({**unjudged(SPEC, RunOutcome.PASSED, ""), "anomalies": {"VANISHED": 1}}), "is not a verdict (anomalies.VANISHED"),
     ],
 )
 def test_what_is_no_verdict_is_an_error_that_names_the_file(folder: RunFolder, content: str, message: str) -> None:
@@ -94,7 +94,7 @@ def _lossy() -> Story:
 @pytest.mark.parametrize("story", [Story(), _lossy(), Story().without("injection_evidence")], ids=["passed", "failed", "inconclusive"])
 def test_a_stored_verdict_is_decided_again_to_the_same(tmp_path: Path, story: Story) -> None:
     folder = story.write(tmp_path / "run")
-    judge(folder, TERMS).verdict.write(folder)
+    judge(folder, SPEC).verdict.write(folder)
     stored = Verdict.read(folder)
     decision = decide(stored.facts(Ending()))
     assert (decision.outcome, decision.reason) == (stored.outcome, stored.reason)
@@ -123,7 +123,7 @@ def test_a_suite_of_an_older_verdict_has_its_expectations_only(verdict: Verdict)
 
 def test_a_run_that_is_judged_again_keeps_what_the_expectations_said(folder: RunFolder, verdict: Verdict) -> None:
     stored = decided(verdict.model_copy(update={"disagreement": "only one judge names 0/5", "suite": SUITE}))
-    again = decided(judge(folder, TERMS).verdict.with_expectations(stored))
+    again = decided(judge(folder, SPEC).verdict.with_expectations(stored))
     assert again == stored
     assert verdict.with_expectations(None) == verdict
 
@@ -175,4 +175,4 @@ def test_where_the_journal_does_not_say_the_stored_verdict_does(
 
 
 def test_anomalies_are_named_by_their_type(verdict: Verdict) -> None:
-    assert set(verdict.anomalies) == {Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.PHANTOM, Anomaly.CORRUPTED, Anomaly.AHEAD}
+    assert set(verdict.anomalies) == {Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.PHANTOM, Anomaly.CORRUPTED, Anomaly.OFFSET_AHEAD}

@@ -125,7 +125,7 @@ def test_the_process_journals_that_the_runner_vanished_aborts_the_run_and_frees_
 
 def test_a_run_that_was_judged_keeps_its_verdict(home: Path) -> None:
     folder = stages.create(Experiment(name="left", strategy="checkpoint", seed=1), RUN)
-    folder.verdict.write_text(json.dumps(unjudged(stages.terms(folder), RunOutcome.PASSED, "all is well")))
+    folder.verdict.write_text(json.dumps(unjudged(stages.run_spec(folder), RunOutcome.PASSED, "all is well")))
     folder.journal.append(StageFinished(stage="expect", seconds=0.1))
     watchdog.give_back(folder)
     verdict = Verdict.read(folder).to_json()

@@ -87,7 +87,7 @@ def run(
 
     experiment = _experiment(file, seed)
     if spark is not None:
-        spark_check.preflight(spark, stateful=experiment.declared is not None)
+        spark_check.preflight(spark, stateful=experiment.reference_model is not None)
     say(f"seed {experiment.seed}")
     beside = _baseline(experiment) if baseline else None
     with _progress(experiment):
@@ -204,15 +204,15 @@ def check(run: RunArgument, as_json: JsonOption = False, spark: SparkOption = No
 
     folder = _folder(run)
     stored = Verdict.read(folder) if folder.verdict.exists() else None
-    ended, terms = ending(folder, stored), stages.terms(folder)
+    ended, spec = ending(folder, stored), stages.run_spec(folder)
     try:
-        judgement = judge(folder, terms) if spark is None else spark_check.judged(folder, terms, spark)
+        judgement = judge(folder, spec) if spark is None else spark_check.judged(folder, spec, spark)
         conflict = stages.disagreement(folder, judgement) if spark is None else None
     except EvidenceError as error:
         # A run that was stopped or broke need not have all its evidence.
         if ended == Ending():
             raise
-        _leave(folder, decided(terms.account(), ended), [], as_json, [f"its records say nothing: {error}"])
+        _leave(folder, decided(spec.account(), ended), [], as_json, [f"its records say nothing: {error}"])
     records = [row for row in judgement.table.to_pylist() if row["row"] == "record"]
     by_records = judgement.verdict
     account = by_records.with_expectations(stored)
@@ -323,7 +323,7 @@ def heal(force: Annotated[bool, typer.Option("--force", help="Also end a run tha
     """Clean up after runs that were killed: their drivers, toxics, failpoints, open transactions, topics and the lock."""
     from streamproof.run import healing, lock, stages
 
-    if embedded.known() is None:
+    if embedded.started() is None:
         say("no testbed is up: nothing to heal")
         return
     holder = lock.holder()

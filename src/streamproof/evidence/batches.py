@@ -52,10 +52,10 @@ def read_batches(path: Path) -> tuple[Batch, ...]:
 
 def in_order(lines: Sequence[Batch]) -> tuple[Batch, ...]:
     """One of each: a batch that was carried out again, with the same number and the same input, is the later one in the earlier's place."""
-    found: dict[tuple[int, tuple[tuple[str, int], ...]], Batch] = {}
+    latest: dict[tuple[int, tuple[tuple[str, int], ...]], Batch] = {}
     for line in lines:
-        found[line.number, tuple(sorted(line.until.items()))] = line
-    return tuple(found.values())
+        latest[line.number, tuple(sorted(line.until.items()))] = line
+    return tuple(latest.values())
 
 
 def reading(batches: Sequence[Batch], partition: np.ndarray, offset: np.ndarray) -> np.ndarray:

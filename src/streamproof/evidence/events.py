@@ -29,7 +29,7 @@ EVENTS = pa.schema(
 
 
 @dataclass(frozen=True)
-class Given:
+class Inputs:
     """The input, columns of equal length. ``at`` is the event's time in ms, ``stream`` which of the inputs of a join it belongs to, ``key``
     a number for one of ``keys``, ``batch`` the place of the batch that read it, -1 where nobody knows whether one did."""
 
@@ -50,7 +50,7 @@ class Given:
         return np.asarray(self.batch >= 0)
 
 
-def read_given(path: Path, sent: Sent, batches: Sequence[Batch]) -> Given:
+def read_inputs(path: Path, sent: Sent, batches: Sequence[Batch]) -> Inputs:
     """Join the events with what became of their sends. Raises EvidenceError when ``events.parquet`` is missing or too short."""
     try:
         table = pq.read_table(path, columns=EVENTS.names).cast(EVENTS).combine_chunks()
@@ -65,7 +65,7 @@ def read_given(path: Path, sent: Sent, batches: Sequence[Batch]) -> Given:
     keys = table["key"].combine_chunks().dictionary_encode()
     columns = {name: np.asarray(table[name].to_numpy(), np.int64)[sequence] for name in ("stream", "at", "value")}
     place = np.where(sent.acked[here], reading(batches, sent.partition[here], sent.offset[here]), -1)
-    return Given(
+    return Inputs(
         producer=sent.producer[here],
         sequence=sequence,
         key=np.asarray(keys.indices.to_numpy(), np.int64)[sequence],

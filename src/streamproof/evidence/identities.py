@@ -24,7 +24,7 @@ class Identities:
     """A row for each value. ``found`` is False where there is no identity: the rest of that row means nothing. ``crc`` is of the payload
     that was read, ``carried_crc`` what the record says of itself."""
 
-    found: np.ndarray
+    present: np.ndarray
     producer: np.ndarray
     sequence: np.ndarray
     crc: np.ndarray
@@ -32,7 +32,7 @@ class Identities:
 
     @property
     def intact(self) -> np.ndarray:
-        return np.asarray(self.found & (self.crc == self.carried_crc))
+        return np.asarray(self.present & (self.crc == self.carried_crc))
 
 
 def decode(data: np.ndarray, at: np.ndarray, size: np.ndarray) -> Identities:
@@ -93,30 +93,30 @@ def _crc32(data: Any, at: Any, end: Any) -> Any:
 
 @compiled("uint32[::1]", BYTES, INTEGERS, INTEGERS)
 def _crc32s(data: Any, at: Any, size: Any) -> Any:
-    found = np.empty(len(at), np.uint32)
+    crcs = np.empty(len(at), np.uint32)
     for row in range(len(at)):
-        found[row] = _crc32(data, at[row], at[row] + size[row])
-    return found
+        crcs[row] = _crc32(data, at[row], at[row] + size[row])
+    return crcs
 
 
 @part
 def _hexadecimal(data: Any, at: Any, digits: Any) -> Any:
     """What so many hexadecimal digits come to, and whether all of them are some: those that Python writes, in lower case."""
-    found: Any = 0
+    number: Any = 0
     right: Any = True
     for place in range(at, at + digits):
         byte = np.int64(data[place])
         letter = byte > 0x39
         value = byte - 0x57 if letter else byte - 0x30
         right &= (10 <= value <= 15) if letter else value >= 0
-        found = found << 4 | value
-    return found, right
+        number = number << 4 | value
+    return number, right
 
 
 @compiled("Tuple((boolean[::1], int32[::1], int64[::1], uint32[::1], uint32[::1]))", BYTES, INTEGERS, INTEGERS)
 def _decode(data: Any, at: Any, size: Any) -> Any:
     rows = len(at)
-    found, producer, sequence = np.zeros(rows, np.bool_), np.zeros(rows, np.int32), np.zeros(rows, np.int64)
+    present, producer, sequence = np.zeros(rows, np.bool_), np.zeros(rows, np.int32), np.zeros(rows, np.int64)
     crc, carried = np.zeros(rows, np.uint32), np.zeros(rows, np.uint32)
     for row in range(rows):
         begin = at[row]
@@ -130,6 +130,6 @@ def _decode(data: Any, at: Any, size: Any) -> Any:
         length, third = _hexadecimal(data, begin + _LENGTH, 8)
         carried[row], fourth = _hexadecimal(data, begin + _CRC, 8)
         if other == 0 and first and second and third and fourth and length <= size[row] - PREFIX_LENGTH:
-            found[row] = True
+            present[row] = True
             crc[row] = _crc32(data, begin + PREFIX_LENGTH, begin + PREFIX_LENGTH + length)
-    return found, producer, sequence, crc, carried
+    return present, producer, sequence, crc, carried

@@ -34,29 +34,29 @@ class Event:
     def to_json(self) -> dict[str, Any]:
         """The line; optional fields that are None are left out."""
         line: dict[str, Any] = {"at": self.at, "event": self.name}
-        for each in fields(self)[1:]:
-            value = getattr(self, each.name)
-            if value is None and each.default is None:
+        for attribute in fields(self)[1:]:
+            value = getattr(self, attribute.name)
+            if value is None and attribute.default is None:
                 continue
-            if each.name == "details":
+            if attribute.name == "details":
                 line |= value
             else:
-                line[each.name] = [check.to_json() for check in value] if each.name == "checks" else value
+                line[attribute.name] = [check.to_json() for check in value] if attribute.name == "checks" else value
         return line
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> Self:
         """Raises KeyError naming a field that is missing."""
         values: dict[str, Any] = {}
-        for each in fields(cls):
-            optional = each.default is not MISSING or each.default_factory is not MISSING
-            if each.name in line or each.name == "at" or not optional:
-                values[each.name] = line[each.name]
+        for attribute in fields(cls):
+            optional = attribute.default is not MISSING or attribute.default_factory is not MISSING
+            if attribute.name in line or attribute.name == "at" or not optional:
+                values[attribute.name] = line[attribute.name]
         if "checks" in values:
             values["checks"] = tuple(EvidenceCheck.from_json(check) for check in values["checks"])
-        if any(each.name == "details" for each in fields(cls)):
-            known = {"event", *(each.name for each in fields(cls))}
-            values["details"] = {name: value for name, value in line.items() if name not in known}
+        if any(attribute.name == "details" for attribute in fields(cls)):
+            declared = {"event", *(attribute.name for attribute in fields(cls))}
+            values["details"] = {name: value for name, value in line.items() if name not in declared}
         return cls(**values)
 
 

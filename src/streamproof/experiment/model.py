@@ -32,7 +32,7 @@ from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 
 TESTBEDS = ("embedded", "external")
 if TYPE_CHECKING:
-    from streamproof.verdict.stateful.reference import Declaration
+    from streamproof.verdict.stateful.reference import ReferenceModel
 
 MAX_SEED = 2**31 - 1
 MAX_FAULTS = 20
@@ -363,7 +363,7 @@ class Experiment(Strict):
         return forbidden(self.promised, self.promises, PIPELINES[self.pipeline].stateful)
 
     @property
-    def declared(self) -> Declaration | None:
+    def reference_model(self) -> ReferenceModel | None:
         """What a stateful pipeline is to compute; None for one without state."""
         return PIPELINES[self.pipeline].reference(self.options, self.stateful.delay_min * MINUTE_MS)
 

@@ -26,7 +26,7 @@ from streamproof.faults.network.kafka_link import OfRole, present
 from streamproof.jobs.profile import JobProfile
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed
-from streamproof.testbed.process import TestbedError, remembered, same_process, told
+from streamproof.testbed.process import TestbedError, process_record, remembered, same_process
 from streamproof.testbed.toxiproxy import kafka_round_trip_ms
 
 EVIDENCE_S = 60.0
@@ -204,7 +204,7 @@ def server_process(role: str) -> dict[str, Any]:
     process = handle.process() if handle else None
     if handle is None or process is None:
         raise FaultError(f"{role} does not run: there is nothing to break")
-    return {"server": role, **told(process)}
+    return {"server": role, **process_record(process)}
 
 
 def _ended(server: dict[str, Any]) -> bool:

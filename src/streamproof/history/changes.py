@@ -25,7 +25,7 @@ from enum import StrEnum
 from itertools import groupby, pairwise
 from statistics import median
 
-from streamproof.history.compare import Difference, same_settings, terms
+from streamproof.history.compare import Difference, conditions, same_settings
 from streamproof.history.record import Cell, Run
 from streamproof.verdict.decide import RunOutcome
 
@@ -88,8 +88,8 @@ class Change:
 def changes(runs: Iterable[Run], bounds: Bounds = USUAL) -> list[Change]:
     """One change a cell, the worst first. ``runs`` may be of many cells and in any order; a cell without a run that counts has none."""
     ordered = sorted(runs, key=lambda run: (run.cell, run.began_at, run.run))
-    found = [change(list(mine), bounds) for _, mine in groupby(ordered, key=lambda run: run.cell)]
-    return sorted((each for each in found if each is not None), key=lambda each: (list(Kind).index(each.kind), each.cell))
+    detected = [change(list(cell_runs), bounds) for _, cell_runs in groupby(ordered, key=lambda run: run.cell)]
+    return sorted((item for item in detected if item is not None), key=lambda item: (list(Kind).index(item.kind), item.cell))
 
 
 def change(history: Sequence[Run], bounds: Bounds = USUAL) -> Change | None:
@@ -100,7 +100,7 @@ def change(history: Sequence[Run], bounds: Bounds = USUAL) -> Change | None:
     newest, before = counted[-1], next((run for run in reversed(counted[:-1]) if _says(run)), None)
     slower = _slower(counted, bounds)
     kind = _kind(counted, before, slower, bounds)
-    differs = terms(before, newest) if before is not None else ()
+    differs = conditions(before, newest) if before is not None else ()
     since = _since(counted)
     return Change(kind, newest.cell, newest, before, since, slower, differs, _reason(kind, newest, since, slower, differs))
 
@@ -127,22 +127,22 @@ def _kind(counted: Sequence[Run], before: Run | None, slower: Sequence[Slower], 
 def _switches(counted: Sequence[Run], bounds: Bounds) -> int:
     """How often the outcome went over from one to the other, with nothing else changed that is known."""
     newest = counted[-1]
-    alike = [run for run in counted if _says(run) and not terms(run, newest)][-bounds.window :]
+    alike = [run for run in counted if _says(run) and not conditions(run, newest)][-bounds.window :]
     return sum(one.outcome is not other.outcome for one, other in pairwise(alike))
 
 
 def _slower(counted: Sequence[Run], bounds: Bounds) -> tuple[Slower, ...]:
     newest = counted[-1]
     earlier = [run for run in counted[:-1] if run.outcome is RunOutcome.PASSED and same_settings(run, newest)][-bounds.window :]
-    found = []
+    slower = []
     for figure in TIMES:
-        seconds, known = getattr(newest, figure), [value for run in earlier if (value := getattr(run, figure)) is not None]
-        if seconds is None or len(known) < bounds.least:
+        seconds, earlier_s = getattr(newest, figure), [value for run in earlier if (value := getattr(run, figure)) is not None]
+        if seconds is None or len(earlier_s) < bounds.least:
             continue
-        usual_s = median(known)
+        usual_s = median(earlier_s)
         if seconds > usual_s * bounds.factor and seconds > usual_s + bounds.margin_s:
-            found.append(Slower(figure, seconds, usual_s))
-    return tuple(found)
+            slower.append(Slower(figure, seconds, usual_s))
+    return tuple(slower)
 
 
 def _since(counted: Sequence[Run]) -> Run:
@@ -160,9 +160,9 @@ def _reason(kind: Kind, newest: Run, since: Run, slower: Sequence[Slower], diffe
     if kind is Kind.FLAKY:
         return f"{state}, after it went over from one to the other and back with nothing changed"
     if kind is Kind.SLOWER:
-        state = "; ".join(f"{each.seconds:.1f} s until {TIMES[each.figure]}, {each.usual_s:.1f} s as a rule" for each in slower)
+        state = "; ".join(f"{entry.seconds:.1f} s until {TIMES[entry.figure]}, {entry.usual_s:.1f} s as a rule" for entry in slower)
     elif newest.outcome is not RunOutcome.PASSED:
         state += f": {newest.reason}"
     if differs and kind is not Kind.STABLE:
-        state += f" (changed: {', '.join(f'{each.name} {each.first} to {each.second}' for each in differs)})"
+        state += f" (changed: {', '.join(f'{entry.name} {entry.first} to {entry.second}' for entry in differs)})"
     return state

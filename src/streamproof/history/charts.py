@@ -24,8 +24,8 @@ def draw_recovery(runs: Sequence[Run]) -> Figure:
     import altair as alt
 
     panels = [_recoveries(runs, figure, title) for figure, title in RECOVERIES.items()]
-    said = [f"{run.run}: {run.outcome}, {'no time' if run.recovery_s is None else f'{run.recovery_s:.1f} s'}" for run in runs]
-    return figure(alt.vconcat(*panels), "recovery", f"Recovery of {len(runs)} runs, the oldest first. {'; '.join(said)}.")
+    sentences = [f"{run.run}: {run.outcome}, {'no time' if run.recovery_s is None else f'{run.recovery_s:.1f} s'}" for run in runs]
+    return figure(alt.vconcat(*panels), "recovery", f"Recovery of {len(runs)} runs, the oldest first. {'; '.join(sentences)}.")
 
 
 def draw_trends(cells: dict[str, Sequence[Run]], name: str) -> Figure | None:
@@ -46,9 +46,9 @@ def draw_trends(cells: dict[str, Sequence[Run]], name: str) -> Figure | None:
     x = alt.X("back:Q", axis=axis, scale=alt.Scale(domain=[first - 0.5, 0.5], nice=False))
     y = alt.Y("seconds:Q", scale=_seconds(row["seconds"] for row in rows))
     line = alt.Chart(data, name=f"{name}_lines").mark_line(color="var(--curve)", opacity=0.5).encode(x=x, y=y, detail="cell:N")
-    said = [alt.Tooltip(f"{field}:N") for field in ("cell", "run", "outcome")] + [alt.Tooltip("seconds:Q", format=".2f")]
+    tooltip = [alt.Tooltip(f"{field}:N") for field in ("cell", "run", "outcome")] + [alt.Tooltip("seconds:Q", format=".2f")]
     points = alt.Chart(data, name=f"{name}_runs").mark_point(filled=True, size=60, opacity=1)
-    panel = alt.layer(line, points.encode(x=x, y=y, shape=_by_outcome("shape"), fill=_by_outcome("fill"), tooltip=said))
+    panel = alt.layer(line, points.encode(x=x, y=y, shape=_by_outcome("shape"), fill=_by_outcome("fill"), tooltip=tooltip))
     newest = ", ".join(f"{cell} {runs[-1].recovery_s:.1f} s" for cell, runs in cells.items() if runs and runs[-1].recovery_s is not None)
     words = f"Recovery times of {len(cells)} cells, run by run. Of the newest: {newest or 'none'}."
     return figure(alt.vconcat(panel.properties(title=alt.Title(RECOVERIES["recovery_s"]), height=120)), name, words)
@@ -64,13 +64,13 @@ def _recoveries(runs: Sequence[Run], name: str, title: str) -> Any:
     last = name == list(RECOVERIES)[-1]
     axis = alt.Axis(title="run by run, the oldest first" if last else None, labels=last, grid=False, values=_ticks(1, len(runs) - 1))
     x = alt.X("number:Q", axis=axis, scale=alt.Scale(domain=[0.5, len(runs) + 0.5], nice=False))
-    said = [alt.Tooltip(f"{field}:N") for field in ("run", "day", "outcome")] + [alt.Tooltip("seconds:Q", format=".2f")]
+    tooltip = [alt.Tooltip(f"{field}:N") for field in ("run", "day", "outcome")] + [alt.Tooltip("seconds:Q", format=".2f")]
     y = alt.Y("seconds:Q", scale=_seconds(row["seconds"] for row in rows))
-    known = alt.InlineData(values=[row for row in rows if row["seconds"] is not None])
-    line = alt.Chart(known, name=f"{name}_line").mark_line(color="var(--curve)", opacity=0.5).encode(x=x, y=y)
+    measured = alt.InlineData(values=[row for row in rows if row["seconds"] is not None])
+    line = alt.Chart(measured, name=f"{name}_line").mark_line(color="var(--curve)", opacity=0.5).encode(x=x, y=y)
     points = alt.Chart(alt.InlineData(values=[{**row, "seconds": row["seconds"] or 0} for row in rows]), name=f"{name}_runs")
     drawn = points.mark_point(filled=True, size=80, opacity=1)
-    layers = (line, drawn.encode(x=x, y=y, shape=_by_outcome("shape"), fill=_by_outcome("fill"), tooltip=said))
+    layers = (line, drawn.encode(x=x, y=y, shape=_by_outcome("shape"), fill=_by_outcome("fill"), tooltip=tooltip))
     return alt.layer(*layers).properties(name=name, title=alt.Title(title), height=110)
 
 

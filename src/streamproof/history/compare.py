@@ -57,22 +57,22 @@ class Comparison:
 
 
 def compare(first: Run, second: Run) -> Comparison:
-    pairs = [*_told(first, second), *_figures(first, second), *_terms(first, second)]
+    pairs = [*_results(first, second), *_figures(first, second), *_conditions(first, second)]
     differences = tuple(pair for pair in pairs if pair.first != pair.second)
     others = dict.fromkeys(pair.name.split(".")[0] for pair in differences if pair.group in ("experiment", "settings"))
     return Comparison(first, second, tuple(OBSTACLES[name] for name in others if name in OBSTACLES), differences)
 
 
-def terms(first: Run, second: Run) -> tuple[Difference, ...]:
+def conditions(first: Run, second: Run) -> tuple[Difference, ...]:
     """What was another between two runs of one cell before anything was measured: seed, settings, versions."""
-    return tuple(pair for pair in _terms(first, second) if pair.first != pair.second)
+    return tuple(pair for pair in _conditions(first, second) if pair.first != pair.second)
 
 
 def same_settings(first: Run, second: Run) -> bool:
     return all(pair.first == pair.second for pair in _settings(first, second))
 
 
-def _told(first: Run, second: Run) -> Iterator[Difference]:
+def _results(first: Run, second: Run) -> Iterator[Difference]:
     yield Difference("outcome", "outcome", str(first.outcome), str(second.outcome))
     yield Difference("outcome", "reason", first.reason, second.reason)
     yield from _each("anomalies", first.anomalies, second.anomalies)
@@ -88,7 +88,7 @@ def _figures(first: Run, second: Run) -> Iterator[Difference]:
     yield from _each("duration", first.stage_seconds, second.stage_seconds)
 
 
-def _terms(first: Run, second: Run) -> Iterator[Difference]:
+def _conditions(first: Run, second: Run) -> Iterator[Difference]:
     for name in ("pipeline", "strategy", "guarantee", "faults", "seed"):
         yield Difference("experiment", name, getattr(first, name), getattr(second, name))
     yield from _settings(first, second)
@@ -109,5 +109,5 @@ def _flat(settings: dict[str, Any]) -> dict[str, Any]:
     """``{"workload": {"records": 1}}`` as ``{"workload.records": 1}``."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
-        flat |= {f"{name}.{key}": each for key, each in _flat(value).items()} if isinstance(value, dict) else {name: value}
+        flat |= {f"{name}.{key}": inner for key, inner in _flat(value).items()} if isinstance(value, dict) else {name: value}
     return flat

@@ -25,8 +25,8 @@ def junit(runs: Iterable[Run], left: Iterable[tuple[str, str, str]] = ()) -> str
     ordered = sorted(runs, key=lambda run: (run.cell, run.began_at, run.run))
     often = Counter(run.cell for run in ordered)
     suites = ET.Element("testsuites")
-    for number, (named, mine) in enumerate(groupby(ordered, key=lambda run: (run.pipeline, run.strategy, run.guarantee))):
-        suites.append(_suite(number, *named, list(mine), often))
+    for number, (named, group) in enumerate(groupby(ordered, key=lambda run: (run.pipeline, run.strategy, run.guarantee))):
+        suites.append(_suite(number, *named, list(group), often))
     if left := list(left):
         suites.append(_left(len(suites), left))
     ET.indent(suites)
@@ -55,9 +55,9 @@ def _suite(number: int, pipeline: str, strategy: str, guarantee: str, runs: Sequ
         case = ET.SubElement(suite, "testcase", classname=suite.attrib["name"], name=_text(name), time=f"{run.duration_s:.3f}")
         if run.outcome is not RunOutcome.PASSED:
             kind = "failure" if run.outcome is RunOutcome.FAILED else "error"
-            told = ET.SubElement(case, kind, type=str(run.outcome), message=_text(run.reason.splitlines()[0] if run.reason else ""))
-            told.text = _text(f"{run.reason}\n{_told(run)}")
-    ET.SubElement(suite, "system-out").text = _text("".join(f"{run.outcome}: {_told(run)}\n" for run in runs))
+            element = ET.SubElement(case, kind, type=str(run.outcome), message=_text(run.reason.splitlines()[0] if run.reason else ""))
+            element.text = _text(f"{run.reason}\n{_summary(run)}")
+    ET.SubElement(suite, "system-out").text = _text("".join(f"{run.outcome}: {_summary(run)}\n" for run in runs))
     ET.SubElement(suite, "system-err")
     return suite
 
@@ -84,11 +84,11 @@ def _left(number: int, left: Sequence[tuple[str, str, str]]) -> ET.Element:
     return suite
 
 
-def _told(run: Run) -> str:
-    found = ", ".join(f"{count} {anomaly}" for anomaly, count in run.anomalies.items() if count)
-    found = found or ("no anomaly" if run.anomalies else "records not compared")
+def _summary(run: Run) -> str:
+    anomalies = ", ".join(f"{count} {anomaly}" for anomaly, count in run.anomalies.items() if count)
+    anomalies = anomalies or ("no anomaly" if run.anomalies else "records not compared")
     recovery = "recovery not measured" if run.recovery_s is None else f"recovery {run.recovery_s:.1f} s"
-    return f"{run.run}, seed {run.seed}, {found}, {recovery}: {run.folder}"
+    return f"{run.run}, seed {run.seed}, {anomalies}, {recovery}: {run.folder}"
 
 
 def _text(text: str) -> str:

@@ -79,8 +79,8 @@ class Square:
         longest = min(TREND, max(len(entry.runs) for entry in self.entries))
         trend = []
         for back in range(longest, 0, -1):
-            known = [entry.runs[-back].recovery_s for entry in self.entries if len(entry.runs) >= back]
-            measured = [value for value in known if value is not None]
+            recoveries = [entry.runs[-back].recovery_s for entry in self.entries if len(entry.runs) >= back]
+            measured = [value for value in recoveries if value is not None]
             trend.append(median(measured) if measured else None)
         return tuple(trend)
 
@@ -96,18 +96,18 @@ class Matrix:
     @property
     def changes(self) -> list[Change]:
         """What changed in each cell, the worst first."""
-        found = [entry.change for square in self.squares.values() for entry in square.entries if entry.change is not None]
-        return sorted(found, key=lambda each: (list(Kind).index(each.kind), each.cell))
+        changes = [entry.change for square in self.squares.values() for entry in square.entries if entry.change is not None]
+        return sorted(changes, key=lambda change: (list(Kind).index(change.kind), change.cell))
 
 
 def matrix(runs: Sequence[Run], bounds: Bounds = USUAL) -> Matrix:
     ordered = sorted(runs, key=lambda run: (run.cell, run.began_at, run.run))
     entries: dict[tuple[Line, str], list[Entry]] = {}
-    for cell, found in groupby(ordered, key=lambda run: run.cell):
-        mine = tuple(found)
-        place = Line(cell.strategy, cell.guarantee, cell.pipeline), column(mine[-1])
-        entries.setdefault(place, []).append(Entry(cell, mine, change(mine, bounds)))
-    squares = {place: Square(tuple(sorted(mine, key=_urgency))) for place, mine in entries.items()}
+    for cell, group in groupby(ordered, key=lambda run: run.cell):
+        cell_runs = tuple(group)
+        place = Line(cell.strategy, cell.guarantee, cell.pipeline), column(cell_runs[-1])
+        entries.setdefault(place, []).append(Entry(cell, cell_runs, change(cell_runs, bounds)))
+    squares = {place: Square(tuple(sorted(in_square, key=_urgency))) for place, in_square in entries.items()}
     lines, columns = sorted({line for line, _ in squares}), {name for _, name in squares}
     return Matrix(tuple(lines), tuple(sorted(columns, key=lambda name: (name == RANDOM, name.count("+"), name != NO_FAULT, name))), squares)
 

@@ -42,29 +42,29 @@ def _beside(run: Run, page: Path) -> str | None:
 
 
 def html(
-    found: Matrix, link: Callable[[Run], str | None], cell: Callable[[Cell], str | None] = lambda cell: None, library: str | None = None
+    matrix: Matrix, link: Callable[[Run], str | None], cell: Callable[[Cell], str | None] = lambda cell: None, library: str | None = None
 ) -> str:
     """The matrix. ``link`` says where the report of a run is, None where it is gone; ``cell`` where a cell has a page of its own.
 
     With the charts' ``library`` each strategy has a chart of its recovery times.
     """
     scripts = [library, vega.START] if library is not None else []
-    anchors = {place: f"square-{number}" for number, place in enumerate(found.squares)}
-    runs = [run for square in found.squares.values() for entry in square.entries for run in entry.runs]
-    changes = found.changes
+    anchors = {place: f"square-{number}" for number, place in enumerate(matrix.squares)}
+    runs = [run for square in matrix.squares.values() for entry in square.entries for run in entry.runs]
+    changes = matrix.changes
     page = _environment().get_template("history.html.j2")
     return page.render(
-        matrix=found,
-        squares=[[(name, found.squares.get((line, name)), anchors.get((line, name))) for name in found.columns] for line in found.lines],
-        told=[each for each in changes if each.kind not in (Kind.STABLE, Kind.NEW)],
-        counts=[(kind, sum(each.kind is kind for each in changes)) for kind in Kind],
+        matrix=matrix,
+        squares=[[(name, matrix.squares.get((line, name)), anchors.get((line, name))) for name in matrix.columns] for line in matrix.lines],
+        changed=[change for change in changes if change.kind not in (Kind.STABLE, Kind.NEW)],
+        counts=[(kind, sum(change.kind is kind for change in changes)) for kind in Kind],
         run_count=len(runs),
         began=min((run.began_at for run in runs), default=None),
         ended=max((run.began_at for run in runs), default=None),
         title=_title,
         link=link,
         cell=cell,
-        figures=[_trends(found, line, f"trends{number}") if scripts else None for number, line in enumerate(found.lines)],
+        figures=[_trends(matrix, line, f"trends{number}") if scripts else None for number, line in enumerate(matrix.lines)],
         scripts=[Markup(script) for script in scripts],
         allowed=vega.allowed(*scripts) if scripts else Markup("'none'"),
         bars=bars,
@@ -74,8 +74,8 @@ def html(
     )
 
 
-def _trends(found: Matrix, line: Line, name: str) -> Figure | None:
-    squares = [square for (mine, _), square in found.squares.items() if mine == line]
+def _trends(matrix: Matrix, line: Line, name: str) -> Figure | None:
+    squares = [square for (row, _), square in matrix.squares.items() if row == line]
     return charts.draw_trends({entry.cell.faults: entry.runs[-TREND:] for square in squares for entry in square.entries}, name)
 
 
@@ -105,30 +105,30 @@ def _moment(moment: datetime) -> str:
 def bars(runs: Sequence[Run]) -> Markup:
     """The last runs of one cell, a bar each."""
     shown = runs[-TREND:]
-    said = ", ".join(f"{run.outcome} {_seconds(run.recovery_s)}" for run in shown)
-    return _draw([(run.recovery_s, _bar(run.outcome), f"{run.run}: {run.outcome}, {_seconds(run.recovery_s)}") for run in shown], said)
+    summary = ", ".join(f"{run.outcome} {_seconds(run.recovery_s)}" for run in shown)
+    return _draw([(run.recovery_s, _bar(run.outcome), f"{run.run}: {run.outcome}, {_seconds(run.recovery_s)}") for run in shown], summary)
 
 
 def trend(square: Square) -> Markup:
     """The recovery times of a square, run by run."""
     if len(square.entries) == 1:
         return bars(square.entries[0].runs)
-    told = [_seconds(value) for value in square.trend]
-    return _draw([(value, "some", said) for value, said in zip(square.trend, told, strict=True)], f"median {', '.join(told)}")
+    labels = [_seconds(value) for value in square.trend]
+    return _draw([(value, "some", label) for value, label in zip(square.trend, labels, strict=True)], f"median {', '.join(labels)}")
 
 
 def _bar(outcome: RunOutcome) -> str:
     return {RunOutcome.PASSED: "good", RunOutcome.FAILED: "bad", RunOutcome.ABORTED: "stopped"}.get(outcome, "doubt")
 
 
-def _draw(values: Sequence[tuple[float | None, str, str]], said: str) -> Markup:
+def _draw(values: Sequence[tuple[float | None, str, str]], label: str) -> Markup:
     """Bars side by side, the newest at the right; one without a time is a stub."""
     most = max((value for value, _, _ in values if value is not None), default=0) or 1
     width = len(values) * (BAR + GAP)
     parts = [
         Markup(
             '<svg class="bars" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="Recovery, the oldest run first: {}">'
-        ).format(width, HEIGHT, width, HEIGHT, said)
+        ).format(width, HEIGHT, width, HEIGHT, label)
     ]
     for place, (value, kind, title) in enumerate(values):
         height = LEAST if value is None else round(max(LEAST, value / most * (HEIGHT - 2)), 1)
@@ -142,7 +142,7 @@ def _draw(values: Sequence[tuple[float | None, str, str]], said: str) -> Markup:
 
 def _title(line: Line, lines: Sequence[Line]) -> str:
     """A row's name; the pipeline only where there are several."""
-    return line.strategy if len({each.pipeline for each in lines}) == 1 else f"{line.strategy}, {line.pipeline}"
+    return line.strategy if len({other.pipeline for other in lines}) == 1 else f"{line.strategy}, {line.pipeline}"
 
 
 def _summary(square: Square) -> str:

@@ -142,21 +142,21 @@ def describe(injections: Iterable[dict[str, Any]]) -> str:
 
 
 def _injection(injection: dict[str, Any]) -> str:
-    given = {name: value for name, value in injection["parameters"].items() if value is not None}
-    said = [f"{name}={_plain(given[name])}" for name in sorted(given)]
+    parameters = {name: value for name, value in injection["parameters"].items() if value is not None}
+    arguments = [f"{name}={_plain(parameters[name])}" for name in sorted(parameters)]
     if injection.get("step") is not None:
-        said.append(f"as the job reaches {injection['step']}")
+        arguments.append(f"as the job reaches {injection['step']}")
     if injection.get("overlaps"):
-        said.append("while the one before lasts")
+        arguments.append("while the one before lasts")
     if injection.get("phase", "impact") != "impact":
-        said.append(f"in {injection['phase']}")
-    return f"{injection['fault']}({', '.join(said)})" if said else str(injection["fault"])
+        arguments.append(f"in {injection['phase']}")
+    return f"{injection['fault']}({', '.join(arguments)})" if arguments else str(injection["fault"])
 
 
 def _drawn(drawn: dict[str, Any]) -> str:
     """Faults that the seed draws: the runs of all seeds are one cell."""
-    given = {name: value for name, value in drawn.items() if value not in (None, False)}
-    return f"{RANDOM}({', '.join(f'{name}={_plain(given[name])}' for name in sorted(given))})"
+    options = {name: value for name, value in drawn.items() if value not in (None, False)}
+    return f"{RANDOM}({', '.join(f'{name}={_plain(options[name])}' for name in sorted(options))})"
 
 
 def _plain(value: Any) -> str:
@@ -165,12 +165,12 @@ def _plain(value: Any) -> str:
 
 def _experiment(folder: RunFolder) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(folder.experiment.read_text())
+        experiment = yaml.safe_load(folder.experiment.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise EvidenceError(f"{folder.experiment} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise EvidenceError(f"{folder.experiment} is not an experiment: expected a mapping, came {type(found).__name__}")
-    return found
+    if not isinstance(experiment, dict):
+        raise EvidenceError(f"{folder.experiment} is not an experiment: expected a mapping, came {type(experiment).__name__}")
+    return experiment
 
 
 def _moments(folder: RunFolder, events: Sequence[Event]) -> tuple[datetime, datetime]:

@@ -89,11 +89,11 @@ class Store:
 
     def __init__(self, url: sa.URL) -> None:
         self.name = url.render_as_string(hide_password=True)
-        with self._told("opened"):
+        with self._explained("opened"):
             self._engine = _engine(url)
 
     def __enter__(self) -> Self:
-        with self._told("brought up to date"):
+        with self._explained("brought up to date"):
             self._migrate()
         return self
 
@@ -102,7 +102,7 @@ class Store:
 
     def record(self, *runs: Run) -> None:
         """Remember runs; one that is known already is replaced."""
-        with self._told("written"), self._writing() as connection:
+        with self._explained("written"), self._writing() as connection:
             for run in runs:
                 connection.execute(_delete(run))
                 connection.execute(RUNS.insert(), _row(run))
@@ -119,26 +119,26 @@ class Store:
             query = query.where(*(RUNS.c[field.name] == getattr(wanted.cell, field.name) for field in fields(Cell)))
         if wanted.fault is None:
             query = query.limit(wanted.limit)
-        with self._told("read"), self._engine.connect() as connection:
-            found = [_run(row) for row in connection.execute(query).mappings()]
+        with self._explained("read"), self._engine.connect() as connection:
+            runs = [_run(row) for row in connection.execute(query).mappings()]
         # Databases do not agree on how to look into JSON, so this one is asked here.
-        return [run for run in found if wanted.fault is None or wanted.fault in run.fault_names][: wanted.limit]
+        return [run for run in runs if wanted.fault is None or wanted.fault in run.fault_names][: wanted.limit]
 
     def run(self, name: str) -> Run | None:
         """The newest run of that name."""
         query = sa.select(RUNS).where(RUNS.c.run == name).order_by(RUNS.c.began_at.desc())
-        with self._told("read"), self._engine.connect() as connection:
+        with self._explained("read"), self._engine.connect() as connection:
             row = connection.execute(query).mappings().first()
         return None if row is None else _run(row)
 
     def names(self) -> tuple[set[str], set[str]]:
         """The strategies and the faults of all runs."""
-        with self._told("read"), self._engine.connect() as connection:
+        with self._explained("read"), self._engine.connect() as connection:
             rows = connection.execute(sa.select(RUNS.c.strategy, RUNS.c.fault_names)).all()
         return {strategy for strategy, _ in rows}, {name for _, names in rows for name in names}
 
     def forget(self, *runs: Run) -> None:
-        with self._told("written"), self._writing() as connection:
+        with self._explained("written"), self._writing() as connection:
             for run in runs:
                 connection.execute(_delete(run))
 
@@ -166,7 +166,7 @@ class Store:
             yield connection
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _explained(self, what: str) -> Iterator[None]:
         try:
             yield
         except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:

@@ -163,14 +163,14 @@ def library() -> Any:
     bundled = [*package.with_name("confluent_kafka.libs").glob("librdkafka*"), *(package / ".dylibs").glob("librdkafka*")]
     if not bundled:
         raise ImportError(f"{package}: this confluent-kafka brings no librdkafka of its own: install its wheel (`make setup`)")
-    found = ctypes.CDLL(str(bundled[0]))
+    loaded = ctypes.CDLL(str(bundled[0]))
     for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(found, name)
+        function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments
-    major = found.rd_kafka_version() >> 24
+    major = loaded.rd_kafka_version() >> 24
     if major != MAJOR_VERSION or (MESSAGE.itemsize, ARGUMENT.itemsize) != (72, 72):
         raise ImportError(f"{bundled[0].name}: expected librdkafka {MAJOR_VERSION}.x on a 64-bit machine, found major version {major}")
-    return found
+    return loaded
 
 
 class TransactionalProducer:

@@ -79,12 +79,12 @@ class Coordinator:
 
         ids = list(transactional_ids)
         try:
-            found = self._retrying(lambda: self._admin.describe_transactions(ids)) if ids else {}
+            descriptions = self._retrying(lambda: self._admin.describe_transactions(ids)) if ids else {}
         except TransactionalIdNotFoundError as error:
             raise TransactionLost(f"a transaction is unknown to its coordinator, expected Ongoing: {error}") from error
         prepared = []
         for name in ids:
-            at = found.get(name)
+            at = descriptions.get(name)
             if at is None:
                 raise TransactionLost(f"transaction {name} is unknown to its coordinator, expected Ongoing")
             if at.state != "Ongoing":
@@ -103,8 +103,8 @@ class Coordinator:
         """The open transactions whose transactional id starts with ``prefix``."""
         listed = self._retrying(lambda: self._admin.list_transactions(state_filters=["Ongoing"]))
         ids = [row.transactional_id for rows in listed.values() for row in rows if row.transactional_id.startswith(prefix)]
-        found = self._retrying(lambda: self._admin.describe_transactions(ids)) if ids else {}
-        return [Prepared(name, at.producer_id, at.producer_epoch) for name, at in found.items() if at.state == "Ongoing"]
+        descriptions = self._retrying(lambda: self._admin.describe_transactions(ids)) if ids else {}
+        return [Prepared(name, at.producer_id, at.producer_epoch) for name, at in descriptions.items() if at.state == "Ongoing"]
 
     def commit(self, transactions: Iterable[Prepared]) -> None:
         """Commit each, waiting while the broker is still at it.

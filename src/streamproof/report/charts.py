@@ -66,7 +66,7 @@ def _faults(shown: Timeline, panel: str) -> list[Any]:
 
     rows = [{"fault": fault.name, "from": fault.start_s, "to": fault.end_s} for fault in shown.faults]
     data = alt.InlineData(values=rows)
-    said = [
+    tooltip = [
         alt.Tooltip("fault:N"),
         alt.Tooltip("from:Q", title="struck, s", format=".1f"),
         alt.Tooltip("to:Q", title="healed, s", format=".1f"),
@@ -78,7 +78,7 @@ def _faults(shown: Timeline, panel: str) -> list[Any]:
         .encode(x=_time(shown, panel, edge))
         for edge, dash in (("from", [1, 0]), ("to", [4, 3]))
     ]
-    return [window.encode(x=_time(shown, panel, "from"), x2="to:Q", tooltip=said), *edges]
+    return [window.encode(x=_time(shown, panel, "from"), x2="to:Q", tooltip=tooltip), *edges]
 
 
 def _names(shown: Timeline, panel: str) -> list[Any]:
@@ -91,9 +91,9 @@ def _names(shown: Timeline, panel: str) -> list[Any]:
     phases = [{"name": phase.name, "at": phase.start_s, "y": 6} for phase in shown.phases if phase.end_s - phase.start_s > shown.end_s / 12]
     drawn = []
     for align, dx in (("left", 4), ("right", -4)):
-        mine = [row for row in faults if (row["at"] <= shown.end_s * 0.6) == (align == "left")]
+        labelled = [row for row in faults if (row["at"] <= shown.end_s * 0.6) == (align == "left")]
         halo: dict[str, Any] = {"align": align, "dx": dx, "baseline": "middle", "fontSize": 11, "fontWeight": 600}
-        data = alt.InlineData(values=mine)
+        data = alt.InlineData(values=labelled)
         place = {"x": _time(shown, panel, "at"), "y": alt.Y("y:Q", scale=None, axis=None), "text": "name:N"}
         drawn.append(alt.Chart(data).mark_text(**halo, stroke="var(--card)", strokeWidth=3, color="var(--card)").encode(**place))
         drawn.append(alt.Chart(data, name=f"fault_names_{align}").mark_text(**halo, color="var(--bad)").encode(**place))
@@ -112,22 +112,22 @@ def _output(shown: Timeline) -> Any:
     import altair as alt
 
     rows = [{"at": at, "rate": rate} for at, rate in shown.output]
-    said = [alt.Tooltip("at:Q", title="second", format=".1f"), alt.Tooltip("rate:Q", title="records/s", format=",.0f")]
+    tooltip = [alt.Tooltip("at:Q", title="second", format=".1f"), alt.Tooltip("rate:Q", title="records/s", format=",.0f")]
     chart = alt.Chart(alt.InlineData(values=rows), name="output_rate")
     drawn = chart.mark_area(
         interpolate="step-after", color="var(--curve)", fillOpacity=0.25, line={"color": "var(--curve)", "strokeWidth": 1.5}
     )
-    return drawn.encode(x=_time(shown, "output", "at"), y=alt.Y("rate:Q", scale=_room(rate for _, rate in shown.output)), tooltip=said)
+    return drawn.encode(x=_time(shown, "output", "at"), y=alt.Y("rate:Q", scale=_room(rate for _, rate in shown.output)), tooltip=tooltip)
 
 
 def _backlog(shown: Timeline) -> Any:
     import altair as alt
 
     rows = [{"at": at, "waiting": count} for at, count in shown.backlog]
-    said = [alt.Tooltip("at:Q", title="second", format=".1f"), alt.Tooltip("waiting:Q", title="records waiting", format=",")]
+    tooltip = [alt.Tooltip("at:Q", title="second", format=".1f"), alt.Tooltip("waiting:Q", title="records waiting", format=",")]
     chart = alt.Chart(alt.InlineData(values=rows), name="backlog_count")
     drawn = chart.mark_area(color="var(--curve)", fillOpacity=0.25, line={"color": "var(--curve)", "strokeWidth": 1.5})
-    return drawn.encode(x=_time(shown, "backlog", "at"), y=alt.Y("waiting:Q"), tooltip=said)
+    return drawn.encode(x=_time(shown, "backlog", "at"), y=alt.Y("waiting:Q"), tooltip=tooltip)
 
 
 def _batches(shown: Timeline) -> Any:
@@ -137,7 +137,7 @@ def _batches(shown: Timeline) -> Any:
         {"from": one.start_s, "to": one.at_s, "rows": one.rows, "batch": one.batch, "start": one.start, "rate": round(one.records_per_s)}
         for one in shown.batches
     ]
-    said = [
+    tooltip = [
         alt.Tooltip("batch:Q", title="batch"),
         alt.Tooltip("start:Q", title="driver start"),
         alt.Tooltip("rows:Q", title="records", format=","),
@@ -152,7 +152,7 @@ def _batches(shown: Timeline) -> Any:
         x2="to:Q",
         y=alt.Y("rows:Q", scale=alt.Undefined if shown.output else _room(one.rows for one in shown.batches)),
         y2=alt.datum(0),
-        tooltip=said,
+        tooltip=tooltip,
     )
 
 

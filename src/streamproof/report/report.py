@@ -41,7 +41,7 @@ PARTITION_COLUMNS = ("partition", "acked", "indeterminate", "rejected", "deliver
 
 
 @dataclass
-class _Found:
+class _Contents:
     """What the folder holds, and a sentence for each part that is not there."""
 
     verdict: Verdict | None = None
@@ -58,10 +58,10 @@ class _Found:
 
 def render(folder: RunFolder, kept: Path | None = None) -> Path:
     """Write the run's ``report.html`` and return its path. ``kept`` is a folder in which the charts' library is looked for, and left."""
-    found = _read(folder)
-    verdict, environment = found.verdict, pages.environment()
+    contents = _read(folder)
+    verdict, environment = contents.verdict, pages.environment()
     environment.filters.update(number=_number, seconds=_seconds, words=_words, rate=_rate, times=_times)
-    shown = timeline(found.events, found.progress, found.flow)
+    shown = timeline(contents.events, contents.progress, contents.flow)
     library = vega.library(kept)
     page = environment.get_template("report.html.j2").render(
         run=verdict.run if verdict is not None else folder.name,
@@ -69,28 +69,28 @@ def render(folder: RunFolder, kept: Path | None = None) -> Path:
         outcome=verdict.outcome if verdict is not None else "UNKNOWN",
         reason=verdict.reason if verdict is not None else "no verdict was written",
         facts=_facts(verdict) if verdict is not None else [],
-        seed=_seed(found),
-        missing=found.missing,
+        seed=_seed(contents),
+        missing=contents.missing,
         timeline=shown,
         figure=charts.draw(shown) if shown else None,
         scripts=[Markup(library), Markup(vega.START)],
         allowed=vega.allowed(library, vega.START),
-        batches_left_out=max(len(found.progress) - SHOWN_BATCHES, 0),
+        batches_left_out=max(len(contents.progress) - SHOWN_BATCHES, 0),
         shown_batches=SHOWN_BATCHES,
-        injections=_injections(folder, found),
+        injections=_injections(folder, contents),
         phases=[(phase, verdict.phases.get(phase) if verdict is not None else None) for phase in PHASES],
-        records=found.records,
-        record_count=found.record_count,
+        records=contents.records,
+        record_count=contents.record_count,
         beside=ANOMALIES,
-        partitions=found.partitions,
+        partitions=contents.partitions,
         baseline=verdict.baseline if verdict is not None else None,
         notes=verdict.notes if verdict is not None else (),
         forbidden=verdict.forbidden if verdict is not None else (),
         expected=verdict.expected_anomalies if verdict is not None else (),
-        evaluation=found.evaluation,
-        stages=_stages(found.events),
+        evaluation=contents.evaluation,
+        stages=_stages(contents.events),
         versions=verdict.versions if verdict is not None else {},
-        settings=found.settings,
+        settings=contents.settings,
         rendered=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
     path = Path(folder.report)
@@ -98,54 +98,54 @@ def render(folder: RunFolder, kept: Path | None = None) -> Path:
     return path
 
 
-def _read(folder: RunFolder) -> _Found:
-    found = _Found()
+def _read(folder: RunFolder) -> _Contents:
+    contents = _Contents()
     try:
-        found.verdict = Verdict.read(folder)
+        contents.verdict = Verdict.read(folder)
     except EvidenceError:
-        found.missing.append("verdict.json is missing or damaged: nobody judged this run.")
+        contents.missing.append("verdict.json is missing or damaged: nobody judged this run.")
     try:
-        found.events, found.progress = folder.journal.events(), list(read_json_lines(folder.progress))
+        contents.events, contents.progress = folder.journal.events(), list(read_json_lines(folder.progress))
     except EvidenceError as error:
-        found.missing.append(f"The timeline stops where its file is damaged: {error}.")
-    if not found.events:
-        found.missing.append("journal.jsonl is missing or empty: when things happened is not known.")
-    if not found.progress:
-        found.missing.append("progress.jsonl is missing or empty: the job committed no micro-batch, or nobody saw it.")
+        contents.missing.append(f"The timeline stops where its file is damaged: {error}.")
+    if not contents.events:
+        contents.missing.append("journal.jsonl is missing or empty: when things happened is not known.")
+    if not contents.progress:
+        contents.missing.append("progress.jsonl is missing or empty: the job committed no micro-batch, or nobody saw it.")
     try:
-        found.settings = folder.experiment.read_text()
+        contents.settings = folder.experiment.read_text()
     except OSError:
-        found.missing.append("experiment.yaml is missing: the run's settings are not known.")
+        contents.missing.append("experiment.yaml is missing: the run's settings are not known.")
     try:
-        _read_reconciliation(folder, found)
+        _read_reconciliation(folder, contents)
     except (OSError, pa.ArrowException):
-        found.missing.append("reconciliation.parquet is missing or damaged: which records were lost or doubled is not known.")
+        contents.missing.append("reconciliation.parquet is missing or damaged: which records were lost or doubled is not known.")
     try:
-        found.flow = reference.read_flow(folder) if folder.batches.exists() else read_flow(folder)
+        contents.flow = reference.read_flow(folder) if folder.batches.exists() else read_flow(folder)
     except EvidenceError as error:
-        found.missing.append(f"How many records were waiting when is not known: {error}.")
+        contents.missing.append(f"How many records were waiting when is not known: {error}.")
     try:
-        found.evaluation = Evaluation.from_dict(json.loads(results_path(folder).read_text()))
+        contents.evaluation = Evaluation.from_dict(json.loads(results_path(folder).read_text()))
     except (OSError, ValueError, TypeError, KeyError):
-        found.missing.append("expectations/results.json is missing or damaged: the expectations were not evaluated.")
-    return found
+        contents.missing.append("expectations/results.json is missing or damaged: the expectations were not evaluated.")
+    return contents
 
 
-def _read_reconciliation(folder: RunFolder, found: _Found) -> None:
+def _read_reconciliation(folder: RunFolder, contents: _Contents) -> None:
     table = pq.read_table(folder.reconciliation)
     records = table.filter(pc.equal(table["row"], "record")).select(list(RECORD_COLUMNS))
-    found.record_count = records.num_rows
+    contents.record_count = records.num_rows
     for anomaly in pc.unique(records["anomaly"]).to_pylist():
-        found.records += records.filter(pc.equal(records["anomaly"], anomaly)).slice(0, SHOWN_RECORDS).to_pylist()
+        contents.records += records.filter(pc.equal(records["anomaly"], anomaly)).slice(0, SHOWN_RECORDS).to_pylist()
     pyarrow.csv.write_csv(records, folder.path / ANOMALIES)
     partitions = table.filter(pc.equal(table["row"], "partition"))
-    found.partitions = partitions.select(list(PARTITION_COLUMNS)).to_pylist()
+    contents.partitions = partitions.select(list(PARTITION_COLUMNS)).to_pylist()
 
 
-def _seed(found: _Found) -> int | None:
-    if found.verdict is not None:
-        return found.verdict.seed
-    return next((event.seed for event in found.events if isinstance(event, RunCreated)), None)
+def _seed(contents: _Contents) -> int | None:
+    if contents.verdict is not None:
+        return contents.verdict.seed
+    return next((event.seed for event in contents.events if isinstance(event, RunCreated)), None)
 
 
 def _facts(verdict: Verdict) -> list[tuple[str, str]]:
@@ -165,24 +165,24 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
     return facts + [(name, _number(count)) for name, count in counts if count is not None]
 
 
-def _injections(folder: RunFolder, found: _Found) -> list[dict[str, Any]]:
+def _injections(folder: RunFolder, contents: _Contents) -> list[dict[str, Any]]:
     """The injections of the verdict, and those that only the journal knows, each with its evidence checks."""
     try:
-        rows = checks(folder, found.verdict.to_json() if found.verdict is not None else {})
+        rows = checks(folder, contents.verdict.to_json() if contents.verdict is not None else {})
     except EvidenceError:
         return []
-    judged = {each.injection: each for each in found.verdict.injections} if found.verdict is not None else {}
-    started = {event.injection: event for event in found.events if isinstance(event, InjectionStarted)}
+    judged = {injection.injection: injection for injection in contents.verdict.injections} if contents.verdict is not None else {}
+    started = {event.injection: event for event in contents.events if isinstance(event, InjectionStarted)}
     injections = []
     for name in dict.fromkeys(row[0] for row in rows):
         mine = [row for row in rows if row[0] == name]
-        known = judged.get(name) or Injection(injection=name, fault=mine[0][1], took_effect=False, healed=False)
+        result = judged.get(name) or Injection(injection=name, fault=mine[0][1], took_effect=False, healed=False)
         first = started.get(name)
         injections.append(
             {
-                **known.model_dump(exclude={"evidence", "heal"}),
-                "target": known.target or (first.target if first is not None else None),
-                "parameters": known.parameters or (first.parameters if first is not None else None),
+                **result.model_dump(exclude={"evidence", "heal"}),
+                "target": result.target or (first.target if first is not None else None),
+                "parameters": result.parameters or (first.parameters if first is not None else None),
                 "fault": mine[0][1],
                 "checks": [{"kind": row[2], "check": row[3], "passed": bool(row[4]), "detail": row[5]} for row in mine],
             }
@@ -231,8 +231,8 @@ def _clock(seconds: float) -> str:
 def _words(value: Any) -> str:
     """A target or parameters as words: ``pid 4711, executor 2``. A process is told from another of its pid by when it was created."""
     if isinstance(value, dict):
-        told = {key: _clock(one) if key.endswith("created") else one for key, one in value.items() if one is not None}
-        return ", ".join(f"{key} {_words(one)}" for key, one in told.items()) or "–"
+        shown = {key: _clock(item) if key.endswith("created") else item for key, item in value.items() if item is not None}
+        return ", ".join(f"{key} {_words(item)}" for key, item in shown.items()) or "–"
     if isinstance(value, list | tuple):
         return ", ".join(map(_words, value))
     return "–" if value is None else str(value)

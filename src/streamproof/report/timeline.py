@@ -166,14 +166,14 @@ def _backlog(flow: Flow, began: datetime, end_s: float) -> Iterable[tuple[float,
 def describe(shown: Timeline) -> str:
     """The timeline in words."""
     last = shown.batches[-1].committed if shown.batches else 0
-    said = [f"{last} records in {len(shown.batches)} micro-batches over {shown.end_s:.0f} s."]
+    sentences = [f"{last} records in {len(shown.batches)} micro-batches over {shown.end_s:.0f} s."]
     if shown.output:
         second, rate = max(shown.output, key=lambda point: point[1])
-        said.append(f"The output reached {rate:.0f} records a second, at {second:.1f} s.")
+        sentences.append(f"The output reached {rate:.0f} records a second, at {second:.1f} s.")
     if shown.backlog:
         second, count = max(shown.backlog, key=lambda point: point[1])
-        said.append(f"At most {count} records were waiting, at {second:.1f} s.")
-    said += [f"Phase {phase.name} from {phase.start_s:.1f} to {phase.end_s:.1f} s." for phase in shown.phases]
-    said += [f"{fault.name} from {fault.start_s:.1f} to {fault.end_s:.1f} s." for fault in shown.faults]
-    said += [f"{mark.label} at {mark.at_s:.1f} s." for mark in shown.marks]
-    return " ".join(said)
+        sentences.append(f"At most {count} records were waiting, at {second:.1f} s.")
+    sentences += [f"Phase {phase.name} from {phase.start_s:.1f} to {phase.end_s:.1f} s." for phase in shown.phases]
+    sentences += [f"{fault.name} from {fault.start_s:.1f} to {fault.end_s:.1f} s." for fault in shown.faults]
+    sentences += [f"{mark.label} at {mark.at_s:.1f} s." for mark in shown.marks]
+    return " ".join(sentences)

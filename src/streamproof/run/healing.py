@@ -66,7 +66,7 @@ def _unblock(folder: RunFolder) -> list[str]:
     What cannot be healed yet, because it needs something that is down, is healed once all is up.
     """
     kill_drivers(folder)
-    testbed = embedded.known()
+    testbed = embedded.started()
     if testbed is None:
         return []
     testbed = chosen.of(folder, testbed)
@@ -195,7 +195,7 @@ def heal_all(*, spare: Path | None = None) -> list[str]:
             give_back(folder)
         except (TestbedError, EvidenceError, KeyError) as error:  # a damaged folder must not keep the others from being healed
             log.error("run %s could not be restored: %s. Look at %s, then delete it", folder.name, error, folder.path)
-    testbed = embedded.known()
+    testbed = embedded.started()
     if testbed is not None:
         _reset_proxies(testbed)
     held = lock.holder()

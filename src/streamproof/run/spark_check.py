@@ -26,7 +26,7 @@ from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.testbed import embedded, install, spark
 from streamproof.testbed.process import TestbedError, tail
-from streamproof.verdict.judge import Judgement, Terms, judge
+from streamproof.verdict.judge import Judgement, RunSpec, judge
 from streamproof.verdict.scan import spark_scan
 
 if TYPE_CHECKING:
@@ -49,16 +49,16 @@ _SETTINGS = {
 }
 
 
-def judged(folder: RunFolder, terms: Terms, master: str) -> Judgement:
+def judged(folder: RunFolder, spec: RunSpec, master: str) -> Judgement:
     """What :func:`streamproof.verdict.judge.judge` says, where Spark compares the histories; the verdict's notes say so.
 
     Raises BadInput for a master that is none and a run that Spark cannot judge, EvidenceError as the local check does, TestbedError when
     no Spark job could be run there.
     """
-    preflight(master, stateful=terms.stateful is not None)
+    preflight(master, stateful=spec.reference_model is not None)
     where = embedded.current().spark_master if master == TESTBED else master
     with session(where) as opened, _told(where, folder):
-        judgement = judge(folder, terms, partial(spark_scan.survey, opened))
+        judgement = judge(folder, spec, partial(spark_scan.scan_histories, opened))
     note = f"the histories were compared by a Spark job on {where}"
     return replace(judgement, verdict=judgement.verdict.model_copy(update={"notes": (*judgement.verdict.notes, note)}))
 
@@ -149,7 +149,7 @@ def _jvm(conf: SparkConf, log: Path) -> Iterator[JavaGateway]:
 def _launcher_environment(where: str) -> Iterator[None]:
     """Spark's launcher looks for Java, and for the file with the testbed's secret, in the environment of this process."""
     environment = {"JAVA_HOME": str(install.java_home())}
-    testbed = embedded.known()
+    testbed = embedded.started()
     if testbed is not None and where == testbed.spark_master:
         environment["PYSPARK_SUBMIT_ARGS"] = spark.submit_arguments(Path(testbed.folder))
     before = {name: os.environ.get(name) for name in environment}

@@ -56,14 +56,14 @@ from streamproof.sinks import outputs, payloads
 from streamproof.suites import agreement, own
 from streamproof.suites.evaluate import Evaluation
 from streamproof.suites.evaluate import evaluate as evaluate_here
-from streamproof.suites.spec import Spec
+from streamproof.suites.spec import SuiteSpec
 from streamproof.testbed import chosen, embedded, postgres
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
 from streamproof.verdict.decide import decide
 from streamproof.verdict.ending import Ending, notes
-from streamproof.verdict.judge import Judgement, Terms, judge
+from streamproof.verdict.judge import Judgement, RunSpec, judge
 from streamproof.verdict.reconciliation import write_reconciliation
 from streamproof.verdict.verdict import Verdict, decided
 
@@ -222,7 +222,7 @@ def generate_load(folder: RunFolder) -> None:
 
 
 def _events(folder: RunFolder, experiment: Experiment) -> Iterator[workload.Event]:
-    if experiment.declared is None:
+    if experiment.reference_model is None:
         return workload.events(experiment.workload, experiment.seed)
     events = timed.events(experiment.workload, experiment.stateful, experiment.seed, joins=PIPELINES[experiment.pipeline].joins)
     timed.write(folder, events)
@@ -247,9 +247,9 @@ def drain(folder: RunFolder) -> None:
 def verify(folder: RunFolder, spark: str | None = None) -> None:
     """Check the histories against each other, here or by a Spark job on the master ``spark``; write ``reconciliation.parquet``, what the
     run is held to, and a preliminary ``verdict.json``: what the expectation suites say is not known yet."""
-    held_to = terms(folder)
-    judgement = judge(folder, held_to) if spark is None else spark_check.judged(folder, held_to, spark)
-    spec_of(held_to).write(folder)
+    spec = run_spec(folder)
+    judgement = judge(folder, spec) if spark is None else spark_check.judged(folder, spec, spark)
+    suite_spec(spec).write(folder)
     write_reconciliation(folder, judgement.table)
     judgement.verdict.write(folder)
     log.info("%s: %s", judgement.verdict.outcome, judgement.verdict.reason)
@@ -285,7 +285,7 @@ def restore(folder: RunFolder) -> None:
         # Its other stages may still be at work (Airflow starts a teardown at once): the journal tells them to end.
         folder.journal.append(Aborted(reason="the run was stopped before it had a verdict"))
     _conclude(folder)
-    if folder.journal.last(TestbedTaken) is not None and embedded.known() is not None:
+    if folder.journal.last(TestbedTaken) is not None and embedded.started() is not None:
         healing.give_back(folder)
     _note(folder)
     _remember(folder)  # `report` may have come before, or may never come: the history has what the run ends with
@@ -297,7 +297,7 @@ def _conclude(folder: RunFolder) -> None:
     if ending == Ending():
         return
     stored = _stored(folder)
-    verdict = decided(terms(folder).account() if stored is None else stored, ending)
+    verdict = decided(run_spec(folder).account() if stored is None else stored, ending)
     if stored is None or stored.outcome is not verdict.outcome:
         verdict.write(folder)
 
@@ -378,10 +378,10 @@ def context(folder: RunFolder) -> RunContext:
     )
 
 
-def terms(folder: RunFolder) -> Terms:
-    """What the run is judged by, from its own folder."""
+def run_spec(folder: RunFolder) -> RunSpec:
+    """The run's spec, from its own folder."""
     experiment = load(folder)
-    return Terms(
+    return RunSpec(
         run=folder.name,
         experiment=experiment.name,
         pipeline=experiment.pipeline,
@@ -392,24 +392,24 @@ def terms(folder: RunFolder) -> Terms:
         seed=experiment.seed,
         versions=versions(),
         promises=experiment.promises,
-        stateful=experiment.declared,
+        reference_model=experiment.reference_model,
         recover_within_s=experiment.recover_within_s,
     )
 
 
-def spec_of(held_to: Terms) -> Spec:
-    """What the expectation suites need to know of the terms."""
-    declared = held_to.stateful
+def suite_spec(spec: RunSpec) -> SuiteSpec:
+    """The part of a run's spec that the expectation suites need."""
+    model = spec.reference_model
     computation = None
-    if declared is not None:
-        computation = {"kind": type(declared).__name__.lower(), **vars(declared), "delays_ms": list(declared.delays_ms)}
-    promises = tuple(sorted(held_to.promises))
-    return Spec(held_to.guarantee, promises, held_to.asked, held_to.expected, held_to.recover_within_s, computation)
+    if model is not None:
+        computation = {"kind": type(model).__name__.lower(), **vars(model), "delays_ms": list(model.delays_ms)}
+    promises = tuple(sorted(spec.promises))
+    return SuiteSpec(spec.guarantee, promises, spec.asked, spec.expected, spec.recover_within_s, computation)
 
 
 def disagreement(folder: RunFolder, judgement: Judgement) -> str | None:
     """What only one of the two judges of a run names; None when they agree. Writes nothing."""
-    return agreement.check(folder, spec_of(terms(folder)), judgement.table)
+    return agreement.check(folder, suite_spec(run_spec(folder)), judgement.table)
 
 
 def versions() -> dict[str, str]:
@@ -424,4 +424,4 @@ def versions() -> dict[str, str]:
     return installed
 
 
-__all__ = ["STAGES", "abort", "context", "create", "disagreement", "load", "perform", "terms", "versions"]
+__all__ = ["STAGES", "abort", "context", "create", "disagreement", "load", "perform", "run_spec", "suite_spec", "versions"]

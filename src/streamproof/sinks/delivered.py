@@ -71,7 +71,7 @@ class Delivered:
             new.rename(self._folder.delivered / new.name)
         self._new.rmdir()
         seconds = max(time.monotonic() - self._begun, 1e-6)
-        found = {
+        drained = {
             "complete": reason is None,
             "reason": reason,
             "stamps": stamps,
@@ -81,6 +81,6 @@ class Delivered:
             "records_per_s": round(self.records / seconds, 1),
             **more,
         }
-        write_atomically(self._folder.drain, json.dumps(found))
+        write_atomically(self._folder.drain, json.dumps(drained))
         log.info("drained %d records in %.1f s%s", self.records, seconds, "" if reason is None else f", not to the end: {reason}")
-        return found
+        return drained

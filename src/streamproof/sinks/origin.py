@@ -17,6 +17,6 @@ def decode(headers: Any) -> tuple[int | None, int | None, int | None]:
     """Start, batch and attempt of one record, from its headers as confluent-kafka has them: pairs of a name and a value, or None."""
     for name, value in headers or ():
         if name == HEADER and value is not None:
-            found = _ORIGIN.fullmatch(value)
-            return (int(found[1]), int(found[2]), int(found[3])) if found else (None, None, None)
+            match = _ORIGIN.fullmatch(value)
+            return (int(match[1]), int(match[2]), int(match[3])) if match else (None, None, None)
     return None, None, None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.suites.spec import Spec
+from streamproof.suites.spec import SuiteSpec
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ SPILL = ".judging"
 _BY_BATCH = (Anomaly.TORN, Anomaly.DROPPED)
 
 
-def check(folder: RunFolder, spec: Spec, reconciliation: pa.Table) -> str | None:
+def check(folder: RunFolder, spec: SuiteSpec, reconciliation: pa.Table) -> str | None:
     """Ask the suites' queries about a run, without Great Expectations. Returns a sentence on what only one of the two judges names."""
     import duckdb
 
@@ -73,8 +73,8 @@ def reason_unjudged(connection: DuckDBPyConnection) -> str | None:
     """Why the results of a stateful job are not judged by the suites; None when they are, or there are none."""
     if not connection.execute("SELECT 1 FROM information_schema.tables WHERE table_name = 'unjudged'").fetchall():
         return None
-    found = connection.execute("SELECT reason FROM unjudged").fetchone()
-    return None if found is None else str(found[0])
+    row = connection.execute("SELECT reason FROM unjudged").fetchone()
+    return None if row is None else str(row[0])
 
 
 def _named(anomaly: Anomaly) -> str:

@@ -49,12 +49,12 @@ def make_self_contained(site: Path, verdict: dict[str, Any], groups: dict[str, l
 
 def _links(pages: dict[str, list[str]], names: list[str]) -> list[tuple[str, str]]:
     """Each page with its title. A page's address begins with its suite's name, in which a character that no file has is another."""
-    found = []
+    links = []
     for name in names:
         for what, paths in pages.items():
-            mine = [path for path in paths if _plain(name) in _plain(path)] if len(names) > 1 else paths[-1:]
-            found += [(path, f"{what}: {name}") for path in mine[-1:]]
-    return found
+            matching = [path for path in paths if _plain(name) in _plain(path)] if len(names) > 1 else paths[-1:]
+            links += [(path, f"{what}: {name}") for path in matching[-1:]]
+    return links
 
 
 def _plain(text: str) -> str:
@@ -83,11 +83,11 @@ class _Rewriter(HTMLParser):
             if tag not in _VOID | {"img", "input", "link", "meta"}:
                 self._skipped.append(tag)
             return
-        given = {name: value or "" for name, value in attrs}
-        classes = given.get("class", "").split()
+        attributes = {name: value or "" for name, value in attrs}
+        classes = attributes.get("class", "").split()
         if tag in _DROPPED or self._is_control(tag, classes):
             self._skipped.append(tag)
-        elif tag == "a" and given.get("data-toggle") == "collapse":
+        elif tag == "a" and attributes.get("data-toggle") == "collapse":
             self._fold = []
             self._open.append((tag, ""))
         elif tag == "i" and (icon := next((name for name in classes if name in _ICONS), None)):
@@ -97,22 +97,22 @@ class _Rewriter(HTMLParser):
         elif tag in _VOID:
             self.written.append(f"<{tag}>")
         elif tag in _KEPT and tag != "body":
-            self._start(tag, given, classes)
+            self._start(tag, attributes, classes)
         elif tag not in {"img", "input", "link", "meta", "base"}:
             self._open.append((tag, ""))
 
-    def _start(self, tag: str, given: dict[str, str], classes: list[str]) -> None:
+    def _start(self, tag: str, attributes: dict[str, str], classes: list[str]) -> None:
         end = f"</{tag}>"
         if "collapse" in classes and self._summary:
             self.written.append(f"<details><summary>{escape(self._summary)}</summary>")
             self._summary, end = "", end + "</details>"
-        if tag == "a" and not _is_local(given.get("href", "")):
+        if tag == "a" and not _is_local(attributes.get("href", "")):
             tag, end = "span", "</span>"
-            given.pop("href", None)
+            attributes.pop("href", None)
             self._open.append(("a", end))
         else:
             self._open.append((tag, end))
-        kept = {name: value for name, value in given.items() if name in _ATTRIBUTES or (name == "href" and tag == "a")}
+        kept = {name: value for name, value in attributes.items() if name in _ATTRIBUTES or (name == "href" and tag == "a")}
         written = "".join(f' {name}="{escape(value)}"' for name, value in kept.items())
         self.written.append(f"<{tag}{written}>")
 

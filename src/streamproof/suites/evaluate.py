@@ -25,7 +25,7 @@ from typing import Any
 
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.suites import agreement, data_docs, own, shipped, spec
-from streamproof.suites.spec import Spec
+from streamproof.suites.spec import SuiteSpec
 
 SAMPLE = 20
 _SITE = "run"
@@ -72,9 +72,9 @@ class Evaluation:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Evaluation:
-        groups = {group: [Result(**result) for result in found.get(group, [])] for group in ("results", "own")}
-        return cls(**{**found, **groups})
+    def from_dict(cls, document: dict[str, Any]) -> Evaluation:
+        groups = {group: [Result(**result) for result in document.get(group, [])] for group in ("results", "own")}
+        return cls(**{**document, **groups})
 
 
 def results_path(folder: RunFolder) -> Path:
@@ -94,14 +94,14 @@ def evaluate(folder: RunFolder) -> Evaluation:
     cannot be read."""
     warm_up()
     started = time.monotonic()
-    verdict, held_to = folder.read_json(folder.verdict), spec.read(folder)
+    verdict, suite_spec = folder.read_json(folder.verdict), spec.read(folder)
     project, site = Path(folder.expectations) / "gx", Path(folder.expectations) / "data_docs"
     for directory in (project, site):
         shutil.rmtree(directory, ignore_errors=True)
     context = _project(project, site)
-    with _database(folder, held_to) as found:
-        suite = context.suites.add(_suite(held_to, found.unjudged))
-        results, errors = _validate(context, verdict, found, suite)
+    with _database(folder, suite_spec) as database:
+        suite = context.suites.add(_suite(suite_spec, database.unjudged))
+        results, errors = _validate(context, verdict, database, suite)
     success = all(result.success for result in results) and not errors
     own_suite, own_results, own_errors = _own(context, folder, verdict)
     errors += own_errors
@@ -119,8 +119,8 @@ def evaluate(folder: RunFolder) -> Evaluation:
         seconds=round(time.monotonic() - started, 3),
         own_suite=own_suite,
         own=own_results,
-        disagreement=found.disagreement,
-        unjudged=found.unjudged,
+        disagreement=database.disagreement,
+        unjudged=database.unjudged,
     )
     write_atomically(results_path(folder), json.dumps(evaluation.to_dict(), indent=1, default=str) + "\n")
     return evaluation
@@ -137,7 +137,7 @@ class _Database:
 
 
 @contextmanager
-def _database(folder: RunFolder, held_to: Spec) -> Iterator[_Database]:
+def _database(folder: RunFolder, suite_spec: SuiteSpec) -> Iterator[_Database]:
     """Make the run's database; remove it in the end."""
     import duckdb
 
@@ -149,8 +149,8 @@ def _database(folder: RunFolder, held_to: Spec) -> Iterator[_Database]:
     scratch.mkdir()
     file, config = scratch / "run.duckdb", database.settings(scratch / "spill")
     try:
-        with database.building(folder.path, file, config, [anomaly.lower() for anomaly in held_to.asked]) as connection:
-            disagreement = agreement.disagreement(connection, held_to.asked, folder.reconciliation)
+        with database.building(folder.path, file, config, [anomaly.lower() for anomaly in suite_spec.asked]) as connection:
+            disagreement = agreement.disagreement(connection, suite_spec.asked, folder.reconciliation)
             unjudged = agreement.reason_unjudged(connection)
         yield _Database(file, config, disagreement, unjudged)
     except (Unreadable, duckdb.Error) as error:
@@ -159,18 +159,18 @@ def _database(folder: RunFolder, held_to: Spec) -> Iterator[_Database]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _suite(held_to: Spec, unjudged: str | None) -> Any:
+def _suite(suite_spec: SuiteSpec, unjudged: str | None) -> Any:
     """All that is expected of the run, as one suite with the name of its guarantee."""
     import great_expectations as gx
 
-    parts = [shipped.read(name) for name in held_to.suites]
+    parts = [shipped.read(name) for name in suite_spec.suites]
     notes = [note for part in parts[:1] for note in part["notes"]]
     expectations = [expectation for part in parts for expectation in part["expectations"]]
     own.load_project([expectation["type"] for expectation in expectations])
     if unjudged is not None:
         expectations = [expectation for expectation in expectations if expectation["type"] not in shipped.OF_RESULTS]
         notes.append(f"The results are judged by the checkers alone: {unjudged}.")
-    return gx.ExpectationSuite(name=str(held_to.guarantee), expectations=expectations, notes=notes)
+    return gx.ExpectationSuite(name=str(suite_spec.guarantee), expectations=expectations, notes=notes)
 
 
 def _project(project: Path, site: Path) -> Any:
@@ -194,11 +194,11 @@ def _project(project: Path, site: Path) -> Any:
     return context
 
 
-def _validate(context: Any, verdict: dict[str, Any], found: _Database, suite: Any) -> tuple[list[Result], list[str]]:
+def _validate(context: Any, verdict: dict[str, Any], database: _Database, suite: Any) -> tuple[list[Result], list[str]]:
     """The results of the suite, for the one batch that a run is, and a sentence for each expectation that could not be evaluated."""
     from streamproof.suites.expectations import runs
 
-    batch = runs.batch(context, found.file, found.config)
+    batch = runs.batch(context, database.file, database.config)
     try:
         outcome = _run(context, "delivery", verdict, batch, suite, "COMPLETE")
     finally:
@@ -206,8 +206,9 @@ def _validate(context: Any, verdict: dict[str, Any], found: _Database, suite: An
         for engine in (source.get_execution_engine().engine, source.get_engine()):
             engine.dispose()  # the file is closed, so that it can be removed
     pairs = _paired(suite.expectations, outcome.results)
-    results = [_result(expectation, each) for expectation, each in pairs]
-    return results, [f"{expectation.expectation_type}: {error}" for expectation, each in pairs if (error := _error(each)) is not None]
+    results = [_result(expectation, validation) for expectation, validation in pairs]
+    errors = [(expectation.expectation_type, _error(validation)) for expectation, validation in pairs]
+    return results, [f"{kind}: {error}" for kind, error in errors if error is not None]
 
 
 def _run(context: Any, name: str, verdict: dict[str, Any], batch: Any, suite: Any, result_format: str, **parameters: Any) -> Any:
@@ -233,20 +234,22 @@ def _own(context: Any, folder: RunFolder, verdict: dict[str, Any]) -> tuple[str 
 
     if not own.path(folder).exists():
         return None, [], []
-    given = folder.read_json(own.path(folder))
-    own.load_project([str(expectation["type"]) for expectation in given["expectations"]])
-    name = f"own: {given['name']}"
-    suite = context.suites.add(gx.ExpectationSuite(name=name, expectations=given["expectations"]))
+    own_suite = folder.read_json(own.path(folder))
+    own.load_project([str(expectation["type"]) for expectation in own_suite["expectations"]])
+    name = f"own: {own_suite['name']}"
+    suite = context.suites.add(gx.ExpectationSuite(name=name, expectations=own_suite["expectations"]))
     asset = context.data_sources.add_pandas("output").add_dataframe_asset("records")
     batch = asset.add_batch_definition_whole_dataframe("whole output")
     outcome = _run(context, "own", verdict, batch, suite, "SUMMARY", batch_parameters={"dataframe": own.columns(folder)})
     pairs = _paired(suite.expectations, outcome.results)
     results = [
-        replace(_result(expectation, found), description=own.said(expectation), observed=_observed(found, own.observed), sample=[])
-        for expectation, found in pairs
+        replace(
+            _result(expectation, validation), description=own.describe(expectation), observed=_observed(validation, own.observed), sample=[]
+        )
+        for expectation, validation in pairs
     ]
-    errors = [f"{name}: {own.said(expectation)}: {error}" for expectation, found in pairs if (error := _error(found)) is not None]
-    return name, results, errors
+    errors = [(own.describe(expectation), _error(validation)) for expectation, validation in pairs]
+    return name, results, [f"{name}: {description}: {error}" for description, error in errors if error is not None]
 
 
 def _paired(expectations: Any, results: Any) -> list[tuple[Any, Any]]:
@@ -255,34 +258,35 @@ def _paired(expectations: Any, results: Any) -> list[tuple[Any, Any]]:
     return [(expectation, of.get(expectation.id)) for expectation in expectations]
 
 
-def _result(expectation: Any, found: Any) -> Result:
+def _result(expectation: Any, validation: Any) -> Result:
     """One expectation's result; of one that could not be evaluated, why."""
-    detail = (found.result or {}) if found is not None else {}
+    detail = (validation.result or {}) if validation is not None else {}
     unexpected = detail.get("details") or {}
     return Result(
         expectation=expectation.expectation_type,
         description=str(expectation.description or expectation.expectation_type),
-        success=_error(found) is None and bool(found.success),
-        observed=_observed(found, lambda detail: str(detail.get("observed_value"))),
+        success=_error(validation) is None and bool(validation.success),
+        observed=_observed(validation, lambda detail: str(detail.get("observed_value"))),
         unexpected=int(unexpected.get("unexpected_row_count") or detail.get("unexpected_count") or 0),
         sample=[dict(row) for row in (unexpected.get("unexpected_rows") or [])[:SAMPLE]],
     )
 
 
-def _observed(found: Any, in_words: Callable[[dict[str, Any]], str]) -> str:
-    error = _error(found)
-    return in_words(found.result or {}) if error is None else f"could not be evaluated: {error}"
+def _observed(validation: Any, in_words: Callable[[dict[str, Any]], str]) -> str:
+    error = _error(validation)
+    return in_words(validation.result or {}) if error is None else f"could not be evaluated: {error}"
 
 
-def _error(found: Any) -> str | None:
+def _error(validation: Any) -> str | None:
     """Why an expectation could not be evaluated; None when it was."""
-    return "was not evaluated" if found is None else _exception(found.exception_info)
+    return "was not evaluated" if validation is None else _exception(validation.exception_info)
 
 
 def _exception(info: dict[str, Any] | None) -> str | None:
     """The first line of what went wrong inside an expectation. ``info`` is one exception, or one per metric that raised."""
-    each = [info or {}] if "raised_exception" in (info or {}) else [one for one in (info or {}).values() if isinstance(one, dict)]
-    messages = [str(one.get("exception_message")) for one in each if one.get("raised_exception")]
+    info = info or {}
+    exceptions = [info] if "raised_exception" in info else [value for value in info.values() if isinstance(value, dict)]
+    messages = [str(exception.get("exception_message")) for exception in exceptions if exception.get("raised_exception")]
     return messages[0].splitlines()[0] if messages else None
 
 

@@ -78,10 +78,10 @@ def load_project(types: Iterable[str]) -> None:
         file = settings.project() / "expectations" / f"{kind}.py"
         if kind in list_registered_expectation_implementations() or not file.is_file():
             continue
-        found = importlib.util.spec_from_file_location(kind, file)
-        if found is None or found.loader is None:
+        module_spec = importlib.util.spec_from_file_location(kind, file)
+        if module_spec is None or module_spec.loader is None:
             raise SuiteError(f"suite: {file} cannot be imported")
-        found.loader.exec_module(importlib.util.module_from_spec(found))
+        module_spec.loader.exec_module(importlib.util.module_from_spec(module_spec))
         if kind not in list_registered_expectation_implementations():
             raise SuiteError(f"suite: {file} defines no expectation {kind!r}: Great Expectations names it after its class")
 
@@ -91,10 +91,10 @@ def _problems(error: Exception) -> str:
     errors = getattr(error, "errors", None)
     if errors is None:
         return " ".join(str(error).split())
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for problem in errors():
-        found.setdefault(".".join(str(part) for part in problem["loc"]).replace("__root__", "arguments"), str(problem["msg"]))
-    return ", ".join(f"{field}: {message}" for field, message in found.items())
+        problems.setdefault(".".join(str(part) for part in problem["loc"]).replace("__root__", "arguments"), str(problem["msg"]))
+    return ", ".join(f"{field}: {message}" for field, message in problems.items())
 
 
 def columns(folder: RunFolder) -> pd.DataFrame:
@@ -113,21 +113,21 @@ def columns(folder: RunFolder) -> pd.DataFrame:
 def _fields(value: bytes | None) -> dict[str, Any]:
     """A record's columns; none where the value is no JSON object."""
     try:
-        found = json.loads(value or b"")
+        content = json.loads(value or b"")
     except ValueError:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         return {}
-    fields = found["payload"] if isinstance(found.get("payload"), dict) else found
-    return {name: json.dumps(each) if isinstance(each, dict | list) else each for name, each in fields.items()}
+    fields = content["payload"] if isinstance(content.get("payload"), dict) else content
+    return {name: json.dumps(field) if isinstance(field, dict | list) else field for name, field in fields.items()}
 
 
-def said(expectation: Any) -> str:
+def describe(expectation: Any) -> str:
     """An expectation in words: its own description, else its type with its arguments."""
     if expectation.description:
         return str(expectation.description)
-    given = expectation.configuration.kwargs
-    return f"{expectation.expectation_type}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+    arguments = expectation.configuration.kwargs
+    return f"{expectation.expectation_type}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
 
 
 def observed(result: dict[str, Any]) -> str:
@@ -135,5 +135,5 @@ def observed(result: dict[str, Any]) -> str:
     if "unexpected_count" not in result:
         return str(result.get("observed_value"))
     some = ", ".join(repr(value) for value in (result.get("partial_unexpected_list") or [])[:SHOWN])
-    found = f"{result['unexpected_count']} of {result.get('element_count')} values are not as expected"
-    return found + (f", for instance {some}" if some else "")
+    summary = f"{result['unexpected_count']} of {result.get('element_count')} values are not as expected"
+    return summary + (f", for instance {some}" if some else "")

@@ -25,8 +25,8 @@ def read(name: str) -> dict[str, Any]:
     """A suite, as Great Expectations writes it down. Raises EvidenceError when its file is none."""
     file = path(name)
     try:
-        found = json.loads(file.read_text())
-        return {"name": found["name"], "notes": list(found.get("notes") or []), "expectations": list(found["expectations"])}
+        suite = json.loads(file.read_text())
+        return {"name": suite["name"], "notes": list(suite.get("notes") or []), "expectations": list(suite["expectations"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EvidenceError(f"{file} is no suite of Great Expectations: {type(error).__name__}: {error}") from error
 

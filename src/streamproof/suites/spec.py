@@ -17,7 +17,7 @@ from streamproof.verdict.guarantee import Guarantee, Promise
 
 
 @dataclass(frozen=True)
-class Spec:
+class SuiteSpec:
     """``asked`` are the anomalies that both judges name, ``expected`` those that must be found; ``computation`` is what a stateful job
     declares (``kind`` and its numbers), None for a job that passes records on."""
 
@@ -52,17 +52,17 @@ def path(folder: RunFolder) -> Path:
     return Path(folder.expectations) / "spec.json"
 
 
-def read(folder: RunFolder) -> Spec:
+def read(folder: RunFolder) -> SuiteSpec:
     """The run's spec. Raises EvidenceError when it is missing or damaged."""
-    found = folder.read_json(path(folder))
+    document = folder.read_json(path(folder))
     try:
-        return Spec(
-            Guarantee(found["guarantee"]),
-            tuple(map(Promise, found["promises"])),
-            tuple(map(Anomaly, found["asked"])),
-            tuple(map(Anomaly, found["expected"])),
-            found["recover_within_s"],
-            found["computation"],
+        return SuiteSpec(
+            Guarantee(document["guarantee"]),
+            tuple(map(Promise, document["promises"])),
+            tuple(map(Anomaly, document["asked"])),
+            tuple(map(Anomaly, document["expected"])),
+            document["recover_within_s"],
+            document["computation"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise EvidenceError(f"{path(folder)} is damaged: {type(error).__name__}: {error}") from error

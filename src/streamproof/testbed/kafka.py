@@ -67,7 +67,7 @@ def _configuration(brokers: Sequence[KafkaPorts], number: int, data: Path) -> st
     options = {
         "process.roles": "broker,controller",
         "node.id": number,
-        "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{each.controller}" for node, each in enumerate(brokers, 1)),
+        "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{broker.controller}" for node, broker in enumerate(brokers, 1)),
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "DIRECT",
         "listeners": _listeners(DIRECT=ports.direct, DRIVER=ports.driver, EXECUTORS=ports.executors, CONTROLLER=ports.controller),
@@ -379,7 +379,8 @@ def _elect(bootstrap: str, kind: int, topic: str, partitions: list[int]) -> None
 
     with _asking(bootstrap) as admin:
         answer = admin.elect_leaders(kind, {topic: partitions}, raise_errors=False)
-    codes = [answer.error_code, *(each.error_code for result in answer.replica_election_results for each in result.partition_result)]
+    elections = [election for topic_result in answer.replica_election_results for election in topic_result.partition_result]
+    codes = [answer.error_code, *(election.error_code for election in elections)]
     for code in codes:
         if code not in (0, ELECTION_NOT_NEEDED):
             raise for_code(code)
@@ -430,12 +431,12 @@ def wait_until_answering(bootstrap: str, brokers: int = 1, timeout_s: float = RE
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            found = len(admin.list_topics(timeout=2.0).brokers)
-            if found >= brokers:
+            answering = len(admin.list_topics(timeout=2.0).brokers)
+            if answering >= brokers:
                 return
-            said = f"it knows {found} of {brokers} brokers"
+            state = f"it knows {answering} of {brokers} brokers"
         except KafkaException as error:
-            said = error.args[0].str()
+            state = error.args[0].str()
         if time.monotonic() > deadline:
-            raise TestbedError(f"kafka at {bootstrap}: not ready within {timeout_s:.0f} s ({said})")
+            raise TestbedError(f"kafka at {bootstrap}: not ready within {timeout_s:.0f} s ({state})")
         time.sleep(POLL_S)

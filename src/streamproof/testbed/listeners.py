@@ -73,7 +73,8 @@ def listening_sockets(processes: list[psutil.Process]) -> list[Open]:
             connections = process.net_connections("tcp")
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-        sockets += [Open(each.laddr.ip, each.laddr.port, process) for each in connections if each.status == psutil.CONN_LISTEN]
+        listening = [connection.laddr for connection in connections if connection.status == psutil.CONN_LISTEN]
+        sockets += [Open(address.ip, address.port, process) for address in listening]
     return sockets
 
 

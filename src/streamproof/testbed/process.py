@@ -64,16 +64,16 @@ class Handle:
         return self._present() is None
 
 
-def told(process: psutil.Process) -> dict[str, Any]:
+def process_record(process: psutil.Process) -> dict[str, Any]:
     """What :func:`same_process` finds the process again by: for a journal."""
     return {"pid": process.pid, "created": process.create_time()}
 
 
-def same_process(told: Mapping[str, Any]) -> psutil.Process | None:
+def same_process(recorded: Mapping[str, Any]) -> psutil.Process | None:
     """The process with that ``pid`` that was ``created`` then; None when it is gone (or a zombie, or its pid went to another)."""
     try:
-        process = psutil.Process(told["pid"])
-        same = abs(process.create_time() - told["created"]) <= 1
+        process = psutil.Process(recorded["pid"])
+        same = abs(process.create_time() - recorded["created"]) <= 1
         return process if same and process.status() != psutil.STATUS_ZOMBIE else None
     except psutil.NoSuchProcess:
         return None
@@ -220,7 +220,7 @@ def marked(**environment: str) -> list[psutil.Process]:
     """
     wanted = {MARK: str(settings.home()), **environment}
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    found = []
+    processes = []
     testbed = settings.home() / "testbed"
     for process in psutil.process_iter():
         try:
@@ -228,21 +228,22 @@ def marked(**environment: str) -> list[psutil.Process]:
                 continue
             env = process.environ()
             if not env and not environment and Path(process.cwd()).is_relative_to(testbed):
-                found.append(process)
+                processes.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
         if all(env.get(key) == value for key, value in wanted.items()):
-            found.append(process)
-    return found
+            processes.append(process)
+    return processes
 
 
 def connections_to(process: psutil.Process, port: int) -> set[int]:
     """The local ports of the process's TCP connections to ``port``; none when it is gone."""
     try:
-        found = process.net_connections("tcp")
+        connections = process.net_connections("tcp")
     except psutil.NoSuchProcess:
         return set()
-    return {each.laddr.port for each in found if each.status == psutil.CONN_ESTABLISHED and each.raddr and each.raddr.port == port}
+    established = [connection for connection in connections if connection.status == psutil.CONN_ESTABLISHED]
+    return {connection.laddr.port for connection in established if connection.raddr and connection.raddr.port == port}
 
 
 def listening(host: str, port: int) -> bool:

@@ -75,10 +75,10 @@ class SparkPorts:
 @functools.cache
 def spark_home() -> Path:
     """Where the pyspark wheel keeps Spark. Raises TestbedError when pyspark is not installed."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise TestbedError("pyspark is not installed in this environment: run `make setup`")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def connector_class_path() -> str:
@@ -246,8 +246,8 @@ class _TableRows(html.parser.HTMLParser):
 
 def driver_executors(ui: str, application: str) -> list[dict[str, Any]]:
     """The driver's own view of all its executors, dead ones included (Spark's monitoring REST API)."""
-    found: list[dict[str, Any]] = _json(f"{ui}/api/v1/applications/{application}/allexecutors", "the driver")
-    return found
+    executors: list[dict[str, Any]] = _json(f"{ui}/api/v1/applications/{application}/allexecutors", "the driver")
+    return executors
 
 
 def _json(url: str, who: str) -> Any:
@@ -271,7 +271,7 @@ def executor_processes(application: str) -> dict[str, psutil.Process]:
 
     A child that an executor forks has its command line until it executes another program; the executor is the older one.
     """
-    found: dict[str, tuple[float, psutil.Process]] = {}
+    oldest: dict[str, tuple[float, psutil.Process]] = {}
     for process in marked():
         try:
             words, created = process.cmdline(), process.create_time()
@@ -279,9 +279,9 @@ def executor_processes(application: str) -> dict[str, psutil.Process]:
             continue
         if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and application in words:
             executor = words[words.index("--executor-id") + 1]
-            if executor not in found or created < found[executor][0]:
-                found[executor] = created, process
-    return {executor: process for executor, (_, process) in found.items()}
+            if executor not in oldest or created < oldest[executor][0]:
+                oldest[executor] = created, process
+    return {executor: process for executor, (_, process) in oldest.items()}
 
 
 def python_workers(executor: psutil.Process) -> list[psutil.Process]:

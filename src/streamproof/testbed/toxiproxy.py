@@ -83,13 +83,13 @@ class Proxies:
         if negative:  # the server takes them, and then does nothing
             raise TestbedError(f"toxiproxy: toxic {toxic!r} on {name!r} was asked for with {negative}, expected 0 or more")
         self._proxy(name).add_toxic(name=toxic, type=kind, stream=stream, toxicity=1.0, attributes=attributes)
-        found = self.toxics(name).get(toxic)
-        if found is None or any(found.get(key) != value for key, value in attributes.items()):
-            raise TestbedError(f"toxiproxy: toxic {toxic!r} on {name!r} was asked for with {attributes}, but reads back as {found}")
+        read_back = self.toxics(name).get(toxic)
+        if read_back is None or any(read_back.get(key) != value for key, value in attributes.items()):
+            raise TestbedError(f"toxiproxy: toxic {toxic!r} on {name!r} was asked for with {attributes}, but reads back as {read_back}")
 
     def toxics(self, name: str) -> dict[str, dict[str, Any]]:
         """The toxics of a proxy by name, each with its attributes."""
-        return {toxic: dict(found.attributes) for toxic, found in self._proxy(name).toxics().items()}
+        return {toxic: dict(state.attributes) for toxic, state in self._proxy(name).toxics().items()}
 
     def enabled(self, name: str) -> bool:
         return bool(self._proxy(name).enabled)
@@ -132,9 +132,9 @@ def _bounded(call: Callable[..., Any]) -> Any:
         except requests.RequestException as error:
             raise TestbedError(f"toxiproxy does not answer ({error}). Is the testbed up? `streamproof testbed status`") from error
         except exceptions.NotFound as error:
-            raise NotThere(f"toxiproxy has no such thing: {_told(error)}") from error
+            raise NotThere(f"toxiproxy has no such thing: {_message(error)}") from error
         except (exceptions.InvalidToxic, exceptions.ProxyExists) as error:
-            raise TestbedError(f"toxiproxy refused: {_told(error)}") from error
+            raise TestbedError(f"toxiproxy refused: {_message(error)}") from error
         if response.status_code >= 500:
             raise TestbedError(f"toxiproxy answered {response.status_code}: {response.text}")
         return response
@@ -143,7 +143,7 @@ def _bounded(call: Callable[..., Any]) -> Any:
     return bounded
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """What the server said: toxiproxy-python raises with the body of its answer, as bytes."""
     body = error.args[0] if error.args else b""
     return body.decode(errors="replace").strip() if isinstance(body, bytes) else str(body)

@@ -7,19 +7,19 @@ from enum import StrEnum
 
 class Anomaly(StrEnum):
     """
-    LOST: an ACKED record of which no copy was delivered.
+    LOST: an ACKED record without a delivered copy.
     DUPLICATED: a record that was sent (ACKED or INDETERMINATE) and delivered more than once.
-    PHANTOM: a delivered record that nobody sent, or whose send was REJECTED.
+    PHANTOM: a delivered record that was never sent, or whose send was REJECTED.
     CORRUPTED: a delivered record whose payload's checksum differs from the one sent, or whose identity cannot be read.
-    REORDERED: a record whose first copy came behind one with the same key that was read after it, or of which copies are only in another
-        partition of the output than those of its key.
-    TORN: a micro-batch of which one start of the job made some records visible, and others that it had read not.
-    AHEAD: an ACKED record that was delivered, but only after the job had committed an offset above the record's own.
-    MISSING: a result of a stateful job (of a window, of a join) that must be there by recomputation, of which no copy was delivered.
-    UNEXPECTED: a delivered result that the recomputation does not have.
-    WRONG_VALUE: a delivered result that says something else than the recomputation.
-    REPEATED: a result of which more than one copy was delivered.
-    DROPPED: a micro-batch in which a job dropped more late rows, or fewer, than its declared delay has it drop.
+    REORDERED: a record whose first copy lies behind a record with the same key that was read after it, or whose copies are all outside of
+        its key's dominant partition in the output.
+    TORN: a micro-batch whose records one start of the job made visible only in part.
+    OFFSET_AHEAD: an ACKED record that was delivered, but only after the job had committed an offset above the record's own.
+    MISSING: a result of a stateful job (a window, a joined pair) that the recomputation requires, without a delivered copy.
+    UNEXPECTED: a delivered result that the recomputation does not give.
+    WRONG_VALUE: a delivered result whose value differs from the recomputation.
+    REPEATED: a result that was delivered more than once.
+    DROPPED: a micro-batch in which a job dropped more late rows, or fewer, than its declared delay requires.
     """
 
     LOST = "LOST"
@@ -28,7 +28,7 @@ class Anomaly(StrEnum):
     CORRUPTED = "CORRUPTED"
     REORDERED = "REORDERED"
     TORN = "TORN"
-    AHEAD = "AHEAD"
+    OFFSET_AHEAD = "OFFSET_AHEAD"
     MISSING = "MISSING"
     UNEXPECTED = "UNEXPECTED"
     WRONG_VALUE = "WRONG_VALUE"
@@ -37,4 +37,5 @@ class Anomaly(StrEnum):
 
 
 RESULT_KINDS = (Anomaly.MISSING, Anomaly.UNEXPECTED, Anomaly.WRONG_VALUE, Anomaly.REPEATED, Anomaly.DROPPED)
-"""Those of results. The others are about records."""
+"""The anomalies of results. The others are about records. No anomaly is about both: agreement and blame name a result by what it is about,
+and a record by its identity."""

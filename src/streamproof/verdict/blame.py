@@ -1,7 +1,7 @@
-"""Blame: for each anomalous record a sentence that says where it came from, which batches held it, and what was being broken then.
+"""Blame: one sentence for each anomalous record: where it came from, which batches held it, and which fault was active then.
 
-It needs the run's timeline beside the histories: the micro-batches with their source offset ranges (``progress.jsonl``) and the
-journal. Where the timeline does not say, neither does the sentence.
+Blame needs the histories and the run's timeline: the micro-batches with their source offset ranges (``progress.jsonl``) and the journal.
+What the timeline does not contain, the sentence leaves out.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np
     if finding.anomaly is Anomaly.TORN:
         first = f"the first that is missing is {name}"
         return f"batch {finding.batch} of start {finding.start} is torn: {finding.copies} of its records are visible, others not; {first}"
-    if finding.anomaly is Anomaly.AHEAD:
+    if finding.anomaly is Anomaly.OFFSET_AHEAD:
         return f"{name} was delivered only after its offset had been committed; {_held(finding, sent, timeline)}{_at(copies)}"
     if finding.anomaly is Anomaly.PHANTOM:
         why = "its send was refused" if finding.sent is not None else "nobody sent it"

@@ -152,9 +152,10 @@ def _guarantee_broken(facts: Facts) -> Iterator[str]:
 def _recovered_too_late(facts: Facts) -> Iterator[str]:
     """A fault cost more time than the experiment allows (`recover_within`)."""
     allowed_s = facts.recover_within_s
-    for each in facts.injections:
-        if allowed_s is not None and each.caught_up_s is not None and each.caught_up_s > allowed_s:
-            yield f"{facts.strategy} took {each.caught_up_s:.1f} s to catch up after {each.injection}, {allowed_s:g} s were allowed"
+    for injection in facts.injections:
+        took_s = injection.caught_up_s
+        if allowed_s is not None and took_s is not None and took_s > allowed_s:
+            yield f"{facts.strategy} took {took_s:.1f} s to catch up after {injection.injection}, {allowed_s:g} s were allowed"
 
 
 def _not_shown(facts: Facts) -> Iterator[str]:
@@ -167,8 +168,8 @@ def _not_shown(facts: Facts) -> Iterator[str]:
         yield "no result was due, so none could be missing"
     if not facts.drained:
         yield f"the drain did not reach the end of the output: {facts.drain_reason}"
-    for each in facts.injections:
-        yield from _injection_not_shown(each)
+    for injection in facts.injections:
+        yield from _injection_not_shown(injection)
     yield from (f"no micro-batch was committed in the {phase} phase" for phase in PHASES if not facts.batches.get(phase))
     for anomaly in facts.expected:
         if not facts.anomalies.get(anomaly):

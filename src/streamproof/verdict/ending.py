@@ -1,4 +1,4 @@
-"""How a run ended beside what its records say: it was stopped, or one of its stages failed. Its journal says so."""
+"""How a run ended, from its journal: whether it was stopped, or one of its stages failed. Its records play no part here."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _failed_stage(journal: Journal) -> str | None:
 
 
 def notes(events: list[Event]) -> list[str]:
-    """What a reader of the verdict should know of the run beside its records."""
+    """Facts other than records that a reader of the verdict should know."""
     lines, lost, unwritten = [], {}, None
     for event in events:
         if isinstance(event, RunnerVanished):

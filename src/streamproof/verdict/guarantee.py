@@ -1,4 +1,4 @@
-"""A delivery guarantee is the set of anomalies that it forbids; what a strategy promises beside it forbids more."""
+"""A delivery guarantee is the set of anomalies that it forbids. A strategy's further promises forbid more."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _ALWAYS = frozenset({Anomaly.PHANTOM, Anomaly.CORRUPTED})
 class Guarantee(StrEnum):
     """At-most-once forbids DUPLICATED, at-least-once forbids LOST, exactly-once both. Each forbids PHANTOM and CORRUPTED.
 
-    A job that may not lose may not commit an offset before the output either: at-least-once and exactly-once forbid AHEAD.
+    A job that must not lose records must not commit an offset before the output: at-least-once and exactly-once forbid OFFSET_AHEAD.
 
-    A stateful job is held to its results instead of records: each guarantee forbids UNEXPECTED, WRONG_VALUE and DROPPED, at-most-once
-    forbids REPEATED, at-least-once MISSING, exactly-once both.
+    A stateful job has results instead of records: each guarantee forbids UNEXPECTED, WRONG_VALUE and DROPPED, at-most-once forbids
+    REPEATED, at-least-once MISSING, exactly-once both.
     """
 
     AT_MOST_ONCE = "at-most-once"
@@ -29,12 +29,12 @@ class Guarantee(StrEnum):
 
     @property
     def forbidden_results(self) -> frozenset[Anomaly]:
-        """What the results of a stateful job may not show."""
+        """The anomalies that it forbids in the results of a stateful job."""
         return _ALWAYS_OF_RESULTS | _FORBIDDEN_OF_RESULTS[self]
 
 
 class Promise(StrEnum):
-    """What a strategy may promise beside its guarantee. None holds a strategy to what it does not promise.
+    """What a strategy may promise in addition to its guarantee. A strategy is judged by its own promises only.
 
     ORDERED: the records of a key leave in the order in which they were read; forbids REORDERED.
     ATOMIC: a micro-batch becomes visible as a whole; forbids TORN.
@@ -49,7 +49,7 @@ class Promise(StrEnum):
 
 
 def forbidden(guarantee: Guarantee, promises: Iterable[Promise], stateful: bool = False) -> frozenset[Anomaly]:
-    """What a run may not show that is held to ``guarantee`` and ``promises``. Promises are about records, which a stateful job has not."""
+    """The anomalies that ``guarantee`` and ``promises`` forbid. Promises are about records; a stateful job has none."""
     if stateful:
         return guarantee.forbidden_results
     return guarantee.forbidden | {promise.forbidden for promise in promises}
@@ -57,8 +57,8 @@ def forbidden(guarantee: Guarantee, promises: Iterable[Promise], stateful: bool 
 
 _FORBIDDEN: dict[Guarantee, frozenset[Anomaly]] = {
     Guarantee.AT_MOST_ONCE: frozenset({Anomaly.DUPLICATED}),
-    Guarantee.AT_LEAST_ONCE: frozenset({Anomaly.LOST, Anomaly.AHEAD}),
-    Guarantee.EXACTLY_ONCE: frozenset({Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.AHEAD}),
+    Guarantee.AT_LEAST_ONCE: frozenset({Anomaly.LOST, Anomaly.OFFSET_AHEAD}),
+    Guarantee.EXACTLY_ONCE: frozenset({Anomaly.LOST, Anomaly.DUPLICATED, Anomaly.OFFSET_AHEAD}),
 }
 _ALWAYS_OF_RESULTS = frozenset({Anomaly.UNEXPECTED, Anomaly.WRONG_VALUE, Anomaly.DROPPED})
 _FORBIDDEN_OF_RESULTS: dict[Guarantee, frozenset[Anomaly]] = {

@@ -1,7 +1,7 @@
 """Judge a run by its folder alone: run the checkers over its histories, measure what the faults cost, and have the outcome decided.
 
-A job that delivers records is judged by comparing them with what was sent. A stateful job has results instead: they are judged by computing
-them again (``streamproof.verdict.stateful.reference``).
+For a job that delivers records, the scan compares them with what was sent. For a stateful job, a reference model computes its results again
+(``streamproof.verdict.stateful.reference``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from streamproof.evidence.payloads import read_payloads
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.blame import Timeline
 from streamproof.verdict.checks.atomicity import torn
-from streamproof.verdict.checks.commits import ahead
+from streamproof.verdict.checks.commits import offset_ahead
 from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.checks.order import reordered
 from streamproof.verdict.checks.records import KINDS, Reconciliation, count, sent_only
@@ -42,9 +42,9 @@ from streamproof.verdict.decide import PHASES
 from streamproof.verdict.ending import notes
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 from streamproof.verdict.reconciliation import reconciliation_table
-from streamproof.verdict.scan.scan import Survey, survey
+from streamproof.verdict.scan.scan import Scan, scan_histories
 from streamproof.verdict.stateful import reference
-from streamproof.verdict.stateful.reference import Declaration
+from streamproof.verdict.stateful.reference import ReferenceModel
 from streamproof.verdict.timing import baseline
 from streamproof.verdict.timing.recovery import Flow, Stamps, ends, longest_gap, milliseconds, recovery, stamps, throughput
 from streamproof.verdict.verdict import Account, Drain, Injection, PhaseFigures, ResultCounts, SentCounts, Verdict, decided
@@ -53,8 +53,9 @@ Moment = TypeVar("Moment", bound=InjectionEvent)
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What a run is judged by: ``planned`` are the injections that the schedule holds, ``stateful`` is what a stateful job declares."""
+class RunSpec:
+    """What a run is judged by. ``planned`` are the injections of its schedule; ``reference_model`` computes what a stateful job must
+    deliver."""
 
     run: str
     experiment: str
@@ -66,21 +67,21 @@ class Terms:
     seed: int
     versions: dict[str, str] = field(default_factory=dict)
     promises: frozenset[Promise] = frozenset()
-    stateful: Declaration | None = None
+    reference_model: ReferenceModel | None = None
     recover_within_s: float | None = None
 
     @property
     def forbidden(self) -> frozenset[Anomaly]:
-        return forbidden(self.guarantee, self.promises, self.stateful is not None)
+        return forbidden(self.guarantee, self.promises, self.reference_model is not None)
 
     @property
     def asked(self) -> tuple[Anomaly, ...]:
-        """The anomalies that are looked for: the kinds of every delivery, what was promised not to be, and what is to be seen."""
-        kinds = KINDS if self.stateful is None else RESULT_KINDS
+        """The anomalies to look for: those of every delivery, the forbidden ones, and the expected ones."""
+        kinds = KINDS if self.reference_model is None else RESULT_KINDS
         return tuple(anomaly for anomaly in Anomaly if anomaly in {*kinds, *self.forbidden, *self.expected})
 
     def account(self) -> Account:
-        """What is known of a run before its records are judged."""
+        """The facts of a run before its records are judged."""
         return Account(
             run=self.run,
             experiment=self.experiment,
@@ -106,35 +107,35 @@ class Judgement:
     findings: tuple[Finding, ...]
 
 
-Look = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps], Survey]
+Scanner = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps], Scan]
 
 
-def judge(folder: RunFolder, terms: Terms, look: Look = survey) -> Judgement:
+def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> Judgement:
     """Judge a run by its folder. Raises EvidenceError when a file that is needed is missing or damaged.
 
-    ``look`` compares the histories of a job that delivers records.
+    ``scan`` compares the histories of a job that delivers records.
     """
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
     events = folder.journal.events()
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
-    if terms.stateful is None:
-        surveyed = look(folder, terms.asked, progress, ends(events, progress), stamps(drain))
-        compared = _records(terms, progress, surveyed)
+    if spec.reference_model is None:
+        scanned = scan(folder, spec.asked, progress, ends(events, progress), stamps(drain))
+        compared = _records(spec, progress, scanned)
     else:
-        compared = _results(folder, terms.stateful)
+        compared = _results(folder, spec.reference_model)
     reconciliation, flow = compared.reconciliation, compared.flow
-    injections = [_injection(name, events, flow) for name in terms.planned]
-    account = terms.account().model_copy(
+    injections = [_injection(name, events, flow) for name in spec.planned]
+    account = spec.account().model_copy(
         update={
-            "anomalies": count(compared.findings, terms.asked),
+            "anomalies": count(compared.findings, spec.asked),
             "sent": SentCounts(acked=reconciliation.acked, rejected=reconciliation.rejected, indeterminate=reconciliation.indeterminate),
             "delivered": reconciliation.delivered,
             "results": compared.results,
             "injections": tuple(injections),
             "phases": _phases(events, progress, flow),
-            "recovery_s": max((each.first_output_s for each in injections if each.first_output_s is not None), default=None),
-            "caught_up_s": max((each.caught_up_s for each in injections if each.caught_up_s is not None), default=None),
+            "recovery_s": max((injection.first_output_s for injection in injections if injection.first_output_s is not None), default=None),
+            "caught_up_s": max((injection.caught_up_s for injection in injections if injection.caught_up_s is not None), default=None),
             "longest_gap_s": longest_gap(flow.moments),
             "output_s": round(float(flow.visible[-1] - flow.visible[0]) / 1000, 3) if len(flow.visible) else None,
             "drain": Drain.model_validate(drain),
@@ -161,23 +162,23 @@ class _Compared:
     results: ResultCounts | None = None
 
 
-def _records(terms: Terms, progress: Sequence[dict[str, Any]], surveyed: Survey) -> _Compared:
-    """A job that delivers records: they were compared with what was sent."""
-    evidence, matched = surveyed.evidence, surveyed.matched
-    findings = list(surveyed.found.findings)
-    if Anomaly.REORDERED in terms.asked:
+def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan) -> _Compared:
+    """The findings about a job that delivers records."""
+    evidence, matched = scanned.evidence, scanned.matched
+    findings = list(scanned.reconciliation.findings)
+    if Anomaly.REORDERED in spec.asked:
         findings += reordered(matched, evidence.keys)
-    if Anomaly.TORN in terms.asked:
+    if Anomaly.TORN in spec.asked:
         findings += torn(matched, progress)
-    if Anomaly.AHEAD in terms.asked:
-        findings += ahead(matched, evidence.delivered_at, progress)
-    return _Compared(evidence, surveyed.found, surveyed.flow, findings)
+    if Anomaly.OFFSET_AHEAD in spec.asked:
+        findings += offset_ahead(matched, evidence.delivered_at, progress)
+    return _Compared(evidence, scanned.reconciliation, scanned.flow, findings)
 
 
-def _results(folder: RunFolder, declared: Declaration) -> _Compared:
-    """A stateful job: its results are compared with those that are computed again."""
+def _results(folder: RunFolder, model: ReferenceModel) -> _Compared:
+    """The findings about the results of a stateful job."""
     evidence, payloads = read_evidence(folder), read_payloads(folder)
-    judged = reference.judge(folder, declared, evidence.sent, payloads)
+    judged = reference.judge(folder, model, evidence.sent, payloads)
     reconciliation = sent_only(evidence.sent, len(payloads.values))
     flow = reference.flow_of_batches(evidence.sent, evidence.sent_at, read_batches(folder.batches))
     evidence = replace(evidence, delivered=payloads.delivered, delivered_at=payloads.delivered_at)
@@ -220,7 +221,7 @@ def _injection(name: str, events: Sequence[Event], flow: Flow) -> Injection:
 
 
 def _last(events: Sequence[Event], kind: type[Moment], injection: str) -> Moment | None:
-    """A stage that was repeated journals again: the last event counts."""
+    """The last event of this kind. A repeated stage journals again, and its last event counts."""
     return next((event for event in reversed(events) if isinstance(event, kind) and event.injection == injection), None)
 
 

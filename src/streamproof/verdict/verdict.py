@@ -83,7 +83,7 @@ class OwnSuite(_Part):
         """Why the suite makes the run FAILED, one sentence; empty when all of it holds."""
         if not self.failed:
             return ()
-        return (f"{self.name}: {'; '.join(self.failures or [f'{each} does not hold' for each in self.failed])}",)
+        return (f"{self.name}: {'; '.join(self.failures or [f'{check} does not hold' for check in self.failed])}",)
 
 
 class Injection(_Part):
@@ -107,7 +107,7 @@ class Injection(_Part):
     longest_gap_s: float | None = None
 
     def facts(self) -> InjectionFacts:
-        failed = tuple(each.check for each in self.evidence if not each.passed)
+        failed = tuple(check.check for check in self.evidence if not check.passed)
         return InjectionFacts(self.injection, self.took_effect, self.healed, failed, self.error, self.caught_up_s)
 
 
@@ -250,8 +250,8 @@ def decided(account: Account, ending: Ending | None = None) -> Verdict:
         without = decide(account.model_copy(update={"suite": None}).facts(Ending()))
         suite = suite.model_copy(update={"outcome": without.outcome, "reason": without.reason})
     decision = decide(account.facts(ending))
-    known = {name: getattr(account, name) for name in Account.model_fields}
-    return Verdict.model_validate({**known, "suite": suite, "outcome": decision.outcome, "reason": decision.reason})
+    values = {name: getattr(account, name) for name in Account.model_fields}
+    return Verdict.model_validate({**values, "suite": suite, "outcome": decision.outcome, "reason": decision.reason})
 
 
 def ending(folder: RunFolder, stored: Verdict | None) -> Ending:

@@ -22,7 +22,7 @@ from streamproof.engines.spark.pipeline import Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from streamproof.verdict.stateful.reference import Declaration
+    from streamproof.verdict.stateful.reference import ReferenceModel
 
 EVENT = "id string, payload struct<stream: int, at: bigint, key: string, value: bigint>"
 
@@ -44,7 +44,7 @@ class Departures(Pipeline):
     summary = "Flights per origin and window of scheduled time, with a watermark: a windowed aggregate"
     stateful = True
 
-    def reference(self, options: dict[str, int], delay_ms: int) -> Declaration:
+    def reference(self, options: dict[str, int], delay_ms: int) -> ReferenceModel:
         from streamproof.verdict.stateful.reference import Windows  # it brings Arrow, which a form need not wait for
 
         return Windows(options["length_ms"], options["slide_ms"], delay_ms)

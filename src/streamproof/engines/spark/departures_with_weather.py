@@ -24,7 +24,7 @@ from streamproof.engines.spark.pipeline import Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from streamproof.verdict.stateful.reference import Declaration
+    from streamproof.verdict.stateful.reference import ReferenceModel
 
 
 class DeparturesWithWeather(Pipeline):
@@ -33,7 +33,7 @@ class DeparturesWithWeather(Pipeline):
     stateful = True
     joins = True
 
-    def reference(self, options: dict[str, int], delay_ms: int) -> Declaration:
+    def reference(self, options: dict[str, int], delay_ms: int) -> ReferenceModel:
         from streamproof.verdict.stateful.reference import Join  # it brings Arrow, which a form need not wait for
 
         return Join(delay_ms)

@@ -9,7 +9,7 @@ from streamproof.engines.spark.job import SparkJob
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from streamproof.verdict.stateful.reference import Declaration
+    from streamproof.verdict.stateful.reference import ReferenceModel
 
 
 class Pipeline(Protocol):
@@ -23,7 +23,7 @@ class Pipeline(Protocol):
     joins: bool = False
     """Whether its input has two streams that it joins: flights, and the weather of the airports."""
 
-    def reference(self, options: dict[str, int], delay_ms: int) -> Declaration | None:
+    def reference(self, options: dict[str, int], delay_ms: int) -> ReferenceModel | None:
         """What its results are computed from again, for one that keeps state; ``delay_ms`` is the declared delay."""
         return None
 

@@ -22,7 +22,7 @@ from streamproof.faults.fault import DRIVER, EvidenceCheck, Parameters, RunConte
 from streamproof.jobs.profile import Role
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import same_process, told
+from streamproof.testbed.process import process_record, same_process
 
 AIM_S = 30.0
 EVIDENCE_S = 120.0
@@ -42,7 +42,7 @@ class KillDriver(Unconditional):
     def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
         start = run.driver()["start"]
         processes = run.wait_for("a process of the driver", lambda: run.engine.processes(run.job, Role.DRIVER), AIM_S)
-        return {"role": self.target, "start": start, "killed": [told(process) for process in processes]}
+        return {"role": self.target, "start": start, "killed": [process_record(process) for process in processes]}
 
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         for victim in target["killed"]:

@@ -21,7 +21,7 @@ from streamproof.faults.spark import executors
 from streamproof.jobs.profile import Role
 from streamproof.testbed import spark
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import same_process, told
+from streamproof.testbed.process import process_record, same_process
 
 COUNT_S = 2.0
 EVIDENCE_S = 60.0
@@ -49,7 +49,7 @@ class KillPythonWorker(Unconditional):
         victim, process = executors.at_work(run)
         with contextlib.suppress(psutil.NoSuchProcess):
             for worker in spark.python_workers(process):
-                target["killed"].append({"executor": victim, **told(worker)})
+                target["killed"].append({"executor": victim, **process_record(worker)})
                 worker.kill()
         return run.eventually(lambda: executors.failed_tasks(target["driver"]) > target["failed_tasks"], COUNT_S)
 

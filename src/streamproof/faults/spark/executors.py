@@ -10,7 +10,7 @@ import psutil
 from streamproof.faults.fault import EvidenceCheck, FaultError, RunContext
 from streamproof.testbed import spark
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import TestbedError, told
+from streamproof.testbed.process import TestbedError, process_record
 
 AIM_S = 60.0
 LOOK_S = 0.5
@@ -58,7 +58,7 @@ def _busy(run: RunContext) -> tuple[dict[str, Any], psutil.Process] | None:
     if process is None:
         return None
     executor = {"application": driver["application"], "ui": driver["ui"], "running_tasks": chosen["activeTasks"]}
-    return {"executor": chosen["id"], **told(process), **executor}, process
+    return {"executor": chosen["id"], **process_record(process), **executor}, process
 
 
 def _runs_in(worker: int, executor: psutil.Process) -> bool:

@@ -17,7 +17,7 @@ from streamproof.faults.spark import executors
 from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed import embedded, spark
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import TestbedError, remembered, same_process, told
+from streamproof.testbed.process import TestbedError, process_record, remembered, same_process
 
 NOTICE_S = 90.0
 BATCH_S = 90.0
@@ -78,7 +78,7 @@ class WorkerOutage(SparkOutage):
             handle = remembered(f"spark-{role}", embedded.folder())
             worker = handle.process() if handle else None
             if worker is not None and worker.pid == process.ppid():
-                servers = [{"server": f"spark-{role}", "host": host, **told(worker)}]
+                servers = [{"server": f"spark-{role}", "host": host, **process_record(worker)}]
                 return {"role": self.target, "servers": servers, "worker": spark.worker_id(run.testbed.spark, role), "executor": executor}
         raise FaultError(f"executor {executor['executor']} runs on no worker of this testbed")
 

@@ -11,9 +11,9 @@ from alembic.script import ScriptDirectory
 
 
 def config() -> Config:
-    found = Config()
-    found.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
-    return found
+    settings = Config()
+    settings.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    return settings
 
 
 def versions() -> list[str]:
@@ -23,6 +23,6 @@ def versions() -> list[str]:
 
 def migrate(connection: sa.Connection) -> None:
     """Bring a store up to date, in the transaction that ``connection`` is in."""
-    found = config()
-    found.attributes["connection"] = connection
-    command.upgrade(found, "head")
+    settings = config()
+    settings.attributes["connection"] = connection
+    command.upgrade(settings, "head")

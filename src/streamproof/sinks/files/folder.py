@@ -95,17 +95,17 @@ def logged_files(folder: Path) -> list[Path]:
     """
     logs = {int(path.name.removesuffix(".compact")): path for path in (folder / "_spark_metadata").glob("[0-9]*")}
     compact = max((number for number, path in logs.items() if path.name.endswith(".compact")), default=-1)
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for number in sorted(logs):
         if number < compact:
             continue
         for line in logs[number].read_text().splitlines()[1:]:
             entry = json.loads(line)
             if entry["action"] == "add":
-                found[unquote(urlparse(entry["path"]).path)] = None
+                paths[unquote(urlparse(entry["path"]).path)] = None
             else:
-                found.pop(unquote(urlparse(entry["path"]).path), None)
-    return [Path(path) for path in found]
+                paths.pop(unquote(urlparse(entry["path"]).path), None)
+    return [Path(path) for path in paths]
 
 
 def _read(path: Path, number: int, columns: dict[str, list[Any]]) -> bool:

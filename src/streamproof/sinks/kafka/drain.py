@@ -97,14 +97,14 @@ def _columns(piece: Piece, batches: Sequence[Batch], end: int) -> dict[str, pa.A
     records = decode(piece.data, batches, HEADER.encode())
     if records.offset[-1] >= end:
         records = records.some(records.offset < end)
-    found = identities.decode(records.data, records.value, records.value_size)
+    decoded = identities.decode(records.data, records.value, records.value_size)
     origin_of = zip(("start", "batch", "attempt"), origins.decode(records.data, records.header, records.header_size), strict=True)
     return {
-        "producer": array(found.producer, ~found.found),
-        "sequence": array(found.sequence, ~found.found),
-        "crc": array(found.crc, ~found.intact),
+        "producer": array(decoded.producer, ~decoded.present),
+        "sequence": array(decoded.sequence, ~decoded.present),
+        "crc": array(decoded.crc, ~decoded.intact),
         "partition": array(np.full(len(records), piece.partition, np.int32)),
         "offset": array(records.offset),
-        **{name: array(said, said < 0) for name, said in origin_of},
+        **{name: array(numbers, numbers < 0) for name, numbers in origin_of},
         "delivered_at": array(records.timestamp_ms).cast(histories.DELIVERED.field("delivered_at").type),
     }

@@ -180,9 +180,9 @@ class _Reader:
         self._view, self.at = view, 0
 
     def take(self, form: str) -> tuple[int, ...]:
-        found = struct.unpack_from(form, self._view, self.at)
+        values = struct.unpack_from(form, self._view, self.at)
         self.at += struct.calcsize(form)
-        return found
+        return values
 
     def skip(self, size: int) -> None:
         self.at += size

@@ -75,7 +75,7 @@ def committed(data: memoryview, aborted: Sequence[tuple[int, int]]) -> tuple[lis
     ``aborted`` are the transactions of which the broker says so: (producer, first offset). A batch that the answer cuts off is left out.
     """
     pending, gone = sorted(aborted, key=lambda transaction: transaction[1], reverse=True), set[int]()
-    found: list[Batch] = []
+    batches: list[Batch] = []
     at, behind = 0, None
     while at + _HEADER.size <= len(data):
         base, length = _SIZED.unpack_from(data, at)
@@ -93,9 +93,9 @@ def committed(data: memoryview, aborted: Sequence[tuple[int, int]]) -> tuple[lis
                 gone.discard(producer)
         elif count and not (attributes & _TRANSACTIONAL and producer in gone):
             appended = newest if attributes & _LOG_APPEND else -1
-            found.append(Batch(at + _HEADER.size, end, count, attributes & _CODEC, base, since, appended))
+            batches.append(Batch(at + _HEADER.size, end, count, attributes & _CODEC, base, since, appended))
         at = end
-    return found, behind
+    return batches, behind
 
 
 def _is_abort(data: memoryview, at: int) -> bool:
@@ -115,13 +115,13 @@ class _Cursor:
         self.data, self.at = data, at
 
     def varint(self) -> int:
-        found = shift = 0
+        value = shift = 0
         while True:
             byte = int(self.data[self.at])
             self.at += 1
-            found |= (byte & 0x7F) << shift
+            value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return found >> 1 ^ -(found & 1)
+                return value >> 1 ^ -(value & 1)
             shift += 7
 
 
@@ -133,8 +133,8 @@ def decode(data: np.ndarray, batches: Sequence[Batch], header: bytes) -> Records
     )
     damaged, columns = _walk(data, begin, end, counts, base, since, appended, np.frombuffer(header, np.uint8))
     if damaged >= 0:
-        said = f"{counts[damaged]} records from offset {base[damaged]} on do not fill its {end[damaged] - begin[damaged]} bytes"
-        raise EvidenceError(f"a record batch is damaged: {said}")
+        damage = f"{counts[damaged]} records from offset {base[damaged]} on do not fill its {end[damaged] - begin[damaged]} bytes"
+        raise EvidenceError(f"a record batch is damaged: {damage}")
     return Records(data, *columns)
 
 
@@ -178,14 +178,14 @@ def _snappy(block: memoryview) -> bytes:
 @part
 def _varint(data: Any, at: Any, end: Any) -> Any:
     """The signed varint that begins at ``at``, and where what follows it begins: behind ``end`` when there is no whole one."""
-    found: Any = 0
+    value: Any = 0
     shift = 0
     while at < end and shift < 64:
         byte = np.int64(data[at])
-        found |= (byte & 0x7F) << shift
+        value |= (byte & 0x7F) << shift
         at += 1
         if byte < 0x80:
-            return found >> 1 & _POSITIVE ^ -(found & 1), at
+            return value >> 1 & _POSITIVE ^ -(value & 1), at
         shift += 7
     return 0, end + 1
 
@@ -202,8 +202,8 @@ def _walk(data: Any, begin: Any, end: Any, counts: Any, base: Any, since: Any, a
     rows = np.minimum(np.maximum(counts, 0), end - begin).sum()  # a record takes a byte at the least
     offset, timestamp = np.empty(rows, np.int64), np.empty(rows, np.int64)
     value, value_size = np.empty(rows, np.int64), np.empty(rows, np.int64)
-    found, found_size = np.empty(rows, np.int64), np.empty(rows, np.int64)
-    columns = offset, timestamp, value, value_size, found, found_size
+    origin, origin_size = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    columns = offset, timestamp, value, value_size, origin, origin_size
     row = 0
     for batch in range(len(counts)):
         at, limit = begin[batch], end[batch]
@@ -219,18 +219,18 @@ def _walk(data: Any, begin: Any, end: Any, counts: Any, base: Any, since: Any, a
             size, at = _varint(data, at, limit)
             size, at = _varint(data, _behind(at, size, limit), limit)
             value[row], value_size[row] = at, size
-            found[row], found_size[row] = 0, -1
+            origin[row], origin_size[row] = 0, -1
             headers, at = _varint(data, _behind(at, size, limit), limit)
             while headers > 0 and at < limit:
                 size, name = _varint(data, at, limit)
                 name_size, at = size, _behind(name, size, limit)
                 size, at = _varint(data, at, limit)
-                if found_size[row] < 0 <= size and name_size == len(header) and at <= limit:
+                if origin_size[row] < 0 <= size and name_size == len(header) and at <= limit:
                     same = True
                     for place in range(name_size):
                         same &= data[name + place] == header[place]
                     if same:
-                        found[row], found_size[row] = at, size
+                        origin[row], origin_size[row] = at, size
                 at = _behind(at, size, limit)
                 headers -= 1
             if at != stop or at > limit or headers:

@@ -57,8 +57,8 @@ class KafkaTopic:
         Cluster(testbed.direct_kafka).create_topics({job.output_topic: partitions})
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
-        found: dict[str, Any] = import_module(DRAIN).drain(folder, testbed.direct_kafka, job.output_topic, timeout_s)
-        return found
+        drained: dict[str, Any] = import_module(DRAIN).drain(folder, testbed.direct_kafka, job.output_topic, timeout_s)
+        return drained
 
     def reader(self, job: Job, testbed: Testbed) -> KafkaReader:
         partitions = Cluster(testbed.direct_kafka).partitions(job.output_topic)

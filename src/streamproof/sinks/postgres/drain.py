@@ -141,18 +141,18 @@ def _read(connection: Connection, tables: Tables) -> Iterator[dict[str, Any]]:
 
 def _columns(rows: Iterable[memoryview]) -> dict[str, Any]:
     """These rows as columns of ``delivered/``; nothing for no rows."""
-    heads, found = bytearray(), []
+    heads, decoded = bytearray(), []
     for row in rows:
         heads += row[: _HEAD.itemsize]
-        found.append(identity.decode(bytes(row[_HEAD.itemsize :])))
-    if not found:
+        decoded.append(identity.decode(bytes(row[_HEAD.itemsize :])))
+    if not decoded:
         return {}
     head = np.frombuffer(heads, _HEAD)
     return {
-        "producer": [each and each.producer for each in found],
-        "sequence": [each and each.sequence for each in found],
-        "crc": [each.crc if each and each.intact else None for each in found],
-        "partition": np.zeros(len(found), np.int32),
+        "producer": [record and record.producer for record in decoded],
+        "sequence": [record and record.sequence for record in decoded],
+        "crc": [record.crc if record and record.intact else None for record in decoded],
+        "partition": np.zeros(len(decoded), np.int32),
         "offset": head["position"].astype(np.int64),
         "batch": head["batch"].astype(np.int64),
         "attempt": head["attempt"].astype(np.int32),

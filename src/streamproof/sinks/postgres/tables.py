@@ -284,9 +284,9 @@ class Copied:
         partitions = batch.column("source_partition").to_numpy(zero_copy_only=False)
         offsets = batch.column("source_offset").to_numpy(zero_copy_only=False)
         for partition in np.unique(partitions).tolist():
-            found = offsets[partitions == partition]
-            first, last = self.ranges.get(partition, (int(found.min()), int(found.max())))
-            self.ranges[partition] = (min(first, int(found.min())), max(last, int(found.max())))
+            own_offsets = offsets[partitions == partition]
+            first, last = self.ranges.get(partition, (int(own_offsets.min()), int(own_offsets.max())))
+            self.ranges[partition] = (min(first, int(own_offsets.min())), max(last, int(own_offsets.max())))
 
 
 def waiting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
@@ -329,8 +329,8 @@ def enter(connection: Connection, tables: Tables, entry: Entry, copied: Copied) 
 def entered(connection: Connection, tables: Tables, entry: Entry, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
     """What the ledger has of these source partitions: the first and last offset of each that it knows."""
     statement = "SELECT partition, first_offset, last_offset FROM {ledger} WHERE batch = %s AND gid = %s AND partition = ANY(%s)"
-    found = connection.execute(tables.named(statement), (entry.batch, entry.gid, list(partitions)))
-    return {partition: (first, last) for partition, first, last in found}
+    rows = connection.execute(tables.named(statement), (entry.batch, entry.gid, list(partitions)))
+    return {partition: (first, last) for partition, first, last in rows}
 
 
 def check_same(entry: Entry, ranges: dict[int, tuple[int, int]], copied: Copied) -> None:
@@ -355,8 +355,8 @@ def prepare(connection: Connection, gid: str) -> None:
 
 def prepared(connection: Connection, prefix: str) -> list[str]:
     """The gids that begin with ``prefix`` and are prepared now."""
-    found = connection.execute("SELECT gid FROM pg_prepared_xacts WHERE starts_with(gid, %s) ORDER BY prepared", [prefix])
-    return [gid for (gid,) in found]
+    rows = connection.execute("SELECT gid FROM pg_prepared_xacts WHERE starts_with(gid, %s) ORDER BY prepared", [prefix])
+    return [gid for (gid,) in rows]
 
 
 def commit_prepared(connection: Connection, gid: str) -> bool:
@@ -393,8 +393,8 @@ def decide(connection: Connection, tables: Tables, batch: int, gids: list[str]) 
 
 def decision(connection: Connection, tables: Tables, batch: int) -> list[str] | None:
     """What was decided for ``batch``, None when nothing was."""
-    found = connection.execute(tables.named("SELECT gids FROM {decisions} WHERE batch = %s"), [batch]).fetchone()
-    return None if found is None else list(found[0])
+    row = connection.execute(tables.named("SELECT gids FROM {decisions} WHERE batch = %s"), [batch]).fetchone()
+    return None if row is None else list(row[0])
 
 
 def finish(connection: Connection, tables: Tables, batch: int) -> None:
@@ -405,10 +405,10 @@ def finish(connection: Connection, tables: Tables, batch: int) -> None:
 def unfinished(connection: Connection, tables: Tables) -> dict[int, list[str]]:
     """Decisions that may not have been carried out yet, by batch. None when the tables are not there (any more)."""
     try:
-        found = connection.execute(tables.named("SELECT batch, gids FROM {decisions} WHERE finished_at IS NULL ORDER BY batch"))
+        rows = connection.execute(tables.named("SELECT batch, gids FROM {decisions} WHERE finished_at IS NULL ORDER BY batch"))
     except errors.UndefinedTable:
         return {}
-    return {batch: list(gids) for batch, gids in found}
+    return {batch: list(gids) for batch, gids in rows}
 
 
 def carry_out(connection: Connection, tables: Tables, gids: list[str]) -> None:

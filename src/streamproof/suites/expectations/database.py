@@ -114,11 +114,11 @@ def histories(connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collect
     intents = ([line["producer"], line["first"], line["count"]] for line in lines(folder / "sent" / "intents.jsonl", *_INTENTS))
     table(connection, "intents", _INTENTS, intents)
     progress = list(lines(folder / "progress.jsonl", "batch", "start", "committed_at", "from", "until"))
-    known = [[number, line["batch"], line["start"], milliseconds(line["committed_at"])] for number, line in enumerate(progress)]
-    table(connection, "progress", _PROGRESS, known)
+    rows = [[number, line["batch"], line["start"], milliseconds(line["committed_at"])] for number, line in enumerate(progress)]
+    table(connection, "progress", _PROGRESS, rows)
     ends = (
         [*row, partition, (line["from"] or {}).get(partition, 0), until]
-        for row, line in zip(known, progress, strict=True)
+        for row, line in zip(rows, progress, strict=True)
         for partition, until in line["until"].items()
     )
     table(connection, "reached", {**_PROGRESS, "partition": "INTEGER", "since": "BIGINT", "until": "BIGINT"}, ends)

@@ -74,12 +74,12 @@ _PHASES = """
 
 def define(connection: duckdb.DuckDBPyConnection) -> None:
     """Define the views; those that read the plan are left out where there is none."""
-    known = {name for (name,) in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
+    tables = {name for (name,) in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
     files.define(connection, {"last_entries": _LAST, "stated": _STATED, "phases": _PHASES}, {"last_entries", "stated"})
-    if "drain" in known:
+    if "drain" in tables:
         ((kind,),) = connection.execute("SELECT coalesce(max(stamps), 'written') FROM drain").fetchall()
-        written = kind == "written" and "batches" not in known  # a result is output once its batch is committed
+        written = kind == "written" and "batches" not in tables  # a result is output once its batch is committed
         files.define(connection, {"decided": _DECIDED.format(written=written)}, {"decided"})
-    if {"schedule", "drain"} <= known:
+    if {"schedule", "drain"} <= tables:
         views = {"planned_or_started": _PLANNED_OR_STARTED, "checks": _CHECKS, "injections": _INJECTIONS}
         files.define(connection, views, {"planned_or_started", "checks", "injections"})

@@ -42,10 +42,10 @@ def define(connection: duckdb.DuckDBPyConnection, views: Mapping[str, str], keep
 def document(path: Path, *needed: str) -> dict[str, Any]:
     """The object in a JSON file. Raises Unreadable when it is none, or lacks a field."""
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise Unreadable(f"{path} is not JSON: {error}") from error
-    return _whole(path, found, needed)
+    return _whole(path, content, needed)
 
 
 def lines(path: Path, *needed: str) -> Iterator[dict[str, Any]]:
@@ -59,10 +59,10 @@ def lines(path: Path, *needed: str) -> Iterator[dict[str, Any]]:
             if line.endswith(_CANCELLED):
                 continue
             try:
-                found = json.loads(line)
+                content = json.loads(line)
             except ValueError as error:
                 raise Unreadable(f"{path}: a line is not JSON ({error})") from error
-            yield _whole(path, found, needed)
+            yield _whole(path, content, needed)
 
 
 def milliseconds(stamp: str) -> int:
@@ -70,7 +70,7 @@ def milliseconds(stamp: str) -> int:
     return round(datetime.fromisoformat(stamp).timestamp() * 1000)
 
 
-def _whole(path: Path, found: Any, needed: Sequence[str]) -> dict[str, Any]:
-    if not isinstance(found, dict) or not all(name in found for name in needed):
-        raise Unreadable(f"{path} is damaged: expected an object with {', '.join(needed)}, found {str(found)[:80]}")
-    return found
+def _whole(path: Path, content: Any, needed: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(content, dict) or not all(name in content for name in needed):
+        raise Unreadable(f"{path} is damaged: expected an object with {', '.join(needed)}, found {str(content)[:80]}")
+    return content

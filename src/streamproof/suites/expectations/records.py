@@ -7,7 +7,7 @@
     reordered       producer, sequence           its first copy came behind one with the same key that was read after it, or copies of it
                                                  are only in another partition of the output than those of its key
     torn            start, batch                 of the records of a micro-batch that one start made visible, others are missing
-    ahead           producer, sequence           delivered only after the job had committed an offset above the record's own
+    offset_ahead    producer, sequence           delivered only after the job had committed an offset above the record's own
 
 Read first: ``copies``, each delivered record beside its send; ``firsts``, of each record that was sent and delivered its first copy.
 """
@@ -20,7 +20,7 @@ import duckdb
 
 from . import files
 
-ANOMALIES = ("lost", "duplicated", "phantom", "corrupted", "reordered", "torn", "ahead")
+ANOMALIES = ("lost", "duplicated", "phantom", "corrupted", "reordered", "torn", "offset_ahead")
 TORN = ("start", "batch")
 
 _UNSETTLED = """
@@ -97,7 +97,7 @@ _VIEWS = {
         ANTI JOIN held ON held.start = written.start AND held.batch = written.batch
             AND held.producer = read.producer AND held.sequence = read.sequence
         GROUP BY written.start, written.batch""",
-    "ahead": """
+    "offset_ahead": """
         WITH passed AS (
             SELECT own.start, reached.partition, reached.until,
                    min(min(reached.committed_ms)) OVER (
@@ -122,9 +122,9 @@ COMPUTED = ("copies", "firsts")
 
 def define(connection: duckdb.DuckDBPyConnection, keep: Collection[str] = ()) -> None:
     """Define the views. Raises Unreadable for histories that no run writes."""
-    for said, query in _REFUSED.items():
+    for damage, query in _REFUSED.items():
         if connection.execute(f"{query} LIMIT 1").fetchone() is not None:
-            raise files.Unreadable(f"the histories are damaged: {said}")
+            raise files.Unreadable(f"the histories are damaged: {damage}")
     ((unsettled,),) = connection.execute("SELECT coalesce((SELECT sum(count) FROM intents), 0) > (SELECT count(*) FROM sent)").fetchall()
     views = {"unsettled": _UNSETTLED if unsettled else _NONE_UNSETTLED, **_VIEWS}
     files.define(connection, views, {"unsettled", *COMPUTED, *keep})

@@ -50,7 +50,7 @@ _WINDOWS = {
         WHERE moment - moment % {slide} - n * {slide} + {length} > moment""",
     "due": """
         SELECT 'the window of ' || key || ' from ' || strftime(make_timestamp(begun * 1000), '%Y-%m-%d %H:%M') AS name,
-               count(*) || ' ' || sum(value) AS said
+               count(*) || ' ' || sum(value) AS text
         FROM spread WHERE begun + {length} > late GROUP BY key, begun HAVING begun + {length} <= {final}""",
     "late_rows": """
         SELECT place, count(DISTINCT (key, begun)) AS late_rows FROM spread WHERE begun + {length} <= late GROUP BY place""",
@@ -62,20 +62,20 @@ _JOIN = {
         ON l.key = r.key AND r.moment BETWEEN l.moment - {before} AND l.moment + {after}""",
     "due": """
         SELECT 'record ' || lp || '/' || ls || coalesce(' joined with record ' || rp || '/' || rs, ' without a partner') AS name,
-               lv || ' ' || coalesce(CAST(rv AS VARCHAR), '-') AS said
+               lv || ' ' || coalesce(CAST(rv AS VARCHAR), '-') AS text
         FROM pairs WHERE rp IS NOT NULL OR ({outer} AND moment + {after} + {margin} <= {final})""",
     "late_rows": "SELECT place, count(*) AS late_rows FROM input WHERE moment <= late GROUP BY place",
 }
 _VIEWS = {
-    "missing": "SELECT name, said AS due FROM due ANTI JOIN told USING (name)",
+    "missing": "SELECT name, text AS due FROM due ANTI JOIN delivered_results USING (name)",
     "unexpected": f"""
-        SELECT name, any_value(said) AS said FROM told ANTI JOIN due USING (name) WHERE name IS NOT NULL GROUP BY name
+        SELECT name, any_value(text) AS text FROM delivered_results ANTI JOIN due USING (name) WHERE name IS NOT NULL GROUP BY name
         UNION ALL
-        SELECT '{NO_RESULT}', NULL FROM told WHERE name IS NULL""",
+        SELECT '{NO_RESULT}', NULL FROM delivered_results WHERE name IS NULL""",
     "wrong_value": """
-        SELECT name, any_value(told.said) AS said, any_value(due.said) AS due FROM told JOIN due USING (name)
-        WHERE told.said <> due.said GROUP BY name""",
-    "repeated": "SELECT name, count(*) AS copies FROM told SEMI JOIN due USING (name) GROUP BY name HAVING count(*) > 1",
+        SELECT name, any_value(delivered_results.text) AS text, any_value(due.text) AS due FROM delivered_results JOIN due USING (name)
+        WHERE delivered_results.text <> due.text GROUP BY name""",
+    "repeated": "SELECT name, count(*) AS copies FROM delivered_results SEMI JOIN due USING (name) GROUP BY name HAVING count(*) > 1",
     "dropped": """
         SELECT batches.start, batches.batch, batches.dropped, coalesce(late_rows.late_rows, 0) AS due
         FROM batches LEFT JOIN late_rows USING (place)
@@ -118,8 +118,8 @@ def _compute(
     marks = _walk(batches, highest, computation["delays_ms"])
     late = [[place, marks[place - 1] if place else 0] for place in range(len(marks))]
     files.table(connection, "watermarks", {"place": "BIGINT", "late": "BIGINT"}, late)
-    delivered = [list(_told(row[0], computation["kind"])) for row in connection.execute("SELECT value FROM payloads").fetchall()]
-    files.table(connection, "told", {"name": "VARCHAR", "said": "VARCHAR"}, delivered)
+    described = [list(_described(row[0], computation["kind"])) for row in connection.execute("SELECT value FROM payloads").fetchall()]
+    files.table(connection, "delivered_results", {"name": "VARCHAR", "text": "VARCHAR"}, described)
     views, numbers = (_WINDOWS, _of_windows(computation)) if computation["kind"] == "windows" else (_JOIN, _of_join(computation))
     filled = {name: query.format(**numbers, final=marks[-1]) for name, query in views.items()}
     files.define(connection, {"input": _INPUT, **filled, **_VIEWS}, {"input", "due", "late_rows", *keep})
@@ -137,10 +137,10 @@ def _of_join(computation: dict[str, Any]) -> dict[str, Any]:
 def _batches(path: Path) -> list[dict[str, Any]]:
     """The batches in the order in which they ran. One that ran again, with the same number and input, is the later one in the earlier's
     place."""
-    found: dict[str, dict[str, Any]] = {}
+    latest: dict[str, dict[str, Any]] = {}
     for line in files.lines(path, *_NEEDED):
-        found[json.dumps([line["batch"], line["until"]], sort_keys=True)] = line
-    return list(found.values())
+        latest[json.dumps([line["batch"], line["until"]], sort_keys=True)] = line
+    return list(latest.values())
 
 
 def _moment(line: dict[str, Any]) -> int:
@@ -161,17 +161,17 @@ def _walk(batches: list[dict[str, Any]], highest: dict[tuple[int, int], int], de
     return marks
 
 
-def _told(value: bytes | None, kind: str) -> tuple[str | None, str | None]:
+def _described(value: bytes | None, kind: str) -> tuple[str | None, str | None]:
     """What one delivered result is about, and what it says; nothing for what is no result."""
     try:
-        found = json.loads(value or b"")
+        result = json.loads(value or b"")
         if kind == "windows":
-            begin = datetime.fromtimestamp(int(found["begin"]) / 1000, UTC).strftime("%Y-%m-%d %H:%M")
-            return f"the window of {found['key']} from {begin}", f"{int(found['count'])} {int(found['sum'])}"
-        right, value_there = found.get("right"), found.get("right_value")
+            begin = datetime.fromtimestamp(int(result["begin"]) / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+            return f"the window of {result['key']} from {begin}", f"{int(result['count'])} {int(result['sum'])}"
+        right, value_there = result.get("right"), result.get("right_value")
         partner = "without a partner" if right is None else f"joined with record {_record(right)}"
-        said = f"{int(found['left_value'])} {'-' if value_there is None else int(value_there)}"
-        return f"record {_record(found['left'])} {partner}", said
+        values = f"{int(result['left_value'])} {'-' if value_there is None else int(value_there)}"
+        return f"record {_record(result['left'])} {partner}", values
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None, None
 

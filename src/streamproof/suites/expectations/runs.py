@@ -46,8 +46,8 @@ class RunExpectation(BatchExpectation):
         with execution_engine.get_connection() as connection:
             query = self._unexpected(connection)
             count = int(connection.exec_driver_sql(f"SELECT count(*) FROM ({query})").scalar())
-            found = connection.exec_driver_sql(f"SELECT * FROM ({query}) LIMIT {SHOWN}") if count else None
-            rows = [dict(row) for row in found.mappings()] if found is not None else []
+            result = connection.exec_driver_sql(f"SELECT * FROM ({query}) LIMIT {SHOWN}") if count else None
+            rows = [dict(row) for row in result.mappings()] if result is not None else []
             observed = connection.exec_driver_sql(self.observed_query).scalar()
         return {
             "success": count == 0,
@@ -170,7 +170,7 @@ class ExpectNoBatchToBeTorn(RunExpectation):
 
 class ExpectNoOffsetToBeCommittedAheadOfItsOutput(RunExpectation):
     description: str = "No offset was committed ahead of its output: a crash between the two would have lost the records."
-    unexpected_query, observed_query = _always("ahead")
+    unexpected_query, observed_query = _always("offset_ahead")
 
 
 class ExpectNoResultToBeMissing(RunExpectation):
@@ -214,5 +214,5 @@ class ExpectNegativeControlToBeObserved(RunExpectation):
 
     def _unexpected(self, connection: Any) -> str:
         (expected,) = (json.loads(row[0]) for row in connection.exec_driver_sql("SELECT CAST(expected AS VARCHAR) FROM spec").fetchall())
-        each = [f"SELECT '{anomaly}' AS anomaly WHERE NOT EXISTS (FROM {anomaly.lower()})" for anomaly in expected]
-        return " UNION ALL ".join(each) or "SELECT 'nothing' AS anomaly WHERE false"
+        queries = [f"SELECT '{anomaly}' AS anomaly WHERE NOT EXISTS (FROM {anomaly.lower()})" for anomaly in expected]
+        return " UNION ALL ".join(queries) or "SELECT 'nothing' AS anomaly WHERE false"

@@ -1,15 +1,15 @@
 """Atomic micro-batches: which of them a start of the job made visible in part.
 
-A micro-batch is known by its number and by the ranges of source offsets that ``progress.jsonl`` gives for it; a batch that was never
-reported (its driver died first) lies between the one before it and the one after it. The copies that one start of the job wrote for one
-batch are an *edition* of it. A start that fails before its decision leaves no edition, one that decided leaves a whole one, and what a
-later start adds is another:
+A micro-batch is identified by its number and by the ranges of source offsets that ``progress.jsonl`` gives for it. A batch that was never
+reported (its driver died first) lies between the batch before it and the batch after it. The copies that one start of the job wrote for one
+batch are a *write set* of that batch. A start that fails before its decision leaves no write set. A start that decided leaves a complete
+one. A later start adds its own:
 
-    TORN   an edition that is there, but lacks a record which the broker ACKED at an offset of the batch
+    TORN   a visible write set that lacks a record which the broker ACKED at an offset of the batch
 
-It does not matter whether another edition holds what this one lacks: between the two a reader saw a part. Not judged are copies that do not
-say which start and batch wrote them, and batches whose range is not known. While decisions are carried out a reader may see a part
-for a moment (``streamproof.run.observer`` measures it); this is about what remains.
+Another write set may hold the missing record. That does not help: in between, a reader saw a part of the batch. Two things are not judged:
+copies that do not name the start and batch that wrote them, and batches whose range is unknown. While a start carries out its decision,
+a reader may see a part of a batch for a moment (``streamproof.run.observer`` measures it); this check is about what remains.
 
 A pure function of the matched histories and the micro-batches.
 """
@@ -31,40 +31,40 @@ Range = tuple[Mapping[str, int], Mapping[str, int]]
 
 def ranges(progress: Sequence[dict[str, Any]]) -> dict[int, Range]:
     """From where to where each micro-batch read, by source partition."""
-    known: dict[int, Range] = {line["batch"]: (line["from"] or {}, line["until"]) for line in progress}
-    between = {number + 1 for number in known if number + 1 not in known and number + 2 in known}
-    return known | {number: (known[number - 1][1], known[number + 1][0]) for number in between}
+    batch_ranges: dict[int, Range] = {line["batch"]: (line["from"] or {}, line["until"]) for line in progress}
+    between = {number + 1 for number in batch_ranges if number + 1 not in batch_ranges and number + 2 in batch_ranges}
+    return batch_ranges | {number: (batch_ranges[number - 1][1], batch_ranges[number + 1][0]) for number in between}
 
 
 def torn(matched: Matching, progress: Sequence[dict[str, Any]]) -> list[Finding]:
-    """The editions that lack a record of their batch."""
-    known, source = ranges(progress), _Source(matched.sent)
-    found = []
-    for (start, batch), rows, held in _editions(matched):
-        if batch not in known:
+    """The write sets that lack a record of their batch."""
+    batch_ranges, source = ranges(progress), _Source(matched.sent)
+    findings = []
+    for (start, batch), rows, held in _write_sets(matched):
+        if batch not in batch_ranges:
             continue
-        due = source.read(known[batch])
+        due = source.read(batch_ranges[batch])
         missing = due[~np.isin(due, held)]
         if len(missing):
             at = tuple(int(row) for row in rows)
-            found.append(
+            findings.append(
                 Finding(Anomaly.TORN, None, None, int(np.count_nonzero(np.diff(np.sort(held)))) + 1, int(missing.min()), at, start, batch)
             )
-    return found
+    return findings
 
 
-def _editions(matched: Matching) -> Iterator[tuple[tuple[int, int], np.ndarray, np.ndarray]]:
-    """Each edition as (start, batch), with its copies' rows and the rows of their sends."""
+def _write_sets(matched: Matching) -> Iterator[tuple[tuple[int, int], np.ndarray, np.ndarray]]:
+    """Each write set as (start, batch), with its copies' rows and the rows of their sends."""
     delivered = matched.delivered
-    said = matched.known & (delivered.batch[matched.rows] >= 0) & (delivered.start[matched.rows] >= 0)
-    rows, send = matched.rows[said], matched.send[said]
+    has_batch = matched.was_sent & (delivered.batch[matched.rows] >= 0) & (delivered.start[matched.rows] >= 0)
+    rows, send = matched.rows[has_batch], matched.send[has_batch]
     order = np.lexsort((delivered.batch[rows], delivered.start[rows]))
     rows, send = rows[order], send[order]
     named = np.stack([delivered.start[rows], delivered.batch[rows]])
     borders = np.flatnonzero((named[:, 1:] != named[:, :-1]).any(axis=0)) + 1
-    for mine, held in zip(np.split(rows, borders), np.split(send, borders), strict=True):
-        if len(mine):
-            yield (int(delivered.start[mine[0]]), int(delivered.batch[mine[0]])), mine, held
+    for written, held in zip(np.split(rows, borders), np.split(send, borders), strict=True):
+        if len(written):
+            yield (int(delivered.start[written[0]]), int(delivered.batch[written[0]])), written, held
 
 
 class _Source:
@@ -78,9 +78,9 @@ class _Source:
     def read(self, between: Range) -> np.ndarray:
         """The rows of what a batch read."""
         begins, ends = between
-        found = [np.zeros(0, np.int64)]
+        pieces = [np.zeros(0, np.int64)]
         for name, end in ends.items():
             base = int(name) << _OFFSET_BITS
             low, high = np.searchsorted(self._place, [base | begins.get(name, 0), base | end])
-            found.append(self._rows[low:high])
-        return np.concatenate(found)
+            pieces.append(self._rows[low:high])
+        return np.concatenate(pieces)

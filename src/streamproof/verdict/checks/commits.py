@@ -3,14 +3,14 @@
 ``progress.jsonl`` says up to which source offsets the job had committed, and when it reported so. Output comes first in a job that must not
 lose: whatever crashes between the commit and the output is LOST. A run in which nothing crashed just there shows it all the same:
 
-    AHEAD   an ACKED record of which copies were delivered, the first of them made (or, where the sink tells, visible) after a micro-batch
-            whose offsets reach beyond the record's had been reported
+    OFFSET_AHEAD   an ACKED record with delivered copies, the first of which was written (or became visible, where the sink has that
+                   time) after the job had reported a micro-batch whose offsets reach beyond the record's
 
-A record of which there is no copy is LOST, not AHEAD. A batch that was reported by one start and is written by a later one again (the
-checkpoint was put back) is compared with the later's own report: rows that are upserted carry the time of the last write.
+A record without a copy is LOST, not OFFSET_AHEAD. When one start reports a batch and a later start writes it again (the checkpoint was put
+back), the batch is compared with the later start's own report: upserted rows carry the time of the last write.
 
-The two times come from the clock of whoever wrote the output and from that of the driver. In the embedded testbed they are one; elsewhere
-they must agree better than the commit of a batch takes.
+The two times come from the clock of the process that wrote the output and from the driver's clock. In the embedded testbed they are one
+clock; elsewhere the clocks must agree better than the time that a commit takes.
 
 A pure function of the matched histories, their times and the micro-batches.
 """
@@ -29,10 +29,10 @@ from streamproof.verdict.timing.recovery import milliseconds
 _NEVER = np.iinfo(np.int64).max
 
 
-def ahead(matched: Matching, delivered_at: np.ndarray, progress: Sequence[dict[str, Any]]) -> list[Finding]:
+def offset_ahead(matched: Matching, delivered_at: np.ndarray, progress: Sequence[dict[str, Any]]) -> list[Finding]:
     """The records that were delivered after their commit. ``delivered_at`` has the time of each delivered row, in ms since the epoch."""
     sent, delivered = matched.sent, matched.delivered
-    rows, send = matched.rows[matched.known], matched.send[matched.known]
+    rows, send = matched.rows[matched.was_sent], matched.send[matched.was_sent]
     order = np.lexsort((delivered.start[rows], delivered_at[rows], send))
     rows, send = rows[order], send[order]
     first = np.r_[True, send[1:] != send[:-1]] if len(send) else np.zeros(0, bool)
@@ -40,12 +40,12 @@ def ahead(matched: Matching, delivered_at: np.ndarray, progress: Sequence[dict[s
     judged = sent.acked[send] & (sent.offset[send] >= 0)
     rows, send = rows[judged], send[judged]
     late = np.flatnonzero(delivered_at[rows] > _committed(sent.partition[send], sent.offset[send], delivered.start[rows], progress))
-    return [matched.finding(Anomaly.AHEAD, int(send[at]), 1, (int(rows[at]),)) for at in late]
+    return [matched.finding(Anomaly.OFFSET_AHEAD, int(send[at]), 1, (int(rows[at]),)) for at in late]
 
 
 def _committed(partition: np.ndarray, offset: np.ndarray, start: np.ndarray, progress: Sequence[dict[str, Any]]) -> np.ndarray:
     """When it was first reported that each of these was passed over, by its own start of the job or a later one."""
-    found = np.full(len(offset), _NEVER)
+    committed_at = np.full(len(offset), _NEVER)
     for own in np.unique(start):
         lines = [line for line in progress if own <= line["start"]]
         for number in {name for line in lines for name in line["until"]}:
@@ -53,8 +53,8 @@ def _committed(partition: np.ndarray, offset: np.ndarray, start: np.ndarray, pro
             ends, times = (np.array(column, np.int64) for column in zip(*reports, strict=True))
             earliest = np.r_[np.minimum.accumulate(times[::-1])[::-1], _NEVER]
             here = np.flatnonzero((start == own) & (partition == int(number)))
-            found[here] = earliest[np.searchsorted(ends, offset[here], "right")]
-    return found
+            committed_at[here] = earliest[np.searchsorted(ends, offset[here], "right")]
+    return committed_at
 
 
 PARTITION_BITS = 44

@@ -1,4 +1,4 @@
-"""Which delivered copy is of which send: what every checker begins with."""
+"""Match each delivered copy to its send. Every checker starts from this."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Matching:
     send: np.ndarray
 
     @property
-    def known(self) -> np.ndarray:
+    def was_sent(self) -> np.ndarray:
         return np.asarray(self.send >= 0)
 
     def finding(self, anomaly: Anomaly, number: int, copies: int, delivered: tuple[int, ...]) -> Finding:
@@ -65,9 +65,9 @@ def match(sent: Sent, delivered: Delivered) -> Matching:
     rows = np.flatnonzero(delivered.identified)
     key = delivered.producer[rows] << _SHIFT | delivered.sequence[rows]
     position = np.searchsorted(ordered, key)
-    known = np.zeros(len(rows), bool)
+    was_sent = np.zeros(len(rows), bool)
     inside = position < len(ordered)
-    known[inside] = ordered[position[inside]] == key[inside]
+    was_sent[inside] = ordered[position[inside]] == key[inside]
     send = np.full(len(rows), -1, np.int64)
-    send[known] = order[position[known]]
+    send[was_sent] = order[position[was_sent]]
     return Matching(sent, delivered, rows, send)

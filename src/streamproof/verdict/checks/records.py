@@ -1,15 +1,15 @@
-"""The delivery checker: from what was sent and what was delivered to every anomalous record.
+"""The delivery checker: it compares the sent and the delivered history and names every anomalous record.
 
 Each record is named by (producer, sequence). Let ``copies`` be how often it was delivered. With the record's outcome:
 
     ACKED           copies 0: LOST       1: right     more: DUPLICATED
     INDETERMINATE   copies 0: right      1: right     more: DUPLICATED
-    REJECTED        copies 0: right      1 or more: PHANTOM (somebody was told that it is not there)
+    REJECTED        copies 0: right      1 or more: PHANTOM (the producer was told that the record does not exist)
     never sent                           1 or more: PHANTOM
 
-A delivered copy whose checksum is not that of the record that was sent, or not the one that it carries itself, is CORRUPTED; it still
-counts as a copy. A delivered record without a readable identity is CORRUPTED and counts as nobody's copy. Gaps between offsets of the
-output are never evidence: a transactional topic has them.
+A delivered copy is CORRUPTED when its checksum differs from that of the sent record, or from the one that the copy itself carries; it still
+counts as a copy. A delivered record without a readable identity is CORRUPTED and counts as no record's copy. Gaps between offsets of the
+output are never evidence, because a transactional topic has them.
 
 A pure function of the two histories.
 """
@@ -71,32 +71,32 @@ def check(sent: Sent, delivered: Delivered) -> Reconciliation:
 
 def reconcile(matched: Matching) -> Reconciliation:
     """Compare histories that were matched."""
-    sent, delivered, rows, send, known = matched.sent, matched.delivered, matched.rows, matched.send, matched.known
-    copies = np.bincount(send[known], minlength=len(sent))
+    sent, delivered, rows, send, was_sent = matched.sent, matched.delivered, matched.rows, matched.send, matched.was_sent
+    copies = np.bincount(send[was_sent], minlength=len(sent))
     lost = sent.acked & (copies == 0)
     duplicated = ~sent.rejected & (copies > 1)
     undead = sent.rejected & (copies > 0)
     wrong = np.zeros(len(rows), bool)
-    expected = sent.crc[send[known]]
-    wrong[known] = (delivered.crc[rows[known]] < 0) | ((expected >= 0) & (expected != delivered.crc[rows[known]]))
+    expected = sent.crc[send[was_sent]]
+    wrong[was_sent] = (delivered.crc[rows[was_sent]] < 0) | ((expected >= 0) & (expected != delivered.crc[rows[was_sent]]))
 
-    found: list[Finding] = []
+    findings: list[Finding] = []
     copies_of = _Copies(send, rows)
     for anomaly, mask in ((Anomaly.LOST, lost), (Anomaly.DUPLICATED, duplicated), (Anomaly.PHANTOM, undead)):
         for number in np.flatnonzero(mask):
-            found.append(matched.finding(anomaly, int(number), int(copies[number]), copies_of(int(number))))
+            findings.append(matched.finding(anomaly, int(number), int(copies[number]), copies_of(int(number))))
     damaged_of = _Copies(np.where(wrong, send, -1), rows)
     for number in np.unique(send[wrong]):
-        found.append(matched.finding(Anomaly.CORRUPTED, int(number), int(copies[number]), damaged_of(int(number))))
+        findings.append(matched.finding(Anomaly.CORRUPTED, int(number), int(copies[number]), damaged_of(int(number))))
     strangers: dict[tuple[int, int], list[int]] = {}
-    for row in rows[~known]:
+    for row in rows[~was_sent]:
         strangers.setdefault((int(delivered.producer[row]), int(delivered.sequence[row])), []).append(int(row))
     for (producer, sequence), at in strangers.items():
-        found.append(Finding(Anomaly.PHANTOM, producer, sequence, len(at), None, tuple(at)))
+        findings.append(Finding(Anomaly.PHANTOM, producer, sequence, len(at), None, tuple(at)))
     for row in np.flatnonzero(~delivered.identified):
-        found.append(Finding(Anomaly.CORRUPTED, None, None, 1, None, (int(row),)))
+        findings.append(Finding(Anomaly.CORRUPTED, None, None, 1, None, (int(row),)))
     return Reconciliation(
-        tuple(found),
+        tuple(findings),
         _by_partition(sent, copies, lost, duplicated),
         int(sent.acked.sum()),
         int((~sent.acked & ~sent.rejected).sum()),

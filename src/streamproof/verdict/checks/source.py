@@ -1,8 +1,8 @@
 """The source: whether it holds what it acknowledged.
 
-``source.json`` says where each partition of the input ended when the output was drained. A record that was ACKED lies at an offset of its
-own, before that end; records may expire from the begin of a partition, but none leaves its end. One that lies behind it was lost by the
-source, after it had been acknowledged (an unclean election does that): no job could deliver it.
+``source.json`` says where each partition of the input ended when the output was drained. Every ACKED record has an offset before that end:
+records may expire at the beginning of a partition, but never at its end. When an ACKED record's offset lies behind the end, the source lost
+the record after it had acknowledged it (an unclean election does that), and no job could deliver it.
 
 The files of ``sent/`` are read one by one, and only those that can hold such a record.
 """
@@ -74,9 +74,9 @@ def _highest(path: Path) -> int:
     """The highest offset in a file, as its statistics say; beyond any when they do not."""
     beyond = int(np.iinfo(np.int64).max)
     try:
-        found = pq.ParquetFile(path)
-        column = found.schema_arrow.get_field_index("offset")
-        known = [found.metadata.row_group(number).column(column).statistics for number in range(found.num_row_groups)]
+        parquet = pq.ParquetFile(path)
+        column = parquet.schema_arrow.get_field_index("offset")
+        statistics = [parquet.metadata.row_group(number).column(column).statistics for number in range(parquet.num_row_groups)]
     except (OSError, pa.ArrowException) as error:
         raise EvidenceError(f"{path} cannot be read as evidence: {error}") from error
-    return max((int(each.max) if each is not None and each.has_min_max else beyond for each in known), default=-1)
+    return max((int(chunk.max) if chunk is not None and chunk.has_min_max else beyond for chunk in statistics), default=-1)

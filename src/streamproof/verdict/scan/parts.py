@@ -1,8 +1,8 @@
-"""The histories a part at a time: groups of rows of their Parquet files, and a number for every identity that can have been sent.
+"""The histories, one part at a time: row groups of their Parquet files, and an index for every identity that can have been sent.
 
-A *slot* is such a number: identities of one producer that follow each other have slots that follow each other, so that what is to be known
-of each record is an element of an array. Which there are is told by what was intended and by the statistics that Parquet keeps of each
-group of rows; the same statistics say which groups need not be read for a range of slots.
+Consecutive identities of one producer have consecutive indices, so an array can hold one fact for each record. The intents and the
+Parquet statistics of the row groups say which identities there are. The same statistics say which row groups need not be read for a range
+of indices.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Parts:
         self.groups: list[Group] = []
         for number, path in enumerate(self._paths):
             with _evidence(path):
-                found = pq.read_metadata(path)
-                self._metadata.append(found)
-                self.groups += _groups(number, found)
+                metadata = pq.read_metadata(path)
+                self._metadata.append(metadata)
+                self.groups += _groups(number, metadata)
 
     @property
     def rows(self) -> int:
@@ -113,14 +113,14 @@ def _groups(file: int, metadata: pq.FileMetaData) -> Iterator[Group]:
         raise KeyError(f"no column {sorted(missing)[0]}")
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        found = [group.column(places[name]).statistics for name in ("producer", "sequence")]
-        producers, sequences = ((one.min, one.max) if one is not None and one.has_min_max else None for one in found)
-        named = all(one is not None and one.has_null_count and one.null_count == 0 for one in found)
+        statistics = [group.column(places[name]).statistics for name in ("producer", "sequence")]
+        producers, sequences = ((one.min, one.max) if one is not None and one.has_min_max else None for one in statistics)
+        named = all(one is not None and one.has_null_count and one.null_count == 0 for one in statistics)
         yield Group(file, number, group.num_rows, producers, sequences, named)
 
 
-class Slots:
-    """A slot for each identity from the least to the greatest sequence of each producer that sent, or meant to."""
+class IdentityIndex:
+    """An index for each identity from the least to the greatest sequence of each producer that sent, or meant to."""
 
     def __init__(self, sent: Iterable[Group], intents: Iterable[Intent]) -> None:
         extents: dict[int, tuple[int, int]] = {}
@@ -149,7 +149,7 @@ class Slots:
             self._low[producer], self._high[producer], self._shift[producer] = low, high, shift
 
     def of(self, producer: np.ndarray | int, sequence: np.ndarray) -> np.ndarray:
-        """The slot of each identity, -1 where there is none. ``producer`` may be one for all."""
+        """The index of each identity, -1 where there is none. ``producer`` may be one for all."""
         if not len(sequence):
             return np.zeros(0, np.int64)
         if isinstance(producer, int):
@@ -157,38 +157,38 @@ class Slots:
             if int(sequence.min()) >= low and int(sequence.max()) <= high:
                 return sequence + shift
             producer = np.full(len(sequence), producer, np.int64)
-        known = (producer >= 0) & (producer < len(self._low))
-        at = np.where(known, producer, 0)
-        known &= (sequence >= self._low[at]) & (sequence <= self._high[at])
-        return np.where(known, sequence + self._shift[at], -1)
+        inside = (producer >= 0) & (producer < len(self._low))
+        at = np.where(inside, producer, 0)
+        inside &= (sequence >= self._low[at]) & (sequence <= self._high[at])
+        return np.where(inside, sequence + self._shift[at], -1)
 
-    def identities(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The producer and sequence of each slot."""
+    def identities(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The producer and sequence of each index."""
         producers = np.array(list(self._extents), np.int64)
         begins = np.array([low + shift for low, _, shift in self._extents.values()], np.int64)
-        owner = producers[np.searchsorted(begins, slots, "right") - 1]
-        return owner, slots - self._shift[owner]
+        owner = producers[np.searchsorted(begins, indices, "right") - 1]
+        return owner, indices - self._shift[owner]
 
     def range(self, intent: Intent) -> tuple[int, int]:
-        """The slots of an intent: the first, and the one behind the last."""
+        """The indices of an intent: the first, and the one behind the last."""
         producer, first, count = intent
         begin = first + self._extents[producer][2] if count > 0 else 0
         return begin, begin + max(count, 0)
 
     def spans(self, group: Group) -> list[tuple[int, int]]:
-        """Ranges of slots, first and last, outside of which no row of the group lies."""
+        """Ranges of indices, first and last, outside of which no row of the group lies."""
         if group.producers is None or group.sequences is None:
             return [(0, self.count - 1)]
         (first, last), (least, most) = group.producers, group.sequences
-        found = [
+        ranges = [
             (max(low, least) + shift, min(high, most) + shift)
             for producer, (low, high, shift) in self._extents.items()
             if first <= producer <= last
         ]
-        return [(begin, end) for begin, end in found if begin <= end]
+        return [(begin, end) for begin, end in ranges if begin <= end]
 
     def beyond(self, group: Group) -> bool:
-        """Whether a row of the group may have no slot."""
+        """Whether a row of the group may lack an index."""
         if not group.named or group.producers is None or group.sequences is None:
             return True
         first, last = group.producers

@@ -1,18 +1,19 @@
-"""One band of records: both histories of some million identities that follow each other, compared while they are read.
+"""Scan one range of records: compare the sends and deliveries of some million consecutive identities while reading them.
 
-Of each record of the band is kept, while it is looked at: whether it was delivered, and more than once (a byte); the checksum (4 bytes) and
-the time (8) of its first copy; where order or atomicity is asked for, also that copy's place in the output (12 bytes) or the number of
-the edition that it belongs to (4). First come the groups of rows of ``delivered/`` that can hold one of them, then those of ``sent/``.
+While a range is scanned, each of its records keeps: whether it was delivered, and whether more than once (a byte); the checksum (4 bytes)
+and the time (8) of its first copy; where order is asked for, also that copy's place in the output (12 bytes); where atomicity is asked for,
+the number of the copy's write set (4). The row groups of ``delivered/`` that can hold a record of the range are read first, then those of
+``sent/``.
 
-What comes out are counts, moments, and *suspects*: the slots of records of which it is not plain to see that nothing is wrong. Nothing is
-judged here. The checkers judge the suspects, with all there is about them (``streamproof.verdict.scan.scan``); so a doubt costs time, and
-no more. A record is free of suspicion when
+The result of a range is counts, moments, and *candidates*: the indices of the records that the fast pass could not clear. This module
+judges nothing. The checkers judge the candidates with all their evidence (``streamproof.verdict.scan.scan``), so a needless candidate costs
+time and nothing else. A record is clear when
 
-    it is ACKED, has one copy, and that copy's checksum is the one that was sent; or is INDETERMINATE with that, or without a copy;
-    or REJECTED without a copy
-    AHEAD      its first copy is no later than the first report of any start that passed it over
-    REORDERED  in its lane (from its partition of the source to one of the output) both offsets ascend, and its key has no other from there
-    TORN       the edition of its copy is of the batch that read it, and holds as many records as that batch read
+    it is ACKED, has one copy, and that copy has the checksum that was sent; or is INDETERMINATE and has such a copy or none;
+    or is REJECTED and has no copy
+    OFFSET_AHEAD  its first copy is no later than the first report of any start that passed it over
+    REORDERED     in its lane (source partition to output partition) both offsets ascend, and its key has no other lane from there
+    TORN          its copy's write set belongs to the batch that read it, and holds as many records as that batch read
 """
 
 from __future__ import annotations
@@ -29,34 +30,34 @@ from streamproof.evidence.columns import array, flags, integers, numbers
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.checks.atomicity import ranges
 from streamproof.verdict.checks.commits import PARTITION_BITS, passed
-from streamproof.verdict.scan.parts import Group, Parts, Slots
+from streamproof.verdict.scan.parts import Group, IdentityIndex, Parts
 from streamproof.verdict.timing.recovery import decided
 
 _ONCE, _AGAIN, _SENT = 1, 2, 4
-_BLOCK_BITS, _MOST_PARTITIONS, _SEVERAL = 10, 1 << 16, -2
+_BUCKET_BITS, _MOST_PARTITIONS, _SEVERAL = 10, 1 << 16, -2
 Lane = tuple[int, int]
-Edition = tuple[int, int]
+WriteSet = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is looked for beside the kinds of every delivery, and by what."""
+    """The optional anomalies to look for, and what that takes."""
 
     ends: np.ndarray | None
-    """The moments at which all that was written before is decided; None where a delivery's time is that of its being visible."""
+    """The moments that decide everything written before them; None where a delivery's time is when it became visible."""
     progress: Sequence[dict[str, Any]]
-    ahead: bool
+    offset_ahead: bool
     reordered: bool
     torn: bool
 
 
 @dataclass
-class Found:
-    """What a band says. Bands of one survey are added up in their order."""
+class RangeResult:
+    """The result of one range. The results of a scan are added up in the order of the ranges."""
 
     unfit: bool = False
-    """The evidence is not what a run writes (an identity that was sent twice, a delivery without a time): nothing here counts then."""
-    suspects: list[np.ndarray] = field(default_factory=list)
+    """The evidence is not what a run writes (an identity that was sent twice, a delivery without a time): ignore this result then."""
+    candidates: list[np.ndarray] = field(default_factory=list)
     accounts: dict[int, np.ndarray] = field(default_factory=dict)
     """By source partition: acked, indeterminate, rejected, and how many have exactly one copy."""
     written: Moments = field(default_factory=lambda: Moments())
@@ -64,12 +65,12 @@ class Found:
     lanes: dict[Lane, tuple[int, int, int, int]] = field(default_factory=dict)
     """By source and output partition: the first and the last offset in each."""
     tangled: set[int] = field(default_factory=set)
-    """The source partitions of which the order is not plain to see."""
-    homes: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The source partitions whose order the fast pass could not clear."""
+    dominant: dict[tuple[str, int], int] = field(default_factory=dict)
     astray: set[tuple[str, int]] = field(default_factory=set)
     """Keys, by source partition, that have more than one lane or a record that was delivered more than once."""
-    editions: set[Edition] = field(default_factory=set)
-    held: dict[Edition, int] = field(default_factory=dict)
+    write_sets: set[WriteSet] = field(default_factory=set)
+    held: dict[WriteSet, int] = field(default_factory=dict)
     due: dict[int, int] = field(default_factory=dict)
 
 
@@ -129,19 +130,19 @@ def _counted(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
         return
     least = int(numbers.min())
     if int(numbers.max()) - least > 16 * len(numbers) + 1000:
-        found, counts = np.unique(numbers, return_counts=True)
+        values, counts = np.unique(numbers, return_counts=True)
     else:
         counts = np.bincount(numbers - least)
         there = np.flatnonzero(counts)
-        found, counts = there + least, counts[there]
-    yield from zip(found.tolist(), counts.tolist(), strict=True)
+        values, counts = there + least, counts[there]
+    yield from zip(values.tolist(), counts.tolist(), strict=True)
 
 
-class Band:
-    """The records whose slots lie from ``begin`` until before ``end``."""
+class RangeScan:
+    """The records whose indices lie from ``begin`` until before ``end``."""
 
-    def __init__(self, begin: int, end: int, slots: Slots, asked: Asked, due: Due | None) -> None:
-        self._begin, self._end, self._slots, self._asked, self._due = begin, end, slots, asked, due
+    def __init__(self, begin: int, end: int, index: IdentityIndex, asked: Asked, due: Due | None) -> None:
+        self._begin, self._end, self._index, self._asked, self._due = begin, end, index, asked, due
         size = end - begin
         self._state = np.zeros(size, np.uint8)
         self._crc = np.zeros(size, np.uint32)
@@ -149,30 +150,30 @@ class Band:
         if asked.reordered:
             self._output, self._offset = np.zeros(size, np.int32), np.zeros(size, np.int64)
         if asked.torn:
-            self._edition = np.full(size, -1, np.int32)
-        self._later: list[tuple[np.ndarray, np.ndarray]] = []  # places and editions of copies that are not the first
+            self._write_set = np.full(size, -1, np.int32)
+        self._later: list[tuple[np.ndarray, np.ndarray]] = []  # places and write sets of copies that are not the first
         self._read: list[tuple[np.ndarray, np.ndarray]] = []  # places of records with such copies, and the batches that read them
-        self._editions: dict[Edition, int] = {}
-        self.found = Found()
+        self._write_sets: dict[WriteSet, int] = {}
+        self.result = RangeResult()
 
     def overlaps(self, group: Group) -> bool:
-        return any(begin < self._end and end >= self._begin for begin, end in self._slots.spans(group))
+        return any(begin < self._end and end >= self._begin for begin, end in self._index.spans(group))
 
-    def _mine(self, group: Group, table: pa.Table) -> tuple[pa.Table, np.ndarray]:
-        """The rows of this band, and their places in it."""
+    def _in_range(self, group: Group, table: pa.Table) -> tuple[pa.Table, np.ndarray]:
+        """The rows that belong to this range, and their places in it."""
         producer = group.producer
-        places = self._slots.of(integers(table["producer"]) if producer is None else producer, integers(table["sequence"])) - self._begin
-        if not group.named:  # a null is -1 here, which may be a producer's slot
+        places = self._index.of(integers(table["producer"]) if producer is None else producer, integers(table["sequence"])) - self._begin
+        if not group.named:  # a null is -1 here, which may be a producer's index
             named = flags(table["sequence"].is_valid()) & flags(table["producer"].is_valid())
             places = np.where(named, places, -1)
         if not len(places) or (int(places.min()) >= 0 and int(places.max()) < self._end - self._begin):
             return table, places
-        mine = np.flatnonzero((places >= 0) & (places < self._end - self._begin))
-        return table.take(array(mine)), places[mine]
+        rows = np.flatnonzero((places >= 0) & (places < self._end - self._begin))
+        return table.take(array(rows)), places[rows]
 
-    def _suspect(self, places: np.ndarray) -> None:
+    def _add_candidates(self, places: np.ndarray) -> None:
         if len(places):
-            self.found.suspects.append(places + self._begin)
+            self.result.candidates.append(places + self._begin)
 
     # --- what was delivered -------------------------------------------------------------------------------------------------------
 
@@ -182,16 +183,16 @@ class Band:
         columns += ["start", "batch"] if self._asked.torn else []
         for group in filter(self.overlaps, delivered.groups):
             for table in delivered.chunks(group, columns if group.producer is not None else ["producer", *columns]):
-                self._deliver(*self._mine(group, table))
+                self._deliver(*self._in_range(group, table))
 
     def _deliver(self, table: pa.Table, places: np.ndarray) -> None:
         if not len(places):
             return
-        self.found.unfit |= table["delivered_at"].null_count > 0
+        self.result.unfit |= table["delivered_at"].null_count > 0
         if table["crc"].null_count:
             damaged = flags(table["crc"].is_null())
-            self._suspect(places[damaged])
-        number = self._number_editions(table) if self._asked.torn else None
+            self._add_candidates(places[damaged])
+        number = self._number_write_sets(table) if self._asked.torn else None
         low, high = int(places.min()), int(places.max()) + 1
         before = self._state[places]
         new = np.count_nonzero(self._state[low:high])
@@ -215,14 +216,14 @@ class Band:
             self._output[at] = integers(table["partition"])[first]
             self._offset[at] = integers(table["offset"])[first]
         if number is not None:
-            self._edition[at] = number[first]
+            self._write_set[at] = number[first]
 
-    def _number_editions(self, table: pa.Table) -> np.ndarray:
-        """The number of the edition that each copy says it belongs to, -1 where it says none."""
+    def _number_write_sets(self, table: pa.Table) -> np.ndarray:
+        """The number of each copy's write set, -1 where the copy names none."""
         start, batch = integers(table["start"]), integers(table["batch"])
         changes = changed(start, batch)
         numbers = [
-            self._editions.setdefault((one, other), len(self._editions)) if one >= 0 and other >= 0 else -1
+            self._write_sets.setdefault((one, other), len(self._write_sets)) if one >= 0 and other >= 0 else -1
             for one, other in zip(start[changes].tolist(), batch[changes].tolist(), strict=True)
         ]
         return np.repeat(np.array(numbers, np.int32), np.diff(np.r_[changes, len(start)]))
@@ -233,8 +234,8 @@ class Band:
         columns = ["sequence", "partition", "offset", "crc", "outcome", "sent_at"] + (["key"] if self._asked.reordered else [])
         for group in filter(self.overlaps, sent.groups):
             for table in sent.chunks(group, columns if group.producer is not None else ["producer", *columns]):
-                self._send(*self._mine(group, table))
-                if self.found.unfit:
+                self._send(*self._in_range(group, table))
+                if self.result.unfit:
                     return
 
     def _send(self, table: pa.Table, places: np.ndarray) -> None:
@@ -242,10 +243,10 @@ class Band:
             return
         state = self._state[places]
         if (state & _SENT).any():
-            self.found.unfit = True
+            self.result.unfit = True
         self._state[places] = state | _SENT
         if not (np.diff(places) > 0).all() and len(changed(np.sort(places))) < len(places):
-            self.found.unfit = True
+            self.result.unfit = True
         partition, offset = integers(table["partition"]), integers(table["offset"])
         acked, rejected = _outcomes(table["outcome"])
         once, again = state == _ONCE, state == _AGAIN
@@ -253,10 +254,10 @@ class Band:
         right = self._crc[places] == crc if not table["crc"].null_count else np.zeros(len(places), bool)
         clean = np.where(acked, once & right, np.where(rejected, state == 0, (state == 0) | (once & right)))
         at = self._at[places]
-        if self._asked.ahead and self._due is not None:
+        if self._asked.offset_ahead and self._due is not None:
             clean &= ~(acked & once & (offset >= 0) & self._due.behind(at, partition, offset))
         if not clean.all():
-            self._suspect(places[~clean])
+            self._add_candidates(places[~clean])
         self._account(partition, acked, rejected, once)
         self._time(at, integers(table["sent_at"]), once, acked)
         if self._asked.reordered:
@@ -277,10 +278,10 @@ class Band:
             self._add(int(numbers[number]), counted[number])
 
     def _add(self, partition: int, counted: np.ndarray) -> None:
-        self.found.accounts[partition] = self.found.accounts.get(partition, np.zeros(4, np.int64)) + counted
+        self.result.accounts[partition] = self.result.accounts.get(partition, np.zeros(4, np.int64)) + counted
 
     def _time(self, at: np.ndarray, sent_at: np.ndarray | None, once: np.ndarray, acked: np.ndarray) -> None:
-        """The moments of the records that have one copy; of those with more it takes all copies to know the first (``survey``)."""
+        """The moments of the records with one copy. The first of several copies is only known from all of them (``scan_histories``)."""
         if not once.all():
             at = at[once]
             sent_at, acked = (sent_at[once] if sent_at is not None else None), acked[once]
@@ -290,14 +291,14 @@ class Band:
         if most - least < 4 * len(at):
             counts = np.bincount(at - least)
             moments = np.flatnonzero(counts)
-            self.found.written.add(moments + least, counts=counts[moments])
+            self.result.written.add(moments + least, counts=counts[moments])
             visible = self._visible(np.arange(least, most + 1))[at - least]
         else:
-            self.found.written.add(np.sort(at))
+            self.result.written.add(np.sort(at))
             visible = self._visible(at)
         if sent_at is not None:
             everything = bool(acked.all())
-            self.found.waits.add(sent_at if everything else sent_at[acked], visible if everything else visible[acked])
+            self.result.waits.add(sent_at if everything else sent_at[acked], visible if everything else visible[acked])
 
     def _visible(self, written: np.ndarray) -> np.ndarray:
         return written if self._asked.ends is None else decided(written, self._asked.ends)
@@ -311,7 +312,7 @@ class Band:
         names = encoded.dictionary.to_pylist()
         judged = (code >= 0) & (offset >= 0)
         for row in np.flatnonzero(judged & again).tolist():
-            self.found.astray.add((names[code[row]], int(partition[row])))
+            self.result.astray.add((names[code[row]], int(partition[row])))
         rows = np.flatnonzero(judged & once)
         if not len(rows):
             return
@@ -327,16 +328,16 @@ class Band:
         lane, place, position = lane[order], place[order], position[order]
         same = lane[1:] == lane[:-1]
         crossed = same & ((place[1:] <= place[:-1]) | (position[1:] <= position[:-1]))
-        self.found.tangled.update((lane[1:][crossed] // width).tolist())
+        self.result.tangled.update((lane[1:][crossed] // width).tolist())
         borders = np.flatnonzero(np.r_[True, ~same, True])
         for begin, end in zip(borders[:-1].tolist(), (borders[1:] - 1).tolist(), strict=True):
             one = divmod(int(lane[begin]), width)
-            passing(self.found, one, (int(place[begin]), int(place[end]), int(position[begin]), int(position[end])))
+            passing(self.result, one, (int(place[begin]), int(place[end]), int(position[begin]), int(position[end])))
         sources = int(source.max()) + 1
         for combination, _ in _counted((code[rows] * sources + source) * width + output):
             rest, gone = divmod(combination, width)
             which, come = divmod(rest, sources)
-            settling(self.found, (names[which], come), gone)
+            settling(self.result, (names[which], come), gone)
 
     def _tear(
         self, places: np.ndarray, partition: np.ndarray, offset: np.ndarray, acked: np.ndarray, once: np.ndarray, again: np.ndarray
@@ -344,61 +345,61 @@ class Band:
         assert self._due is not None
         batch = np.where(acked & (offset >= 0), self._due.batch(partition, offset), -1)
         for number, count in _counted(batch[batch >= 0]):
-            self.found.due[number] = self.found.due.get(number, 0) + count
+            self.result.due[number] = self.result.due.get(number, 0) + count
         self._read.append((places[again], batch[again]))
-        self._hold(np.where(once | again, self._edition[places], -1), batch)
+        self._hold(np.where(once | again, self._write_set[places], -1), batch)
 
-    def _hold(self, edition: np.ndarray, batch: np.ndarray) -> None:
-        """Records that an edition holds: as many rows, with the batches that read them."""
-        editions = list(self._editions)
-        of = np.array([number for _, number in editions] + [-2], np.int64)
-        for number, count in _counted(edition[(edition >= 0) & (of[edition] == batch)]):
-            self.found.held[editions[number]] = self.found.held.get(editions[number], 0) + count
+    def _hold(self, write_set: np.ndarray, batch: np.ndarray) -> None:
+        """Count the records that each write set holds. ``batch`` has the batch that read each record."""
+        write_sets = list(self._write_sets)
+        of = np.array([number for _, number in write_sets] + [-2], np.int64)
+        for number, count in _counted(write_set[(write_set >= 0) & (of[write_set] == batch)]):
+            self.result.held[write_sets[number]] = self.result.held.get(write_sets[number], 0) + count
 
     def _hold_later(self) -> None:
-        """What later copies add: editions that hold a record beside that of its first copy."""
+        """Count the later copies: they put a record into write sets other than that of its first copy."""
         if not self._later or not self._read:
             return
         read, batch = (np.concatenate(column) for column in zip(*self._read, strict=True))
         copies = np.unique(np.stack([np.concatenate(column) for column in zip(*self._later, strict=True)]), axis=1)
         order = np.argsort(read)
         at = np.minimum(np.searchsorted(read[order], copies[0]), max(len(read) - 1, 0))
-        here = (read[order][at] == copies[0]) & (copies[1] != self._edition[copies[0]]) if len(read) else np.zeros(len(at), bool)
+        here = (read[order][at] == copies[0]) & (copies[1] != self._write_set[copies[0]]) if len(read) else np.zeros(len(at), bool)
         self._hold(copies[1][here], batch[order][at[here]])
 
     # --- what is left -------------------------------------------------------------------------------------------------------------
 
-    def settle(self, intended: Sequence[tuple[int, int]]) -> Found:
-        """What was intended (ranges of slots) and has no row is INDETERMINATE; what was delivered and was neither is suspected."""
+    def settle(self, intended: Sequence[tuple[int, int]]) -> RangeResult:
+        """What was intended (ranges of indices) and has no row is INDETERMINATE; what was delivered and was neither is a candidate."""
         for intent in intended:
-            begin, end = (min(max(slot - self._begin, 0), self._end - self._begin) for slot in intent)
+            begin, end = (min(max(index - self._begin, 0), self._end - self._begin) for index in intent)
             places = np.flatnonzero(self._state[begin:end] < _SENT) + begin
             if len(places):
                 state, nobody = self._state[places], np.zeros(len(places), bool)
                 self._add(-1, np.array([0, len(places), 0, int((state == _ONCE).sum())], np.int64))
                 self._time(self._at[places], None, state == _ONCE, nobody)
-                self._suspect(places[state == _AGAIN])
+                self._add_candidates(places[state == _AGAIN])
                 self._state[places] = state | _SENT
-        self._suspect(np.flatnonzero((self._state > 0) & (self._state < _SENT)))
+        self._add_candidates(np.flatnonzero((self._state > 0) & (self._state < _SENT)))
         self._hold_later()
-        self.found.editions.update(self._editions)
-        return self.found
+        self.result.write_sets.update(self._write_sets)
+        return self.result
 
 
-def passing(found: Found, lane: Lane, through: tuple[int, int, int, int]) -> None:
+def passing(result: RangeResult, lane: Lane, through: tuple[int, int, int, int]) -> None:
     """Records passed through a lane, behind those that did before: if not, its source partition is tangled."""
-    before = found.lanes.get(lane)
+    before = result.lanes.get(lane)
     if before is not None:
         if through[0] <= before[1] or through[2] <= before[3]:
-            found.tangled.add(lane[0])
+            result.tangled.add(lane[0])
         through = (before[0], max(before[1], through[1]), before[2], max(before[3], through[3]))
-    found.lanes[lane] = through
+    result.lanes[lane] = through
 
 
-def settling(found: Found, key: tuple[str, int], output: int) -> None:
+def settling(result: RangeResult, key: tuple[str, int], output: int) -> None:
     """A key's records came to an output partition: if it is another than before, the key is astray."""
-    if found.homes.setdefault(key, output) != output:
-        found.astray.add(key)
+    if result.dominant.setdefault(key, output) != output:
+        result.astray.add(key)
 
 
 def _outcomes(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
@@ -415,7 +416,7 @@ def _outcomes(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
 class Due:
     """Which micro-batch read a source offset, and when it was first reported that the job had passed it over.
 
-    Most is told by tables over blocks of offsets: what holds for a whole block need not be searched for each of its records.
+    Tables over buckets of offsets answer most lookups: what holds for a whole bucket is not searched for each of its records.
     """
 
     def __init__(self, progress: Sequence[dict[str, Any]]) -> None:
@@ -427,7 +428,7 @@ class Due:
             if begins.get(name, 0) < end
         )
         self.plain = all(one[0] < other[0] or one[2] <= other[1] for one, other in itertools.pairwise(spans))
-        """Whether each offset was read by one batch alone."""
+        """Whether one batch alone read each offset."""
         columns = np.array(spans, np.int64).reshape(-1, 4).T
         self._from, self._until = (columns[0] << PARTITION_BITS) + columns[1], (columns[0] << PARTITION_BITS) + columns[2]
         self._number = columns[3]
@@ -435,8 +436,8 @@ class Due:
         for line in progress:
             for name, end in line["until"].items():
                 reached[int(name)] = max(reached.get(int(name), 0), end)
-        self._blocks = _Blocks(reached)
-        first, last = self._blocks.places()
+        self._buckets = _OffsetIndex(reached)
+        first, last = self._buckets.places()
         self._committed = self._exactly_committed(first)
         batch = self._exact_batch(first)
         alike = (self._last_begun(first) == self._last_begun(last)) & (batch == self._exact_batch(last))
@@ -444,19 +445,19 @@ class Due:
 
     def behind(self, at: np.ndarray, partition: np.ndarray, offset: np.ndarray) -> np.ndarray:
         """Which moments lie behind the earliest report, of whatever start, that passed over the offset."""
-        block = self._blocks.of(partition, offset)
-        late = (at > self._committed[block]) | (block < 0)
+        bucket = self._buckets.of(partition, offset)
+        late = (at > self._committed[bucket]) | (bucket < 0)
         rows = np.flatnonzero(late)
         late[rows] = at[rows] > self._exactly_committed((partition[rows] << PARTITION_BITS) + offset[rows])
         return np.asarray(late)
 
     def batch(self, partition: np.ndarray, offset: np.ndarray) -> np.ndarray:
         """The number of the batch, -1 where none is known."""
-        block = self._blocks.of(partition, offset)
-        found = self._batch[block]
-        rows = np.flatnonzero((found == _SEVERAL) | (block < 0))
-        found[rows] = self._exact_batch((partition[rows] << PARTITION_BITS) + offset[rows])
-        return np.asarray(found)
+        bucket = self._buckets.of(partition, offset)
+        batches = self._batch[bucket]
+        rows = np.flatnonzero((batches == _SEVERAL) | (bucket < 0))
+        batches[rows] = self._exact_batch((partition[rows] << PARTITION_BITS) + offset[rows])
+        return np.asarray(batches)
 
     def _exactly_committed(self, place: np.ndarray) -> np.ndarray:
         ends, times = self._passed
@@ -473,23 +474,23 @@ class Due:
         return np.searchsorted(self._from, place, "right") - 1
 
 
-class _Blocks:
-    """Blocks of offsets of each partition, up to its end; what lies elsewhere has the block -1, which is the last and belongs to nobody."""
+class _OffsetIndex:
+    """Buckets of offsets of each partition, up to its end. Offsets elsewhere have the bucket -1, the last one, which has no partition."""
 
     def __init__(self, ends: dict[int, int]) -> None:
-        known = {partition: end for partition, end in ends.items() if 0 <= partition < _MOST_PARTITIONS}
-        counts = np.zeros(max(known, default=-1) + 2, np.int64)
-        for partition, end in known.items():
-            counts[partition] = -(-end >> _BLOCK_BITS)
+        valid_ends = {partition: end for partition, end in ends.items() if 0 <= partition < _MOST_PARTITIONS}
+        counts = np.zeros(max(valid_ends, default=-1) + 2, np.int64)
+        for partition, end in valid_ends.items():
+            counts[partition] = -(-end >> _BUCKET_BITS)
         self._counts, self._base = counts, np.cumsum(counts) - counts
 
     def of(self, partition: np.ndarray, offset: np.ndarray) -> np.ndarray:
         owner = np.where((partition >= 0) & (partition < len(self._counts)), partition, -1)  # the last has none
-        number = offset >> _BLOCK_BITS
+        number = offset >> _BUCKET_BITS
         return np.where((offset >= 0) & (number < self._counts[owner]), self._base[owner] + number, -1)
 
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """The first and the last place of each block, and of nobody's."""
+        """The first and the last place of each bucket, and of the one without a partition."""
         owner = np.repeat(np.arange(len(self._counts)), self._counts)
-        first = (owner << PARTITION_BITS) + ((np.arange(len(owner)) - self._base[owner]) << _BLOCK_BITS)
-        return np.r_[first, 0], np.r_[first + (1 << _BLOCK_BITS) - 1, 0]
+        first = (owner << PARTITION_BITS) + ((np.arange(len(owner)) - self._base[owner]) << _BUCKET_BITS)
+        return np.r_[first, 0], np.r_[first + (1 << _BUCKET_BITS) - 1, 0]

@@ -1,22 +1,22 @@
-"""The survey of ``streamproof.verdict.scan.scan`` as a Spark job, for histories that are more than one machine should read.
+"""The scan of ``streamproof.verdict.scan.scan`` as a Spark job, for histories too large for one machine.
 
-It reads the same Parquet files and comes to the same: counts, moments, and the suspects with all that is known of them. Only these come
-back, and the same checkers judge them; so what it says is what the local survey says, blame and all. What grows with the histories is done
-by Spark:
+It reads the same Parquet files and gives the same result: counts, moments, and the candidates with all their evidence. Only these come
+back to the driver, and the same checkers judge them, so the verdict and its blame are those of the local scan. Spark does all work that
+grows with the histories:
 
-    sends      what was sent, and what was intended and has no row
-    copies     what was delivered and has an identity
-    settled    for each identity its send, if there is one, and a summary of its copies: what is counted comes from here
-    suspects   the identities of which it is not plain to see that nothing is wrong, and with them
-               REORDERED  all records of a key, from its partition of the source, of which one came late or astray
-               TORN       all records of a batch, and of an edition of it, which lacks one of them
-               AHEAD      those whose first copy is later than the earliest report, of any start, that passed them over
+    sends       what was sent, and what was intended and has no row
+    copies      what was delivered and has an identity
+    settled     for each identity its send, if it has one, and a summary of its copies: all counts come from here
+    candidates  the identities that the fast pass could not clear, and with them
+                REORDERED     all records with a key, from one source partition, of which one came late or to another output partition
+                TORN          all records of a batch, and of a write set of it, which lacks one of them
+                OFFSET_AHEAD  those whose first copy is later than the earliest report, of any start, that passed them over
 
-A record's place in the source is one number here, its partition and its offset. Which batch read it, and what passed it over, is told by
-ranges of places; Spark can join by equality only, so the axis is cut into bins as long as a range is on average, and each range has a row
-for every bin that it touches: three rows a range or less on average, and few candidates a record.
+A record's place in the source is one number here: its partition and its offset. Ranges of places say which batch read a record and which
+report passed it over. Spark can join by equality only. So the axis is cut into bins, each as long as a range on average, and each range has
+a row for every bin that it touches: on average at most three rows for a range, and few matches for a record.
 
-All of it is SQL. The machines that do it need no Python; they must see the run's folder under the same path.
+All of it is SQL. The machines that run it need no Python; they must see the run's folder under the same path.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from streamproof.verdict.checks.atomicity import ranges
 from streamproof.verdict.checks.commits import PARTITION_BITS, passed
 from streamproof.verdict.checks.matching import match
 from streamproof.verdict.checks.records import PartitionCount, Reconciliation, reconcile
-from streamproof.verdict.scan.scan import Survey
+from streamproof.verdict.scan.scan import Scan
 from streamproof.verdict.timing import recovery
 from streamproof.verdict.timing.recovery import NEVER, Stamps
 
@@ -85,27 +85,27 @@ _SETTLED = """
         DISTRIBUTE BY producer, sequence
     ) GROUP BY producer, sequence"""
 
-_SUSPECTS = """
+_CANDIDATES = """
     SELECT producer, sequence FROM settled
     WHERE sends <> 1 OR copies > 1 OR (acked AND copies = 0) OR (rejected AND copies > 0)
        OR timed < copies OR intact < copies OR low <> due OR high <> due"""
-_AHEAD = """
+_OFFSET_AHEAD = """
     SELECT producer, sequence FROM settled JOIN passed ON {within} WHERE acked AND at > passed.value"""
 _PLACED = """
     SELECT key, partition, place, output, min(position) AS position, producer, sequence
     FROM sends JOIN copies USING (producer, sequence) WHERE key IS NOT NULL AND place IS NOT NULL
     GROUP BY key, partition, place, output, producer, sequence"""
 _REORDERED = """
-    WITH homes AS (
+    WITH dominant AS (
         SELECT key, partition, output, row_number() OVER (PARTITION BY key, partition ORDER BY count(*) DESC, output) AS rank
         FROM placed GROUP BY key, partition, output
-    ), at_home AS (
+    ), at_dominant AS (
         SELECT *, max(place) OVER (PARTITION BY key, partition ORDER BY position) AS newest
-        FROM placed LEFT SEMI JOIN (SELECT * FROM homes WHERE rank = 1) USING (key, partition, output)
+        FROM placed LEFT SEMI JOIN (SELECT * FROM dominant WHERE rank = 1) USING (key, partition, output)
     ), troubled AS (
-        SELECT key, partition FROM at_home WHERE place < newest
+        SELECT key, partition FROM at_dominant WHERE place < newest
         UNION
-        SELECT key, partition FROM placed LEFT ANTI JOIN at_home USING (producer, sequence)
+        SELECT key, partition FROM placed LEFT ANTI JOIN at_dominant USING (producer, sequence)
     )
     SELECT producer, sequence FROM sends LEFT SEMI JOIN troubled USING (key, partition)"""
 _READ = """
@@ -125,16 +125,16 @@ _OF_TORN = """
     UNION ALL
     SELECT /*+ BROADCAST(torn) */ producer, sequence FROM held LEFT SEMI JOIN torn USING (start, batch)"""
 
-_SENT_SUSPECTS = """
-    SELECT {columns} FROM sent LEFT SEMI JOIN suspects USING (producer, sequence)
+_SENT_CANDIDATES = """
+    SELECT {columns} FROM sent LEFT SEMI JOIN candidates USING (producer, sequence)
     UNION ALL
     SELECT {columns} FROM sent WHERE producer IS NULL OR sequence IS NULL"""
-_DELIVERED_SUSPECTS = """
-    SELECT {columns} FROM delivered LEFT SEMI JOIN suspects USING (producer, sequence)
+_DELIVERED_CANDIDATES = """
+    SELECT {columns} FROM delivered LEFT SEMI JOIN candidates USING (producer, sequence)
     UNION ALL
     SELECT {columns} FROM delivered WHERE producer IS NULL OR sequence IS NULL"""
-_INTENDED_SUSPECTS = """
-    SELECT number, producer, sequence FROM intended LEFT SEMI JOIN suspects USING (producer, sequence)"""
+_INTENDED_CANDIDATES = """
+    SELECT number, producer, sequence FROM intended LEFT SEMI JOIN candidates USING (producer, sequence)"""
 
 _ACCOUNTS = """
     SELECT partition, count_if(acked), count_if(NOT acked AND NOT rejected), count_if(rejected),
@@ -150,33 +150,33 @@ _WAITED = """
     GROUP BY sent_at, shown"""
 
 
-def survey(
+def scan_histories(
     spark: SparkSession, folder: RunFolder, asked: Collection[Anomaly], progress: Sequence[dict[str, Any]], ends: np.ndarray, kind: Stamps
-) -> Survey:
-    """What :func:`streamproof.verdict.scan.scan.survey` says. Raises EvidenceError when a file cannot be read, or holds what no run
-    writes."""
+) -> Scan:
+    """The result of :func:`streamproof.verdict.scan.scan.scan_histories`. Raises EvidenceError when a file cannot be read, or holds
+    what no run writes."""
     rows = {name: _view(spark, name, folder, schema) for name, schema in (("sent", SENT), ("delivered", DELIVERED))}
     intents = np.fromiter(_intents(folder), np.dtype((np.int64, 4)))
     intended = int(intents[:, 3].sum())
     _plan_for(spark, sum(rows.values()) + intended)
-    # As the local survey has it: where as many were sent as were intended, nobody asks which.
+    # Like the local scan: when as many were sent as intended, the intents are not expanded.
     unsettled = intents if intended > rows["sent"] else intents[:0]
     _table(spark, **dict(zip(("number", "producer", "first", "count"), unsettled.T, strict=True))).createOrReplaceTempView("intents")
     try:
         for name, query in (("intended", _INTENDED), ("sends", _SENDS), ("copies", _COPIES)):
             spark.sql(query).createOrReplaceTempView(name)
         spark.sql(_SETTLED).cache().createOrReplaceTempView("settled")
-        suspects = _suspects(spark, asked, progress).distinct().cache()
-        _sent_to_all(suspects, suspects.count()).createOrReplaceTempView("suspects")
-        number, producer, sequence = _numbers(spark, _INTENDED_SUSPECTS)
+        candidates = _candidates(spark, asked, progress).distinct().cache()
+        _sent_to_all(candidates, candidates.count()).createOrReplaceTempView("candidates")
+        number, producer, sequence = _numbers(spark, _INTENDED_CANDIDATES)
         order = np.lexsort((sequence, number))
-        sent, delivered = _in_order(spark, _SENT_SUSPECTS, SENT), _in_order(spark, _DELIVERED_SUSPECTS, DELIVERED)
+        sent, delivered = _in_order(spark, _SENT_CANDIDATES, SENT), _in_order(spark, _DELIVERED_CANDIDATES, DELIVERED)
         evidence = histories.evidence(folder, sent, delivered, (producer[order], sequence[order]))
         matched = match(evidence.sent, evidence.delivered)
         accounts = tuple(
             PartitionCount(*account) for account in sorted(zip(*map(np.ndarray.tolist, _numbers(spark, _ACCOUNTS)), strict=True))
         )
-        found = Reconciliation(
+        reconciliation = Reconciliation(
             reconcile(matched).findings,
             accounts,
             sum(account.acked for account in accounts),
@@ -184,7 +184,7 @@ def survey(
             sum(account.rejected for account in accounts),
             rows["delivered"],
         )
-        return Survey(evidence, matched, found, _flow(spark, np.zeros(0, np.int64) if kind is Stamps.VISIBLE else ends))
+        return Scan(evidence, matched, reconciliation, _flow(spark, np.zeros(0, np.int64) if kind is Stamps.VISIBLE else ends))
     finally:
         spark.catalog.clearCache()
 
@@ -229,12 +229,12 @@ def _literally(path: Path) -> str:
 def _rows(path: Path, schema: pa.Schema) -> int:
     """How many rows a file says that it has. Spark would take a column that it lacks for one of nulls."""
     try:
-        found = pq.read_metadata(path)
+        metadata = pq.read_metadata(path)
     except (OSError, pa.ArrowException) as error:
         raise EvidenceError(f"{path} cannot be read as evidence: {error}") from error
-    if missing := set(schema.names) - set(found.schema.names):
+    if missing := set(schema.names) - set(metadata.schema.names):
         raise EvidenceError(f"{path} cannot be read as evidence: no column {sorted(missing)[0]}")
-    return int(found.num_rows)
+    return int(metadata.num_rows)
 
 
 def _intents(folder: RunFolder) -> Iterator[tuple[int, int, int, int]]:
@@ -249,30 +249,30 @@ def _table(spark: SparkSession, **columns: np.ndarray) -> DataFrame:
     return spark.createDataFrame(pa.table({name: np.ascontiguousarray(column) for name, column in columns.items()}))
 
 
-# --- who is looked at -------------------------------------------------------------------------------------------------------------
+# --- the candidates ---------------------------------------------------------------------------------------------------------------
 
 
-def _suspects(spark: SparkSession, asked: Collection[Anomaly], progress: Sequence[dict[str, Any]]) -> DataFrame:
-    found = spark.sql(_SUSPECTS)
-    if Anomaly.AHEAD in asked:
+def _candidates(spark: SparkSession, asked: Collection[Anomaly], progress: Sequence[dict[str, Any]]) -> DataFrame:
+    candidates = spark.sql(_CANDIDATES)
+    if Anomaly.OFFSET_AHEAD in asked:
         within = _view_of_ranges(spark, "passed", *passed_over(progress))
-        found = found.union(spark.sql(_AHEAD.format(within=within)))
+        candidates = candidates.union(spark.sql(_OFFSET_AHEAD.format(within=within)))
     if Anomaly.REORDERED in asked:
         spark.sql(_PLACED).createOrReplaceTempView("placed")
-        found = found.union(spark.sql(_REORDERED))
+        candidates = candidates.union(spark.sql(_REORDERED))
     if Anomaly.TORN in asked:
         within = _view_of_ranges(spark, "reads", *read_by(progress))
         for name, query in (("read", _READ.format(within=within)), ("held", _HELD), ("torn", _TORN)):
             spark.sql(query).createOrReplaceTempView(name)
-        found = found.union(spark.sql(_OF_TORN))
-    return found
+        candidates = candidates.union(spark.sql(_OF_TORN))
+    return candidates
 
 
 def passed_over(progress: Sequence[dict[str, Any]]) -> Ranges:
     """From which place until before which it was first reported, by any start, that the job had passed over, and when."""
     ends, times = passed(progress)
-    known = times[1:-1] != NEVER
-    return ends[:-1][known], ends[1:][known], times[1:-1][known]
+    committed = times[1:-1] != NEVER
+    return ends[:-1][committed], ends[1:][committed], times[1:-1][committed]
 
 
 def read_by(progress: Sequence[dict[str, Any]]) -> Ranges:

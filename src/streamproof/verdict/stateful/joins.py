@@ -18,39 +18,39 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamproof.evidence.events import Given
+from streamproof.evidence.events import Inputs
 from streamproof.verdict.stateful.results import NOTHING, Expected
 from streamproof.verdict.stateful.watermark import Marks
 
 VALUES = ("left", "right")
 
 
-def joined(given: Given, marks: Marks, *, outer: bool, before_ms: int = 0, after_ms: int = 0) -> Expected:
+def joined(inputs: Inputs, marks: Marks, *, outer: bool, before_ms: int = 0, after_ms: int = 0) -> Expected:
     """The pairs that may be delivered, and the left events without a partner."""
-    sure = given.certain
-    late = sure & (given.at <= marks.late_low[given.batch])
-    counts = sure & (given.at > marks.late_high[given.batch])
-    left, right = (np.flatnonzero(~late & (given.stream == side)) for side in (0, 1))
-    one, other = _pairs(given, left, right, before_ms, after_ms)
-    about, values, certain = _named(given, one, other), _values(given, one, other), counts[one] & counts[other]
+    sure = inputs.certain
+    late = sure & (inputs.at <= marks.late_low[inputs.batch])
+    counts = sure & (inputs.at > marks.late_high[inputs.batch])
+    left, right = (np.flatnonzero(~late & (inputs.stream == side)) for side in (0, 1))
+    one, other = _pairs(inputs, left, right, before_ms, after_ms)
+    about, values, certain = _named(inputs, one, other), _values(inputs, one, other), counts[one] & counts[other]
     if outer:
-        last = given.at + after_ms + (1 if before_ms or after_ms else 0)
+        last = inputs.at + after_ms + (1 if before_ms or after_ms else 0)
         alone, due_for_certain = _alone(marks, counts, left, one, other, last)
         nobody = np.full(len(alone), -1, np.int64)
-        about = np.concatenate([about, _named(given, alone, nobody)])
-        values = np.concatenate([values, _values(given, alone, nobody)])
+        about = np.concatenate([about, _named(inputs, alone, nobody)])
+        values = np.concatenate([values, _values(inputs, alone, nobody)])
         certain = np.concatenate([certain, due_for_certain])
-    least, most = (np.bincount(given.batch[mask], minlength=len(marks.low)) for mask in (late, sure & ~counts))
+    least, most = (np.bincount(inputs.batch[mask], minlength=len(marks.low)) for mask in (late, sure & ~counts))
     bounds = np.stack([least, most + int((~sure).sum())], axis=1)
     return Expected(about, values, values, certain, bounds, int(late.sum()))
 
 
-def _pairs(given: Given, left: np.ndarray, right: np.ndarray, before_ms: int, after_ms: int) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(inputs: Inputs, left: np.ndarray, right: np.ndarray, before_ms: int, after_ms: int) -> tuple[np.ndarray, np.ndarray]:
     """The rows of all events that join, by binary search among the right ones in the order of key and time."""
-    right = right[np.lexsort((given.at[right], given.key[right]))]
-    span = int(given.at.max(initial=0)) + max(before_ms, 0) + max(after_ms, 0) + 1  # keys lie further apart than any times
-    place = given.key[right] * (2 * span) + given.at[right]
-    own = given.key[left] * (2 * span) + given.at[left]
+    right = right[np.lexsort((inputs.at[right], inputs.key[right]))]
+    span = int(inputs.at.max(initial=0)) + max(before_ms, 0) + max(after_ms, 0) + 1  # keys lie further apart than any times
+    place = inputs.key[right] * (2 * span) + inputs.at[right]
+    own = inputs.key[left] * (2 * span) + inputs.at[left]
     low, high = np.searchsorted(place, own - before_ms, "left"), np.searchsorted(place, own + after_ms, "right")
     count = np.maximum(high - low, 0)
     one = np.repeat(left, count)
@@ -70,12 +70,12 @@ def _alone(
     return alone, counts[alone] & ~perhaps[alone] & (last[alone] <= low)
 
 
-def _named(given: Given, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _named(inputs: Inputs, one: np.ndarray, other: np.ndarray) -> np.ndarray:
     nobody = other < 0
-    columns = [given.producer[one], given.sequence[one]]
-    columns += [np.where(nobody, -1, given.producer[other]), np.where(nobody, -1, given.sequence[other])]
+    columns = [inputs.producer[one], inputs.sequence[one]]
+    columns += [np.where(nobody, -1, inputs.producer[other]), np.where(nobody, -1, inputs.sequence[other])]
     return np.stack(columns, axis=1)
 
 
-def _values(given: Given, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.stack([given.value[one], np.where(other < 0, NOTHING, given.value[other])], axis=1)
+def _values(inputs: Inputs, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return np.stack([inputs.value[one], np.where(other < 0, NOTHING, inputs.value[other])], axis=1)

@@ -1,12 +1,12 @@
-"""Stateful jobs: what one declares that it computes, and the judgement of its results by computing them again.
+"""Stateful jobs: the reference model of a job, and the judgement of its results against a recomputation.
 
 The output of an aggregate or a join cannot be compared with what was sent record by record. It is compared with a recomputation in batch
-from what was acknowledged, as the job itself was given it: which micro-batch read what is evidence (``batches.jsonl``), and so is the
-watermark (:mod:`streamproof.verdict.stateful.watermark`), which decides what is late and what is due. It is recomputed from the delay that
-was *declared*: a job whose own delay is smaller drops what it promised to count, and is found out. What was lost, doubled or mixed up
-between the source and the output shows as the anomalies of :mod:`streamproof.verdict.stateful.results`.
+from the acknowledged records. The evidence says which micro-batch read which records (``batches.jsonl``). From that follows the watermark
+(:mod:`streamproof.verdict.stateful.watermark`), which decides what is late and what is due. The watermark is recomputed from the *declared*
+delay: a job whose own delay is smaller drops events that it promised to count, and is caught. Records that were lost, doubled or mixed up
+between the source and the output show as the anomalies of :mod:`streamproof.verdict.stateful.results`.
 
-What is not due yet when the job ends is not asked for: windows that the watermark has not passed were never emitted.
+Results that are not due when the job ends are not required: windows that the watermark has not passed were never emitted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from streamproof.evidence.batches import Batch, read_batches, reading
-from streamproof.evidence.events import Given, read_given
+from streamproof.evidence.events import Inputs, read_inputs
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.histories import Delivered, Sent, read_sent, read_sent_at
 from streamproof.evidence.payloads import Payloads
@@ -34,8 +34,8 @@ Parsed = tuple[tuple[int, ...], tuple[int, ...]]
 Mark = dict[str, int]
 
 
-class Declaration(Protocol):
-    """What a stateful job computes. ``about`` and ``values`` name the columns of its results."""
+class ReferenceModel(Protocol):
+    """What a stateful job must deliver. ``about`` and ``values`` name the columns of its results."""
 
     @property
     def about(self) -> tuple[str, ...]: ...
@@ -47,17 +47,17 @@ class Declaration(Protocol):
     def delays_ms(self) -> tuple[int, ...]:
         """The declared delay of each stream."""
 
-    def expected(self, given: Given, marks: Marks, delivered: Results) -> tuple[Expected, Results]:
-        """The results that may be there, and those that are, by the same names."""
+    def expected(self, inputs: Inputs, marks: Marks, delivered: Results) -> tuple[Expected, Results]:
+        """The results that may be delivered, and those that were, with the same names."""
 
     def parse(self, result: dict[str, Any], keys: Mark) -> Parsed:
-        """One delivered result. Raises KeyError, TypeError or ValueError when it is none."""
+        """One delivered result. Raises KeyError, TypeError or ValueError for anything else."""
 
     def name(self, about: np.ndarray, keys: Sequence[str]) -> str:
         """What a result is about, in words."""
 
-    def records(self, about: np.ndarray, given: Given) -> np.ndarray:
-        """The rows of ``given`` that a result is made of."""
+    def records(self, about: np.ndarray, inputs: Inputs) -> np.ndarray:
+        """The rows of ``inputs`` that a result is made of."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Windows:
     def delays_ms(self) -> tuple[int, ...]:
         return (self.delay_ms,)
 
-    def expected(self, given: Given, marks: Marks, delivered: Results) -> tuple[Expected, Results]:
-        return windows.windows(given, marks, self.length_ms, self.slide_ms), delivered
+    def expected(self, inputs: Inputs, marks: Marks, delivered: Results) -> tuple[Expected, Results]:
+        return windows.windows(inputs, marks, self.length_ms, self.slide_ms), delivered
 
     def parse(self, result: dict[str, Any], keys: Mark) -> Parsed:
         return (_key(result, keys), int(result["begin"])), (int(result["count"]), int(result["sum"]))
@@ -83,8 +83,8 @@ class Windows:
     def name(self, about: np.ndarray, keys: Sequence[str]) -> str:
         return f"the window of {keys[about[0]]} from {moment(int(about[1]))}"
 
-    def records(self, about: np.ndarray, given: Given) -> np.ndarray:
-        return np.flatnonzero((given.key == about[0]) & (given.at >= about[1]) & (given.at < about[1] + self.length_ms))
+    def records(self, about: np.ndarray, inputs: Inputs) -> np.ndarray:
+        return np.flatnonzero((inputs.key == about[0]) & (inputs.at >= about[1]) & (inputs.at < about[1] + self.length_ms))
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Sessions:
     def delays_ms(self) -> tuple[int, ...]:
         return (self.delay_ms,)
 
-    def expected(self, given: Given, marks: Marks, delivered: Results) -> tuple[Expected, Results]:
-        return sessions.sessions(given, marks, self.gap_ms, delivered), delivered
+    def expected(self, inputs: Inputs, marks: Marks, delivered: Results) -> tuple[Expected, Results]:
+        return sessions.sessions(inputs, marks, self.gap_ms, delivered), delivered
 
     def parse(self, result: dict[str, Any], keys: Mark) -> Parsed:
         return (_key(result, keys), int(result["begin"])), (int(result["end"]), int(result["count"]), int(result["sum"]))
@@ -109,8 +109,8 @@ class Sessions:
     def name(self, about: np.ndarray, keys: Sequence[str]) -> str:
         return f"the session of {keys[about[0]]} from {moment(int(about[1]))}"
 
-    def records(self, about: np.ndarray, given: Given) -> np.ndarray:
-        return np.flatnonzero((given.key == about[0]) & (given.at == about[1]))
+    def records(self, about: np.ndarray, inputs: Inputs) -> np.ndarray:
+        return np.flatnonzero((inputs.key == about[0]) & (inputs.at == about[1]))
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,9 @@ class Join:
     def delays_ms(self) -> tuple[int, ...]:
         return (self.delay_ms, self.delay_ms)
 
-    def expected(self, given: Given, marks: Marks, delivered: Results) -> tuple[Expected, Results]:
-        found = joins.joined(given, marks, outer=self.outer, before_ms=self.before_ms, after_ms=self.after_ms)
-        return found, delivered
+    def expected(self, inputs: Inputs, marks: Marks, delivered: Results) -> tuple[Expected, Results]:
+        joined = joins.joined(inputs, marks, outer=self.outer, before_ms=self.before_ms, after_ms=self.after_ms)
+        return joined, delivered
 
     def parse(self, result: dict[str, Any], keys: Mark) -> Parsed:
         right = result.get("right")
@@ -142,8 +142,8 @@ class Join:
         partner = "without a partner" if about[2] < 0 else f"joined with record {about[2]}/{about[3]}"
         return f"record {about[0]}/{about[1]} {partner}"
 
-    def records(self, about: np.ndarray, given: Given) -> np.ndarray:
-        return np.flatnonzero(_is(given, about[0], about[1]) | _is(given, about[2], about[3]))
+    def records(self, about: np.ndarray, inputs: Inputs) -> np.ndarray:
+        return np.flatnonzero(_is(inputs, about[0], about[1]) | _is(inputs, about[2], about[3]))
 
 
 @dataclass(frozen=True)
@@ -158,9 +158,9 @@ class Deduplication:
     def delays_ms(self) -> tuple[int, ...]:
         return (self.delay_ms,)
 
-    def expected(self, given: Given, marks: Marks, delivered: Results) -> tuple[Expected, Results]:
-        found = deduplication.deduplicated(given, marks, self.delay_ms, delivered)
-        return found.expected, found.delivered
+    def expected(self, inputs: Inputs, marks: Marks, delivered: Results) -> tuple[Expected, Results]:
+        passed = deduplication.deduplicated(inputs, marks, self.delay_ms, delivered)
+        return passed.expected, passed.delivered
 
     def parse(self, result: dict[str, Any], keys: Mark) -> Parsed:
         return _identity(result["id"]), ()
@@ -168,8 +168,8 @@ class Deduplication:
     def name(self, about: np.ndarray, keys: Sequence[str]) -> str:
         return f"passage {about[1]} of {keys[about[0]]}" if about[0] >= 0 else "a record that should not have passed"
 
-    def records(self, about: np.ndarray, given: Given) -> np.ndarray:
-        return np.flatnonzero(given.key == about[0])
+    def records(self, about: np.ndarray, inputs: Inputs) -> np.ndarray:
+        return np.flatnonzero(inputs.key == about[0])
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,8 @@ class Totals:
     values = totals.VALUES
     delays_ms: tuple[int, ...] = (0,)
 
-    def expected(self, given: Given, marks: Marks, delivered: Results) -> tuple[Expected, Results]:
-        return totals.totals(given, len(marks.low)), delivered
+    def expected(self, inputs: Inputs, marks: Marks, delivered: Results) -> tuple[Expected, Results]:
+        return totals.totals(inputs, len(marks.low)), delivered
 
     def parse(self, result: dict[str, Any], keys: Mark) -> Parsed:
         return (_key(result, keys), int(result["count"])), (int(result["sum"]),)
@@ -189,8 +189,8 @@ class Totals:
     def name(self, about: np.ndarray, keys: Sequence[str]) -> str:
         return f"the total of {keys[about[0]]} after {about[1]} records"
 
-    def records(self, about: np.ndarray, given: Given) -> np.ndarray:
-        return np.flatnonzero(given.key == about[0])
+    def records(self, about: np.ndarray, inputs: Inputs) -> np.ndarray:
+        return np.flatnonzero(inputs.key == about[0])
 
 
 def _key(result: dict[str, Any], keys: Mark) -> int:
@@ -203,8 +203,8 @@ def _identity(text: Any) -> tuple[int, int]:
     return int(producer, 16), int(sequence, 16)
 
 
-def _is(given: Given, producer: int, sequence: int) -> np.ndarray:
-    return np.asarray((given.producer == producer) & (given.sequence == sequence))
+def _is(inputs: Inputs, producer: int, sequence: int) -> np.ndarray:
+    return np.asarray((inputs.producer == producer) & (inputs.sequence == sequence))
 
 
 # --- the judgement ----------------------------------------------------------------------------------------------------------------
@@ -218,21 +218,21 @@ class Judged:
     figures: dict[str, Any]
 
 
-def read_results(declared: Declaration, payloads: Payloads, keys: Mark) -> Results:
+def read_results(model: ReferenceModel, payloads: Payloads, keys: Mark) -> Results:
     """The delivered results as columns. ``keys`` numbers the keys that the records have, and takes in any other."""
     about, values, readable = [], [], []
-    nothing = (0,) * len(declared.about), (0,) * len(declared.values)
+    nothing = (0,) * len(model.about), (0,) * len(model.values)
     for value in payloads.values:
         try:
-            found = declared.parse(json.loads(value or b""), keys)
-            np.array((*found[0], *found[1]), np.int64)
+            parsed = model.parse(json.loads(value or b""), keys)
+            np.array((*parsed[0], *parsed[1]), np.int64)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            found = nothing
+            parsed = nothing
             readable.append(False)
         else:
             readable.append(True)
-        about.append(found[0])
-        values.append(found[1])
+        about.append(parsed[0])
+        values.append(parsed[1])
     rows = len(about)
     return Results(
         np.array(about, np.int64).reshape(rows, len(nothing[0])),
@@ -268,38 +268,38 @@ def flow_of_batches(sent: Sent, sent_at: np.ndarray, batches: Sequence[Batch]) -
     return flow(sent, sent_at, read, at, np.zeros(0, np.int64), Stamps.VISIBLE)
 
 
-def judge(folder: RunFolder, declared: Declaration, sent: Sent, payloads: Payloads) -> Judged:
+def judge(folder: RunFolder, model: ReferenceModel, sent: Sent, payloads: Payloads) -> Judged:
     """Compare what was delivered with what is computed again. Raises EvidenceError when the evidence cannot be read."""
     batches = read_batches(folder.batches)
-    given = read_given(folder.events, sent, batches)
-    return judge_results(declared, given, batches, payloads)
+    inputs = read_inputs(folder.events, sent, batches)
+    return judge_results(model, inputs, batches, payloads)
 
 
-def judge_results(declared: Declaration, given: Given, batches: Sequence[Batch], payloads: Payloads) -> Judged:
+def judge_results(model: ReferenceModel, inputs: Inputs, batches: Sequence[Batch], payloads: Payloads) -> Judged:
     """The same of columns."""
-    keys = {key: number for number, key in enumerate(given.keys)}
-    delivered = read_results(declared, payloads, keys)
+    keys = {key: number for number, key in enumerate(inputs.keys)}
+    delivered = read_results(model, payloads, keys)
     if not batches:
         return Judged((), _figures(None, delivered, batches))
-    marks = watermarks(given, batches, declared.delays_ms)
-    expected, delivered = declared.expected(given, marks, delivered)
-    names, readers = list(keys), _Readers(declared, given, batches)
-    findings = compare(expected, delivered, declared.values, lambda about: declared.name(about, names), readers)
+    marks = watermarks(inputs, batches, model.delays_ms)
+    expected, delivered = model.expected(inputs, marks, delivered)
+    names, readers = list(keys), _Readers(model, inputs, batches)
+    findings = compare(expected, delivered, model.values, lambda about: model.name(about, names), readers)
     return Judged((*findings, *dropped(expected, batches, marks)), _figures(expected, delivered, batches))
 
 
 class _Readers:
     """Says which micro-batches read the records of a result, of the first ``EXPLAINED`` that are asked for."""
 
-    def __init__(self, declared: Declaration, given: Given, batches: Sequence[Batch]) -> None:
-        self._declared, self._given, self._batches, self._left = declared, given, batches, EXPLAINED
+    def __init__(self, model: ReferenceModel, inputs: Inputs, batches: Sequence[Batch]) -> None:
+        self._model, self._inputs, self._batches, self._left = model, inputs, batches, EXPLAINED
 
     def __call__(self, about: np.ndarray) -> str:
         if self._left == 0:
             return ""
         self._left -= 1
-        rows = self._declared.records(about, self._given)
-        read = [self._batches[place] for place in np.unique(self._given.batch[rows]) if place >= 0]
+        rows = self._model.records(about, self._inputs)
+        read = [self._batches[place] for place in np.unique(self._inputs.batch[rows]) if place >= 0]
         if not read:
             return "no record of it was read"
         named = [f"batch {batch.number} of start {batch.start}" for batch in read]
@@ -308,13 +308,13 @@ class _Readers:
 
 
 def _figures(expected: Expected | None, delivered: Results, batches: Sequence[Batch]) -> dict[str, Any]:
-    told = [batch.dropped for batch in batches if batch.dropped is not None]
+    reported = [batch.dropped for batch in batches if batch.dropped is not None]
     return {
         "due": 0 if expected is None else int(expected.certain.sum()),
         "delivered": len(delivered),
         "late_records": 0 if expected is None else expected.late_records,
         "late_rows": [0, 0] if expected is None else expected.late.sum(axis=0).tolist(),
-        "dropped_rows": sum(told),
+        "dropped_rows": sum(reported),
         "batches": len(batches),
-        "batches_unreported": len(batches) - len(told),
+        "batches_unreported": len(batches) - len(reported),
     }

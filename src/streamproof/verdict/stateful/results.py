@@ -1,16 +1,16 @@
-"""Results of a stateful job: those that are expected, those that were delivered, and where they differ.
+"""Results of a stateful job: expected results, delivered results, and their differences.
 
-A result has no record identity. It is known by what it is about (a window and a key, two records that were joined) and says some values.
-Recomputing gives for each result that may be there the bounds of its values, and whether it must be there:
+A result has no record identity. It is identified by what it is about (a window and a key, two joined records), and it has values. The
+recomputation gives each possible result, the bounds of its values, and whether it must be delivered:
 
-    MISSING       a result that must be there, of which no copy was delivered
-    UNEXPECTED    a delivered result that the recomputation does not have: nothing that was acknowledged leads to it, or not yet
+    MISSING       a result that must be delivered, without a delivered copy
+    UNEXPECTED    a delivered result that the recomputation does not give: no acknowledged record leads to it, or not yet
     WRONG_VALUE   a delivered result with a value outside of its bounds
-    REPEATED      a result of which more than one copy was delivered, right or wrong
-    DROPPED       a micro-batch in which the job dropped another number of late rows than the declared delay has it drop
+    REPEATED      a result that was delivered more than once, right or wrong
+    DROPPED       a micro-batch in which the job dropped another number of late rows than the declared delay requires
 
-Where every send has an outcome that is known, the bounds are one value, and all of this is exact. A record whose send is INDETERMINATE may
-be part of a result or not: the bounds are what the result says without it and with it, for a sum its lowest and its highest.
+When the outcome of every send is known, lower and upper bound are equal, and the comparison is exact. A record whose send is INDETERMINATE
+may be part of a result or not: the bounds are the result's values without it and with it, for a sum its lowest and its highest.
 
 Pure functions of columns.
 """
@@ -63,14 +63,14 @@ class Results:
         return len(self.about)
 
 
-Said = Callable[[np.ndarray], str]
+Describe = Callable[[np.ndarray], str]
 
 
 def _silent(about: np.ndarray) -> str:
     return ""
 
 
-def compare(expected: Expected, delivered: Results, values: Sequence[str], name: Said, why: Said = _silent) -> list[Finding]:
+def compare(expected: Expected, delivered: Results, values: Sequence[str], name: Describe, why: Describe = _silent) -> list[Finding]:
     """Where the results differ. ``values`` names the values; ``name`` says in words what a result is about, ``why`` what it is made of."""
     good = np.flatnonzero(delivered.readable)
     both = np.concatenate([expected.about, delivered.about[good]])
@@ -79,37 +79,39 @@ def compare(expected: Expected, delivered: Results, values: Sequence[str], name:
     place[group[: len(expected)]] = np.arange(len(expected))
     of = place[group[len(expected) :]]
     copies = np.bincount(of[of >= 0], minlength=len(expected))
-    found = [
-        _finding(Anomaly.MISSING, expected.about[at], (), delivered, name, _told(_bounds(expected, at, values), why(expected.about[at])))
+    findings = [
+        _finding(
+            Anomaly.MISSING, expected.about[at], (), delivered, name, _sentence(_bounds(expected, at, values), why(expected.about[at]))
+        )
         for at in np.flatnonzero(expected.certain & (copies == 0)).tolist()
     ]
     strange: dict[tuple[int, ...], list[int]] = {}
     for row in good[of < 0]:
         strange.setdefault(tuple(delivered.about[row].tolist()), []).append(int(row))
     for about, rows in strange.items():
-        detail = _told(_said(delivered, rows[0], values), why(np.array(about)))
-        found.append(_finding(Anomaly.UNEXPECTED, np.array(about), rows, delivered, name, detail))
+        detail = _sentence(_values(delivered, rows[0], values), why(np.array(about)))
+        findings.append(_finding(Anomaly.UNEXPECTED, np.array(about), rows, delivered, name, detail))
     for row in np.flatnonzero(~delivered.readable):
-        found.append(
+        findings.append(
             _finding(Anomaly.UNEXPECTED, NOBODY, [int(row)], delivered, lambda _: "something that is no result", "it cannot be read")
         )
-    known = good[of >= 0]
+    expected_rows = good[of >= 0]
     at = of[of >= 0]
-    wrong = ((delivered.values[known] < expected.low[at]) | (delivered.values[known] > expected.high[at])).any(axis=1)
+    wrong = ((delivered.values[expected_rows] < expected.low[at]) | (delivered.values[expected_rows] > expected.high[at])).any(axis=1)
     for anomaly, mask in ((Anomaly.WRONG_VALUE, wrong), (Anomaly.REPEATED, copies[at] > 1)):
         rows_of: dict[int, list[int]] = {}
-        for row, number in zip(known[mask].tolist(), at[mask].tolist(), strict=True):
+        for row, number in zip(expected_rows[mask].tolist(), at[mask].tolist(), strict=True):
             rows_of.setdefault(number, []).append(row)
         for number, rows in rows_of.items():
             instead = f" instead of {_bounds(expected, number, values)}" if anomaly is Anomaly.WRONG_VALUE else ""
-            detail = _told(_said(delivered, rows[0], values) + instead, why(expected.about[number]))
-            found.append(_finding(anomaly, expected.about[number], rows, delivered, name, detail))
-    return found
+            detail = _sentence(_values(delivered, rows[0], values) + instead, why(expected.about[number]))
+            findings.append(_finding(anomaly, expected.about[number], rows, delivered, name, detail))
+    return findings
 
 
 def dropped(expected: Expected, batches: Sequence[Batch], marks: Marks) -> list[Finding]:
     """The batches that dropped another number of late rows than they should. One that did not say how many is not judged."""
-    found = []
+    findings = []
     for place, (batch, (low, high)) in enumerate(zip(batches, expected.late.tolist(), strict=True)):
         if batch.dropped is not None and not low <= batch.dropped <= high:
             due = str(low) if low == high else f"{low} to {high}"
@@ -117,21 +119,21 @@ def dropped(expected: Expected, batches: Sequence[Batch], marks: Marks) -> list[
             set_by_job, declared = batches[place - 1].watermark_ms if place else 0, int(marks.late_high[place])
             if set_by_job is not None and set_by_job != declared:
                 detail += f"; it took for late what was not after {moment(set_by_job)}, declared is {moment(declared)}"
-            found.append(Finding(Anomaly.DROPPED, None, None, batch.dropped, None, (), batch.start, batch.number, detail=detail))
-    return found
+            findings.append(Finding(Anomaly.DROPPED, None, None, batch.dropped, None, (), batch.start, batch.number, detail=detail))
+    return findings
 
 
-def _finding(anomaly: Anomaly, about: np.ndarray, rows: Sequence[int], delivered: Results, name: Said, detail: str) -> Finding:
-    said = bool(rows) and int(delivered.batch[rows[-1]]) >= 0
-    start, batch = (int(delivered.start[rows[-1]]), int(delivered.batch[rows[-1]])) if said else (None, None)
+def _finding(anomaly: Anomaly, about: np.ndarray, rows: Sequence[int], delivered: Results, name: Describe, detail: str) -> Finding:
+    has_batch = bool(rows) and int(delivered.batch[rows[-1]]) >= 0
+    start, batch = (int(delivered.start[rows[-1]]), int(delivered.batch[rows[-1]])) if has_batch else (None, None)
     return Finding(anomaly, None, None, len(rows), None, tuple(rows), start, batch, name(about), detail, tuple(about.tolist()))
 
 
-def _told(*parts: str) -> str:
+def _sentence(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _said(delivered: Results, row: int, values: Sequence[str]) -> str:
+def _values(delivered: Results, row: int, values: Sequence[str]) -> str:
     return ", ".join(f"{name} {_value(int(value))}" for name, value in zip(values, delivered.values[row], strict=True))
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamproof.evidence.events import Given
+from streamproof.evidence.events import Inputs
 from streamproof.verdict.stateful.results import Expected, Results
 from streamproof.verdict.stateful.watermark import Marks
 
@@ -29,27 +29,27 @@ VALUES = ("end", "count", "sum")
 _COLUMNS = 5  # key, begin, end, count, sum
 
 
-def sessions(given: Given, marks: Marks, gap_ms: int, delivered: Results) -> Expected:
+def sessions(inputs: Inputs, marks: Marks, gap_ms: int, delivered: Results) -> Expected:
     """The sessions that may be delivered. ``delivered`` is looked at for keys with an INDETERMINATE event only."""
-    sure = given.certain
-    end = given.at + gap_ms
-    doubtful = np.isin(given.key, given.key[~sure]) | bool((marks.low != marks.high).any())
-    late = sure & (end <= marks.late_low[given.batch])
+    sure = inputs.certain
+    end = inputs.at + gap_ms
+    doubtful = np.isin(inputs.key, inputs.key[~sure]) | bool((marks.low != marks.high).any())
+    late = sure & (end <= marks.late_low[inputs.batch])
     counts = sure & ~late
     state, emitted = np.zeros((0, _COLUMNS), np.int64), [np.zeros((0, _COLUMNS), np.int64)]
     for batch, mark in enumerate(marks.low.tolist()):
-        rows = np.flatnonzero(counts & (given.batch == batch))
-        new = np.stack([given.key[rows], given.at[rows], end[rows], np.ones(len(rows), np.int64), given.value[rows]], axis=1)
+        rows = np.flatnonzero(counts & (inputs.batch == batch))
+        new = np.stack([inputs.key[rows], inputs.at[rows], end[rows], np.ones(len(rows), np.int64), inputs.value[rows]], axis=1)
         state = _merged(np.concatenate([state, new]))
         out = state[:, 2] <= mark
         emitted.append(state[out])
         state = state[~out]
-    found = np.concatenate(emitted)
-    settled = ~np.isin(found[:, 0], given.key[doubtful])
-    loose = _loose(given, doubtful & ~late, gap_ms, marks.final[1], delivered)
-    bounds = _late_rows(given, late, sure & (end <= marks.late_high[given.batch]), len(marks.low))
-    low_values, high_values = (np.concatenate([found[settled, 2:], part]) for part in (loose[1], loose[2]))
-    about = np.concatenate([found[settled, :2], loose[0]])
+    closed = np.concatenate(emitted)
+    settled = ~np.isin(closed[:, 0], inputs.key[doubtful])
+    loose = _loose(inputs, doubtful & ~late, gap_ms, marks.final[1], delivered)
+    bounds = _late_rows(inputs, late, sure & (end <= marks.late_high[inputs.batch]), len(marks.low))
+    low_values, high_values = (np.concatenate([closed[settled, 2:], part]) for part in (loose[1], loose[2]))
+    about = np.concatenate([closed[settled, :2], loose[0]])
     return Expected(
         about, low_values, high_values, np.r_[np.ones(int(settled.sum()), bool), np.zeros(len(loose[0]), bool)], bounds, int(late.sum())
     )
@@ -69,11 +69,11 @@ def _merged(rows: np.ndarray) -> np.ndarray:
     return np.stack([rows[first, 0], rows[first, 1], ends, counts, sums], axis=1)
 
 
-def _loose(given: Given, mask: np.ndarray, gap_ms: int, final: int, delivered: Results) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _loose(inputs: Inputs, mask: np.ndarray, gap_ms: int, final: int, delivered: Results) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What was delivered of keys that are in doubt and could be right: about what, and the bounds of its values."""
     about, low, high = [], [], []
-    for key in np.unique(given.key[mask]):
-        at, value = given.at[mask & (given.key == key)], given.value[mask & (given.key == key)]
+    for key in np.unique(inputs.key[mask]):
+        at, value = inputs.at[mask & (inputs.key == key)], inputs.value[mask & (inputs.key == key)]
         for begin in np.unique(delivered.about[delivered.readable & (delivered.about[:, 0] == key), 1]):
             within = at >= begin
             if begin in at and begin + gap_ms <= final:
@@ -83,7 +83,7 @@ def _loose(given: Given, mask: np.ndarray, gap_ms: int, final: int, delivered: R
     return np.array(about, np.int64).reshape(-1, 2), np.array(low, np.int64).reshape(-1, 3), np.array(high, np.int64).reshape(-1, 3)
 
 
-def _late_rows(given: Given, late: np.ndarray, perhaps: np.ndarray, batches: int) -> np.ndarray:
-    pairs = np.unique(np.stack([given.batch[late], given.key[late], given.at[late]], axis=1), axis=0)
-    least, most = np.bincount(pairs[:, 0], minlength=batches), np.bincount(given.batch[perhaps], minlength=batches)
-    return np.stack([least, most + int((~given.certain).sum())], axis=1)
+def _late_rows(inputs: Inputs, late: np.ndarray, perhaps: np.ndarray, batches: int) -> np.ndarray:
+    pairs = np.unique(np.stack([inputs.batch[late], inputs.key[late], inputs.at[late]], axis=1), axis=0)
+    least, most = np.bincount(pairs[:, 0], minlength=batches), np.bincount(inputs.batch[perhaps], minlength=batches)
+    return np.stack([least, most + int((~inputs.certain).sum())], axis=1)

@@ -15,24 +15,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamproof.evidence.events import Given
+from streamproof.evidence.events import Inputs
 from streamproof.verdict.stateful.results import Expected
 
 VALUES = ("sum",)
 
 
-def totals(given: Given, batches: int) -> Expected:
+def totals(inputs: Inputs, batches: int) -> Expected:
     """The totals that may be delivered."""
-    settled = ~np.isin(given.key, given.key[~given.certain])
+    settled = ~np.isin(inputs.key, inputs.key[~inputs.certain])
     rows = np.flatnonzero(settled)
-    rows = rows[np.lexsort((given.batch[rows], given.key[rows]))]
-    key, batch = given.key[rows], given.batch[rows]
+    rows = rows[np.lexsort((inputs.batch[rows], inputs.key[rows]))]
+    key, batch = inputs.key[rows], inputs.batch[rows]
     place = np.arange(len(rows)) - np.searchsorted(key, key, "left")
-    sums = np.cumsum(given.value[rows])
+    sums = np.cumsum(inputs.value[rows])
     before = np.r_[0, sums][np.searchsorted(key, key, "left")]
     last = np.r_[(key[1:] != key[:-1]) | (batch[1:] != batch[:-1]), True][: len(rows)]
     about, total = np.stack([key, place + 1], axis=1)[last], (sums - before)[last, None]
-    loose_about, loose_low, loose_high = _loose(given, ~settled)
+    loose_about, loose_low, loose_high = _loose(inputs, ~settled)
     return Expected(
         np.concatenate([about, loose_about]),
         np.concatenate([total, loose_low]),
@@ -43,11 +43,11 @@ def totals(given: Given, batches: int) -> Expected:
     )
 
 
-def _loose(given: Given, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _loose(inputs: Inputs, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every count that a key in doubt may have, with the bounds of its sum."""
     about, low, high = [], [], []
-    for key in np.unique(given.key[mask]):
-        value = given.value[mask & (given.key == key)]
+    for key in np.unique(inputs.key[mask]):
+        value = inputs.value[mask & (inputs.key == key)]
         for count in range(1, len(value) + 1):
             about.append((key, count))
             low.append((int(np.minimum(value, 0).sum()),))

@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from streamproof.evidence.batches import Batch
-from streamproof.evidence.events import Given
+from streamproof.evidence.events import Inputs
 
 
 def moment(at_ms: int) -> str:
@@ -57,13 +57,13 @@ class Marks:
         return (int(self.low[-1]), int(self.high[-1])) if len(self.low) else (0, 0)
 
 
-def watermarks(given: Given, batches: Sequence[Batch], delays_ms: Sequence[int]) -> Marks:
+def watermarks(inputs: Inputs, batches: Sequence[Batch], delays_ms: Sequence[int]) -> Marks:
     """The watermarks by the declared delay of each stream."""
-    unsure = [given.at[~given.certain & (given.stream == stream)] for stream in range(len(delays_ms))]
+    unsure = [inputs.at[~inputs.certain & (inputs.stream == stream)] for stream in range(len(delays_ms))]
     ahead = [int(at.max()) - delay if len(at) else 0 for at, delay in zip(unsure, delays_ms, strict=True)]
     highest = np.zeros((len(batches), len(delays_ms)), np.int64)
-    sure = given.certain
-    np.maximum.at(highest, (given.batch[sure], given.stream[sure]), given.at[sure] - np.array(delays_ms)[given.stream[sure]])
+    sure = inputs.certain
+    np.maximum.at(highest, (inputs.batch[sure], inputs.stream[sure]), inputs.at[sure] - np.array(delays_ms)[inputs.stream[sure]])
     low, high = _tracked(highest, batches, np.zeros(len(delays_ms), np.int64)), _tracked(highest, batches, np.array(ahead))
     return Marks(low, np.maximum(low, high))
 

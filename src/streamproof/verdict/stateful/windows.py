@@ -16,28 +16,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamproof.evidence.events import Given
+from streamproof.evidence.events import Inputs
 from streamproof.verdict.stateful.results import Expected
 from streamproof.verdict.stateful.watermark import Marks
 
 VALUES = ("count", "sum")
 
 
-def windows(given: Given, marks: Marks, length_ms: int, slide_ms: int) -> Expected:
+def windows(inputs: Inputs, marks: Marks, length_ms: int, slide_ms: int) -> Expected:
     """The windows that may be delivered."""
-    record, begin = spread(given.at, length_ms, slide_ms)
-    end, batch, sure = begin + length_ms, given.batch[record], given.batch[record] >= 0
+    record, begin = spread(inputs.at, length_ms, slide_ms)
+    end, batch, sure = begin + length_ms, inputs.batch[record], inputs.batch[record] >= 0
     late_for_certain, in_time_for_certain = sure & (end <= marks.late_low[batch]), sure & (end > marks.late_high[batch])
     counts = ~late_for_certain
     low_end, high_end = marks.final
-    about, low, high, any_certain = _summed(given, record[counts], begin[counts], in_time_for_certain[counts])
+    about, low, high, any_certain = _summed(inputs, record[counts], begin[counts], in_time_for_certain[counts])
     ends = about[:, 1] + length_ms
     due = ends <= high_end
     certain = any_certain & (ends <= low_end)
-    in_time = np.zeros(len(given), bool)
+    in_time = np.zeros(len(inputs), bool)
     in_time[record[counts]] = True
-    late = _late_rows(given, record, begin, late_for_certain, sure & ~in_time_for_certain, ~sure, len(marks.low))
-    return Expected(about[due], low[due], high[due], certain[due], late, int((~in_time & given.certain).sum()))
+    late = _late_rows(inputs, record, begin, late_for_certain, sure & ~in_time_for_certain, ~sure, len(marks.low))
+    return Expected(about[due], low[due], high[due], certain[due], late, int((~in_time & inputs.certain).sum()))
 
 
 def spread(at: np.ndarray, length_ms: int, slide_ms: int) -> tuple[np.ndarray, np.ndarray]:
@@ -48,11 +48,13 @@ def spread(at: np.ndarray, length_ms: int, slide_ms: int) -> tuple[np.ndarray, n
     return row, begin[row, which]
 
 
-def _summed(given: Given, record: np.ndarray, begin: np.ndarray, sure: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _summed(
+    inputs: Inputs, record: np.ndarray, begin: np.ndarray, sure: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """What each (key, window) says at least and at most, and whether an event certainly counts in it."""
-    pairs = np.stack([given.key[record], begin], axis=1)
+    pairs = np.stack([inputs.key[record], begin], axis=1)
     about, group = np.unique(pairs, axis=0, return_inverse=True)
-    group, value = group.reshape(-1), given.value[record]
+    group, value = group.reshape(-1), inputs.value[record]
     total = len(about)
 
     def added(amounts: np.ndarray) -> np.ndarray:
@@ -67,13 +69,13 @@ def _summed(given: Given, record: np.ndarray, begin: np.ndarray, sure: np.ndarra
 
 
 def _late_rows(
-    given: Given, record: np.ndarray, begin: np.ndarray, certainly: np.ndarray, perhaps: np.ndarray, anywhere: np.ndarray, batches: int
+    inputs: Inputs, record: np.ndarray, begin: np.ndarray, certainly: np.ndarray, perhaps: np.ndarray, anywhere: np.ndarray, batches: int
 ) -> np.ndarray:
     """At least and at most how many (window, key) pairs are late in each batch."""
 
     def pairs(mask: np.ndarray) -> np.ndarray:
-        rows = np.unique(np.stack([given.batch[record[mask]], given.key[record[mask]], begin[mask]], axis=1), axis=0)
+        rows = np.unique(np.stack([inputs.batch[record[mask]], inputs.key[record[mask]], begin[mask]], axis=1), axis=0)
         return np.bincount(rows[:, 0], minlength=batches)
 
-    unsure = len(np.unique(np.stack([given.key[record[anywhere]], begin[anywhere]], axis=1), axis=0))
+    unsure = len(np.unique(np.stack([inputs.key[record[anywhere]], begin[anywhere]], axis=1), axis=0))
     return np.stack([pairs(certainly), pairs(perhaps | certainly) + unsure], axis=1).reshape(batches, 2)

@@ -115,16 +115,16 @@ def flow(sent: Sent, sent_at: np.ndarray, delivered: Delivered, delivered_at: np
     rows = np.flatnonzero(delivered.identified)
     wanted = delivered.producer[rows] << _SHIFT | delivered.sequence[rows]
     place = np.minimum(np.searchsorted(ordered, wanted), max(len(key) - 1, 0))
-    known = ordered[place] == wanted if len(key) else np.zeros(len(rows), bool)
-    send, at = order[place[known]], delivered_at[rows[known]]
+    was_sent = ordered[place] == wanted if len(key) else np.zeros(len(rows), bool)
+    send, at = order[place[was_sent]], delivered_at[rows[was_sent]]
     first = np.full(len(sent), NEVER, np.int64)
     np.minimum.at(first, send, at)
     seen = np.flatnonzero(first != NEVER)
     written = first[seen]
     visible = written if kind is Stamps.VISIBLE else decided(written, ends)
     waited = sent.acked[seen] & (seen < len(sent_at))
-    each = np.ones(len(seen), np.int64)
-    return arranged(written, visible, each, sent_at[seen[waited]], visible[waited], each[waited])
+    counts = np.ones(len(seen), np.int64)
+    return arranged(written, visible, counts, sent_at[seen[waited]], visible[waited], counts[waited])
 
 
 def arranged(
@@ -143,19 +143,19 @@ def decided(written: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.where(following < len(ends), ends[np.minimum(following, len(ends) - 1)], written)
 
 
-def recovery(found: Flow, injected: int | None, healed: int | None) -> Recovery:
+def recovery(flow: Flow, injected: int | None, healed: int | None) -> Recovery:
     """What an injection cost that happened at ``injected`` and was healed at ``healed``; None for what did not happen."""
     if injected is None:
         return Recovery()
-    after = found.visible[found.written >= injected]
+    after = flow.visible[flow.written >= injected]
     first = _seconds(int(after.min()) - injected) if len(after) else None
     if healed is None:
-        return Recovery(first, longest_gap_s=longest_gap(found.moments, injected))
-    before = found.sent <= healed
-    left = found.shown[before]
+        return Recovery(first, longest_gap_s=longest_gap(flow.moments, injected))
+    before = flow.sent <= healed
+    left = flow.shown[before]
     caught_up = max(int(left.max(initial=injected)), injected)
-    gap = longest_gap(found.moments, injected, caught_up)
-    return Recovery(first, _seconds(caught_up - injected), int(found.waited[before][left > healed].sum()), gap)
+    gap = longest_gap(flow.moments, injected, caught_up)
+    return Recovery(first, _seconds(caught_up - injected), int(flow.waited[before][left > healed].sum()), gap)
 
 
 def longest_gap(moments: np.ndarray, since: int | None = None, until: int | None = None) -> float | None:
@@ -165,23 +165,23 @@ def longest_gap(moments: np.ndarray, since: int | None = None, until: int | None
     return _seconds(int((later - earlier)[touching].max())) if touching.any() else None
 
 
-def throughput(found: Flow, begun: int, ended: int) -> tuple[int, float | None]:
+def throughput(flow: Flow, begun: int, ended: int) -> tuple[int, float | None]:
     """The records that became output from ``begun`` until before ``ended``, and how many that is a second.
 
     How long a job takes to start is no part of its rate: the time counts from the run's first output on, and what comes after it.
     None when that leaves no time, or no output.
     """
-    records = _between(found, begun, ended)
-    opened = int(found.visible[0]) if len(found.visible) else ended
-    counted = _between(found, opened + 1, ended) if opened >= begun else records
+    records = _between(flow, begun, ended)
+    opened = int(flow.visible[0]) if len(flow.visible) else ended
+    counted = _between(flow, opened + 1, ended) if opened >= begun else records
     milliseconds = ended - max(begun, opened)
     return records, round(counted * 1000 / milliseconds, 1) if counted and milliseconds > 0 else None
 
 
-def _between(found: Flow, begun: int, ended: int) -> int:
+def _between(flow: Flow, begun: int, ended: int) -> int:
     """How many records became output from ``begun`` until before ``ended``."""
-    low, high = np.searchsorted(found.visible, [begun, ended], "left")
-    return int(found.records[low:high].sum())
+    low, high = np.searchsorted(flow.visible, [begun, ended], "left")
+    return int(flow.records[low:high].sum())
 
 
 def _seconds(milliseconds: int) -> float:

@@ -1,4 +1,4 @@
-"""Reading the histories in bands says what reading them whole says, and keeps nothing of what is plainly right."""
+"""Reading the histories in ranges says what reading them whole says, and keeps nothing of what is plainly right."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from streamproof.evidence import histories as history
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.verdict.checks.commits import passed
 from streamproof.verdict.guarantee import Guarantee, Promise
-from streamproof.verdict.judge import Terms, judge
+from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.scan import scan
 from streamproof.verdict.scan.ranges import Due
 from tests.mutation import clean as made
 from tests.mutation import legal
 from tests.mutation.damage import DAMAGES
 from tests.mutation.evidence import Evidence
-from tests.support.histories import TERMS, Story, clean
+from tests.support.histories import SPEC, Story, clean
 
-EVERYTHING = Terms("run", "x", "kafka_to_kafka", "strategy", Guarantee.EXACTLY_ONCE, (), (), 1, promises=frozenset(Promise))
+EVERYTHING = RunSpec("run", "x", "kafka_to_kafka", "strategy", Guarantee.EXACTLY_ONCE, (), (), 1, promises=frozenset(Promise))
 
 
 def judged(folder: RunFolder) -> Any:
@@ -45,12 +45,12 @@ def test_a_small_batch_between_such_as_nobody_reported_is_told_by_its_offsets() 
     assert Due(progress).batch(np.zeros(5, np.int64), offset).tolist() == [0, -1, -1, 3, -1]
 
 
-def in_bands_and_whole(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, band: int) -> tuple[Any, Any]:
+def in_ranges_and_whole(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, range_size: int) -> tuple[Any, Any]:
     with monkeypatch.context() as patch:
-        patch.setattr(scan, "BAND", band)
+        patch.setattr(scan, "RANGE_SIZE", range_size)
         one = judged(folder)
     with monkeypatch.context() as patch:
-        patch.setattr(scan, "_bands", lambda *_: None)
+        patch.setattr(scan, "_scan_ranges", lambda *_: None)
         return one, judged(folder)
 
 
@@ -63,7 +63,7 @@ def in_small_groups(folder: RunFolder, rng: np.random.Generator) -> RunFolder:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_a_damaged_history_is_judged_alike_in_bands_and_whole(
+def test_a_damaged_history_is_judged_alike_in_ranges_and_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
 ) -> None:
     rng = np.random.default_rng([seed, list(DAMAGES).index(kind)])
@@ -73,35 +73,35 @@ def test_a_damaged_history_is_judged_alike_in_bands_and_whole(
             break
     else:
         pytest.skip("no history could be damaged so")
-    one, other = in_bands_and_whole(in_small_groups(evidence.write(tmp_path), rng), monkeypatch, int(rng.integers(5, 200)))
+    one, other = in_ranges_and_whole(in_small_groups(evidence.write(tmp_path), rng), monkeypatch, int(rng.integers(5, 200)))
     assert one == other
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_legal_history_is_judged_alike_in_bands_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_a_legal_history_is_judged_alike_in_ranges_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     rng = np.random.default_rng(seed)
     evidence, _ = legal.history(rng)
-    one, other = in_bands_and_whole(in_small_groups(evidence.write(tmp_path), rng), monkeypatch, int(rng.integers(5, 200)))
+    one, other = in_ranges_and_whole(in_small_groups(evidence.write(tmp_path), rng), monkeypatch, int(rng.integers(5, 200)))
     assert one == other
 
 
-def _survey(folder: RunFolder) -> scan.Survey:
+def _scan(folder: RunFolder) -> scan.Scan:
     story = Story()
     ends = np.array([1], np.int64)
-    return scan.survey(folder, EVERYTHING.asked, story.progress, ends, scan.Stamps.WRITTEN)
+    return scan.scan_histories(folder, EVERYTHING.asked, story.progress, ends, scan.Stamps.WRITTEN)
 
 
 def test_of_a_clean_history_nothing_is_kept(tmp_path: Path) -> None:
-    found = _survey(Story().write(tmp_path))
+    found = _scan(Story().write(tmp_path))
     assert (len(found.evidence.sent), len(found.evidence.delivered)) == (0, 0)
-    assert (found.found.acked, found.found.delivered, found.found.findings) == (60, 60, ())
+    assert (found.reconciliation.acked, found.reconciliation.delivered, found.reconciliation.findings) == (60, 60, ())
 
 
 def test_of_a_damaged_history_what_is_damaged_is_kept(tmp_path: Path) -> None:
     story = Story()
     story.histories.drop([(0, 7)])
     story.histories.double([(0, 20)])
-    found = _survey(story.write(tmp_path))
+    found = _scan(story.write(tmp_path))
     assert {(0, 7), (0, 20)} <= set(zip(found.evidence.sent.producer.tolist(), found.evidence.sent.sequence.tolist(), strict=True))
     assert len(found.evidence.sent) < 40, "the batch of the first, and the key of the second"
 
@@ -113,15 +113,15 @@ def test_identities_with_large_holes_between_them_are_taken_whole(tmp_path: Path
     histories.delivered = [replace(copy, sequence=(copy.sequence or 0) * far) for copy in histories.delivered]
     histories.drop([(0, 3 * far)])
     folder = Story(histories).write(tmp_path)
-    assert len(_survey(folder).evidence.sent) == 10
-    assert judge(folder, TERMS).verdict.to_json()["anomalies"]["LOST"] == 1
+    assert len(_scan(folder).evidence.sent) == 10
+    assert judge(folder, SPEC).verdict.to_json()["anomalies"]["LOST"] == 1
 
 
-def test_an_identity_that_was_sent_twice_is_named_from_bands_too(tmp_path: Path) -> None:
+def test_an_identity_that_was_sent_twice_is_named_from_ranges_too(tmp_path: Path) -> None:
     story = Story()
     story.histories.sent.append(story.histories.sent[5])
     with pytest.raises(EvidenceError, match="sent one identity twice"):
-        judge(story.write(tmp_path), TERMS)
+        judge(story.write(tmp_path), SPEC)
 
 
 def test_when_an_offset_was_passed_over_is_the_earliest_report_of_its_partition() -> None:

@@ -1,4 +1,4 @@
-"""What the Spark job looks up in ranges is what the local survey looks up by binary search. (The job itself: ``test_spark_check.py``.)"""
+"""What the Spark job looks up in ranges is what the local scan looks up by binary search. (The job itself: ``test_spark_check.py``.)"""
 
 from __future__ import annotations
 
