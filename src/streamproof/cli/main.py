@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from streamproof import settings
+from streamproof import extras, settings
 from streamproof.cli.history_commands import compare, history_app, metrics
 from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, out, say
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
@@ -303,10 +303,16 @@ def _describe_strategy(name: str) -> dict[str, Any]:
 @app.command()
 def pipelines() -> None:
     """List the pipelines."""
-    import importlib
+    for name, pipeline in PIPELINES.items():
+        say(Text.assemble((name, "bold"), f": {(sys.modules[type(pipeline).__module__].__doc__ or '').strip()}"))
 
-    for name in PIPELINES:
-        say(Text.assemble((name, "bold"), f": {(importlib.import_module(f'streamproof.engines.spark.{name}').__doc__ or '').strip()}"))
+
+@app.command()
+def setup() -> None:
+    """Put in place what the testbed runs (Java, jars, Toxiproxy), and try it with one small job. Needed once."""
+    from streamproof.run import set_up
+
+    set_up.set_up(lambda line: say(line))
 
 
 @app.command()
@@ -500,6 +506,11 @@ def main() -> None:
     except (TestbedError, SetupError, HistoryError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(3)
+    except ModuleNotFoundError as error:  # a part that this installation left out
+        if (missing := extras.named(error)) is None:
+            raise
+        print(f"error: {missing}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
     except BrokenPipeError:
         sys.exit(0)
 

