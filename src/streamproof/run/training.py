@@ -82,9 +82,9 @@ def train(say: Callable[[str], None]) -> None:
     say("a small job: starting a testbed")
     testbed = embedded.up()
     try:
-        folder = stages.create(
-            Experiment(name="training", strategy="two_phase_commit", workload=Workload(source=Source.SYNTHETIC, records=RECORDS), seed=1)
-        )
+        source = Workload(source=Source.SYNTHETIC, records=RECORDS)
+        experiment = Experiment(name="training", strategy="two_phase_commit", workload=source, seed=1)
+        folder = stages.create(experiment, owner=os.getpid())  # the watchdog ends a run without an owner a minute after its last stage
         stages.prepare(folder)
         job = _dumping(SparkJob.read(folder))
         job.write()
