@@ -24,7 +24,7 @@ RESTART_S = 60.0
 TRY = "-try"
 TOGETHER = ("run_pipeline", "generate_load", "inject_faults")
 NEEDS_THE_TESTBED = (*TOGETHER, "drain")
-log = logging.getLogger("chaos.airflow")
+log = logging.getLogger("streamproof.airflow.operators")
 logging.getLogger("kafka").setLevel(logging.WARNING)  # what a run does is told in a task's log, not every connection of its client
 
 

@@ -18,7 +18,7 @@ from streamproof.verdict.timing.recovery import Stamps
 NEW = ".new"  # below delivered/: what is drained, until all of it is there
 FILE_RECORDS = 4_000_000
 GROUP_RECORDS = 1 << 17
-log = logging.getLogger("chaos.drain")
+log = logging.getLogger("streamproof.sinks.delivered")
 
 
 class Delivered:
