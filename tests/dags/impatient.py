@@ -1,4 +1,4 @@
-"""DAGs for the tests: the house's operators with a timeout of seconds, and one that is scheduled on verdicts."""
+"""DAGs for the tests: the product's operators with a timeout of seconds, and one that is scheduled on verdicts."""
 
 from __future__ import annotations
 

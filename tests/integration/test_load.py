@@ -30,8 +30,12 @@ from tests.support.checkout import ROOT
 from tests.support.jobs import spark_job
 
 RECORDS, FIRST_PART = 1000, 400
-LOADS = "import sys; from streamproof.run import stages; from streamproof.evidence.folder import RunFolder; stages.generate_load(RunFolder(sys.argv[1]))"
-
+LOADS = """
+import sys
+from streamproof.evidence.folder import RunFolder
+from streamproof.run import stages
+stages.generate_load(RunFolder(sys.argv[1]))
+"""
 
 @pytest.fixture
 def folder(testbed: Testbed, topic: str, tmp_path: Path) -> RunFolder:

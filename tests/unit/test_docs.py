@@ -60,7 +60,7 @@ def test_every_fault_has_a_section() -> None:
 
 
 def test_every_step_is_described() -> None:
-    assert [name for name in stages.STEPS if f"| `{name}` |" not in _text("house.md")] == []
+    assert [name for name in stages.STEPS if f"| `{name}` |" not in _text("architecture.md")] == []
 
 
 def test_every_event_of_the_journal_is_described() -> None:

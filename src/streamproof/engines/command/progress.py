@@ -1,7 +1,7 @@
 """How far a job has come, from the committed offsets of its consumer group, asked of Kafka beside the proxies.
 
-What is committed between two looks counts as one micro-batch: a line of ``progress.jsonl``, stamped when it was seen, which is a moment
-after it was committed. It counts as begun when the one before it was seen. A start that has committed something is ready (``driver_ready``).
+What is committed between two looks counts as one micro-batch: a line of ``progress.jsonl``, stamped when it was seen, a moment after
+it was committed. It counts as begun when the one before it was seen. A start that has committed something is ready (``driver_ready``).
 """
 
 from __future__ import annotations

@@ -1,0 +1,50 @@
+"""Any command as the job under test: a plain confluent-kafka loop, killed and cut off, judged by the same oracle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamproof.experiment.model import Experiment, load
+from streamproof.run import runner
+from streamproof.run.stages import read_verdict
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import marked
+from tests.support.checkout import ROOT
+
+
+def _verdict(experiment: Experiment) -> dict[str, Any]:
+    folder = runner.run(experiment)
+    assert marked(STREAMPROOF_RUN=folder.name) == [], "nothing of the job is left"
+    return read_verdict(folder)
+
+
+def test_a_loop_that_commits_in_transactions_keeps_exactly_once_when_it_is_killed_and_cut_off(testbed: Testbed) -> None:
+    verdict = _verdict(load(ROOT / "chaos" / "forward-exactly-once.yaml"))
+    assert (verdict["outcome"], verdict["guarantee"]) == ("PASSED", "exactly-once"), verdict["reason"]
+    assert [injection["bit"] for injection in verdict["injections"]] == [True, True, True]
+    assert verdict["driver_starts"] >= 3
+    assert set(verdict["anomalies"].values()) == {0}
+
+
+def test_the_same_loop_without_transactions_doubles_records_and_loses_none(testbed: Testbed) -> None:
+    verdict = _verdict(load(ROOT / "chaos" / "forward-doubles.yaml"))
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+    assert verdict["anomalies"]["DUPLICATED"] > 0
+    assert verdict["anomalies"]["LOST"] == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["no-such-program"], "the job cannot be started: no-such-program"),
+        (["{python}", "-c", "raise RuntimeError('no such order')"], "each time with: RuntimeError: no such order"),
+    ],
+    ids=["no program", "ends at once"],
+)
+def test_a_command_that_never_gets_to_work_is_an_error_that_says_why(testbed: Testbed, command: list[str], says: str) -> None:
+    job = {"engine": "command", "command": command, "promises": "exactly-once"}
+    verdict = _verdict(Experiment(name="broken", job=job, workload={"source": "synthetic", "records": 1000}, seed=1))
+    assert verdict["outcome"] == "ERROR"
+    assert says in verdict["reason"]
