@@ -37,6 +37,7 @@ from streamproof.run import stages
 stages.generate_load(RunFolder(sys.argv[1]))
 """
 
+
 @pytest.fixture
 def folder(testbed: Testbed, topic: str, tmp_path: Path) -> RunFolder:
     """A run that is prepared, with ``topic`` as its input."""
