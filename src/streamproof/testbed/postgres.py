@@ -157,7 +157,9 @@ def _as_another() -> list[str]:
         )
     nobody = pwd.getpwnam("nobody")
     user = [f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
-    return [setpriv, *user, "--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--"]
+    # initdb looks for its programs by access(2), which asks for the rights of the real user; without the fixup they count this one too.
+    rights = ["--securebits=+no_setuid_fixup", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    return [setpriv, *user, *rights, "--"]
 
 
 def _processes(folder: Path) -> list[psutil.Process]:
