@@ -80,8 +80,8 @@ def train(say: Callable[[str], None]) -> None:
     _owner(directory).write_text(sys.prefix)
     _forget_checkouts_that_are_gone(directory.parent)
     say("a small job: starting a testbed")
-    testbed = embedded.up()
     try:
+        testbed = embedded.up()
         source = Workload(source=Source.SYNTHETIC, records=RECORDS)
         experiment = Experiment(name="training", strategy="two_phase_commit", workload=source, seed=1)
         folder = stages.create(experiment, owner=os.getpid())  # the watchdog ends a run without an owner a minute after its last stage
