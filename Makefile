@@ -7,12 +7,14 @@ UV = $(firstword $(wildcard .streamproof/uv/*/bin/uv))
 COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	--custom-compile-command 'make lock'
 
+DIST = dist
+
 # Unit tests share nothing. All others share a testbed: one for each of two processes, which take whole files in turn.
 SIDE_BY_SIDE = -n auto --maxprocesses 4
 TWO_TESTBEDS = -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-all test-browser mutate lint format bench-run bench-sinks bench-oracle bench-suites down docs lock clean
+.PHONY: help setup demo ui test test-all test-browser mutate lint format wheel soak bench-run bench-sinks bench-oracle bench-suites down docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -49,6 +51,14 @@ lint: setup  ## format, lint, types and layers
 format: setup  ## write the code as the format check wants it
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
+
+wheel: setup  ## dist/: the wheel, and the source archive that it is built from
+	@rm -rf $(DIST)
+	@$(UV) build --quiet --no-build-isolation --offline --no-config --python $(RUN) --out-dir $(DIST)
+	@ls $(DIST)
+
+soak: setup  ## many random schedules, one run each; SEEDS=1-20 by default
+	@.venv/bin/streamproof soak $(if $(SEEDS),--seeds $(SEEDS))
 
 bench-run: setup  ## how long each part of a run takes
 	@$(RUN) -m benchmarks.run

@@ -1,8 +1,7 @@
 """Sets streamproof up from a bare Python and the package registries: ``make setup``, or ``python3 bootstrap.py``.
 
-The steps, each pinned by hash: uv, the environment ``.venv``, its packages, the project itself, what the testbed runs (see
-``src/streamproof/testbed/install.py``), and what is made of these to save time: compiled loops and class-data archives. Only the standard
-library is used, since nothing else is there yet.
+The steps, each pinned by hash: uv, the environment ``.venv``, its packages, the project itself, and ``streamproof setup``, which puts in
+place what the testbed runs and tries it. Only the standard library is used, since nothing else is there yet.
 
 It may be killed anywhere and called again. The environment counts as whole only while it holds the stamp that is written last and
 removed before anything in it changes; one without a stamp is made anew, from uv's cache, because uv would take a half-written package
@@ -35,7 +34,7 @@ PYTHON_VERSION = ".".join(str(part) for part in sys.version_info[:3])
 NEEDED_GB, NEEDED_AGAIN_GB = 4.0, 1.0
 STEP_TIMEOUT_S = 1800.0
 HEARTBEAT_S = 15.0
-STEPS = 7
+STEPS = 5
 UNREACHABLE = r"failed to fetch|error sending request|dns error|connection (refused|reset)|timed out|newconnectionerror|max retries"
 
 
@@ -219,7 +218,7 @@ def in_place() -> bool:
 
     if not java.archive("stamp").with_suffix(".txt").exists():
         return False
-    verify = [str(PYTHON), "-m", "streamproof.testbed.install", "--verify"]
+    verify = [str(PYTHON), "-m", "streamproof.testbed.install"]
     return subprocess.run(verify, cwd=ROOT, env=environment_of_children(), stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
@@ -303,12 +302,8 @@ def set_up() -> None:
             install_packages(setup, uv, locks)
         else:
             setup.step("the project itself: in place")
-        setup.step("what the testbed runs: Java, Kafka, Spark's connector, Toxiproxy")
-        setup.run("the testbed", [str(PYTHON), "-m", "streamproof.testbed.install"], show=True)
-        setup.step("what is compiled: the loops that read every delivered record")
-        setup.run("compiling", [str(PYTHON), "-c", "import streamproof.sinks.kafka.drain"])
-        setup.step("a small job on all of it: does it work? It also writes the archives from which Spark starts in a third of the time")
-        setup.run("the small job", [str(PYTHON), "-m", "streamproof.run.training"], show=True)
+        setup.step("streamproof setup: what the testbed runs, what is compiled, and a small job on all of it")
+        setup.run("the testbed", [str(PYTHON), "-m", "streamproof.cli.main", "setup"], show=True)
         print(f"set up in {time.monotonic() - setup.began:.0f} s", flush=True)
 
 

@@ -20,13 +20,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamproof import registry
 from streamproof.cli.main import EXIT_CODES
-from streamproof.engines.spark.registry import PIPELINES, STRATEGIES, Strategy
+from streamproof.engines.spark.registry import PIPELINES, Strategy
 from streamproof.engines.spark.spec import profile
 from streamproof.evidence import batches, events, histories, journal, payloads
 from streamproof.evidence.outcome import Outcome
 from streamproof.experiment.model import Stateful
-from streamproof.faults import FAULTS, Fault
+from streamproof.faults import Fault
 from streamproof.history import changes, compare, junit, matrix
 from streamproof.history import metrics as history_metrics
 from streamproof.history import record as remembered
@@ -51,6 +52,9 @@ STATEFUL: dict[str, ModuleType] = {
     "totals": totals,
     "suites": suites_of_results,
 }
+# The documents list what the package brings, and not what this project registers besides.
+FAULTS: dict[str, Fault] = registry.installed("faults")
+STRATEGIES: dict[str, Strategy] = registry.installed("strategies")
 DOCS = Path(__file__).resolve().parent
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z_:]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -35,9 +35,21 @@ def registered(group: str) -> dict[str, Any]:
 
     Raises BadInput naming the entry that cannot be used, or two that have the same name.
     """
-    installed = sorted(entry_points(group=PREFIX + group), key=_ours_first)
-    entries = [(f"{entry.value} (package {_package(entry)})", entry.load) for entry in installed]
-    entries += [(f"{value} ({where})", _loader(value)) for where, value in [*_of_project(group), *_of_environment(group)]]
+    own = [*_of_project(group), *_of_environment(group)]
+    return _by_name(group, [*_of_packages(group), *((f"{value} ({where})", _loader(value)) for where, value in own)])
+
+
+def installed(group: str) -> dict[str, Any]:
+    """What installed packages register in a group, without what the project and the environment add."""
+    return _by_name(group, _of_packages(group))
+
+
+def _of_packages(group: str) -> list[tuple[str, Callable[[], Any]]]:
+    entries = sorted(entry_points(group=PREFIX + group), key=_ours_first)
+    return [(f"{entry.value} (package {_package(entry)})", entry.load) for entry in entries]
+
+
+def _by_name(group: str, entries: list[tuple[str, Callable[[], Any]]]) -> dict[str, Any]:
     items: dict[str, Any] = {}
     for where, load in entries:
         item = _object(where, load)

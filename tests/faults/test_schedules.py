@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import soak
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import FailpointHeld
 from streamproof.experiment.model import Experiment, FaultSpec, Phase, load
 from streamproof.load.spec import Source, Workload
-from streamproof.run import runner
+from streamproof.run import runner, soak
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.guarantee import Guarantee
 from tests.support.checkout import ROOT
@@ -94,7 +93,7 @@ def test_a_fault_is_injected_at_a_step_inside_of_spark_and_in_the_recovery_phase
 @pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "seed"), [("two_phase_commit", 1), ("postgres_ledger", 2)])
 def test_a_random_schedule_costs_no_record_and_leaves_nothing_behind(testbed: Testbed, strategy: str, seed: int) -> None:
-    """``python -m benchmarks.soak`` does the same with as many seeds as wanted."""
+    """``streamproof soak`` does the same with as many seeds as wanted."""
     soaked = soak.soak(soak.experiment(strategy, seed))
     assert (soaked.outcome, soaked.left) == ("PASSED", []), soaked.reason
     assert len(soaked.faults) == soak.COUNT

@@ -3,7 +3,6 @@ after the other in one run; and a prediction that is wrong."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
@@ -92,8 +91,7 @@ def test_a_wrong_prediction_is_noticed(testbed: Testbed, monkeypatch: pytest.Mon
 
 @pytest.mark.slow
 def test_the_example_of_the_documentation_is_swept_like_any_other(testbed: Testbed) -> None:
-    environment = {**os.environ, "STREAMPROOF_STRATEGIES": "pipelines.foreach_batch:ForeachBatch"}
     command = [sys.executable, "-m", "streamproof.cli.main", "sweep", "foreach_batch", "--seed", "5"]
-    answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "2 of 2 as predicted" in answer.stdout

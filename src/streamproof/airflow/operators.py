@@ -24,7 +24,7 @@ WAIT_S = 900.0
 LOOK_S = 1.0
 RESTART_S = 60.0
 TRY = "-try"
-log = logging.getLogger("streamproof.airflow")
+log = logging.getLogger("streamproof.airflow.operators")
 logging.getLogger("kafka").setLevel(logging.WARNING)  # what a run does is told in a task's log, not every connection of its client
 
 

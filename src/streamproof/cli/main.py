@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from streamproof import settings
+from streamproof import extras, settings
 from streamproof.cli.history_commands import compare, history_app, metrics
 from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, out, say
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
@@ -137,7 +137,7 @@ def sweep(
             say(f"{cell.strategy}: {cell.action} at {cell.step}{then}: {must}")
         say(f"{len(cells)} runs")
         return
-    logging.getLogger("streamproof").setLevel(logging.WARNING)
+    _only_warnings()
     embedded.up(lambda line: say(line))
     begun = time.monotonic()
 
@@ -165,6 +165,42 @@ def sweep(
 
 
 @app.command()
+def soak(
+    strategy: Annotated[list[str] | None, typer.Argument(help="The strategies; two_phase_commit and postgres_ledger when absent.")] = None,
+    seeds: Annotated[str, typer.Option(help="As in 1-20 or 3,7,9.")] = "1-20",
+    records: Annotated[int, typer.Option(help="Of every run.", min=1200)] = 12_000,
+    count: Annotated[int, typer.Option(help="Faults of every run.", min=1)] = 6,
+) -> None:
+    """Run each strategy under many random schedules, one run each.
+
+    Exit code 1 when a run did not pass or left something behind: a process, a toxic, a transaction, a topic, the lock.
+    """
+    from streamproof.run import soak as soaking
+
+    wanted = [(name, seed) for name in strategy or soaking.STRATEGIES for seed in soaking.seeds(seeds)]
+    try:
+        planned = [soaking.experiment(name, seed, records, count) for name, seed in wanted]
+    except ValidationError as error:
+        raise BadInput(explain(error, "soak")) from None
+    _only_warnings()
+    embedded.up(lambda line: say(line))
+    results: list[soaking.Soaked] = []
+    for experiment in planned:
+        results.append(soaking.soak(experiment))
+        say(soaking.line(results[-1]))
+        if results[-1].outcome == RunOutcome.ABORTED:
+            raise typer.Exit(EXIT_CODES[RunOutcome.ABORTED])
+    for line in soaking.table(results):
+        say(line)
+    raise typer.Exit(0 if all(each.well for each in results) else 1)
+
+
+def _only_warnings() -> None:
+    """Of what runs log, where a command says a line for each run itself."""
+    logging.getLogger("streamproof").setLevel(logging.WARNING)
+
+
+@app.command()
 def shrink(run: RunArgument, dry: Annotated[bool, typer.Option("--dry", help="Only say what would be tried.")] = False) -> None:
     """Look for the smallest schedule that makes a run fail as this one did: run it again with ever fewer of its faults."""
     from streamproof.run import shrink as shrinking
@@ -177,7 +213,7 @@ def shrink(run: RunArgument, dry: Annotated[bool, typer.Option("--dry", help="On
             say(f"  {', '.join(kept) or 'no fault'}")
         say("one run each, in this order; the first that fails in the same way is gone on with, and these change")
         return
-    logging.getLogger("streamproof").setLevel(logging.WARNING)
+    _only_warnings()
     embedded.up(lambda line: say(line))
 
     def show(attempt: shrinking.Try) -> None:
@@ -312,10 +348,16 @@ def _describe_strategy(name: str) -> dict[str, Any]:
 @app.command()
 def pipelines() -> None:
     """List the pipelines."""
-    import importlib
+    for name, pipeline in PIPELINES.items():
+        say(Text.assemble((name, "bold"), f": {(sys.modules[type(pipeline).__module__].__doc__ or '').strip()}"))
 
-    for name in PIPELINES:
-        say(Text.assemble((name, "bold"), f": {(importlib.import_module(f'streamproof.engines.spark.{name}').__doc__ or '').strip()}"))
+
+@app.command()
+def setup() -> None:
+    """Put in place what the testbed runs (Java, jars, Toxiproxy), and try it with one small job. Needed once."""
+    from streamproof.run import set_up
+
+    set_up.set_up(lambda line: say(line))
 
 
 @app.command()
@@ -509,6 +551,11 @@ def main() -> None:
     except (TestbedError, SetupError, HistoryError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(3)
+    except ModuleNotFoundError as error:  # a part that this installation left out
+        if (missing := extras.named(error)) is None:
+            raise
+        print(f"error: {missing}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
     except BrokenPipeError:
         sys.exit(0)
 

@@ -162,7 +162,7 @@ def library() -> Any:
     package = Path(confluent_kafka.__file__).parent
     bundled = [*package.with_name("confluent_kafka.libs").glob("librdkafka*"), *(package / ".dylibs").glob("librdkafka*")]
     if not bundled:
-        raise ImportError(f"{package}: this confluent-kafka brings no librdkafka of its own: install its wheel (`make setup`)")
+        raise ImportError(f"{package}: this confluent-kafka brings no librdkafka of its own: install its wheel")
     loaded = ctypes.CDLL(str(bundled[0]))
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(loaded, name)

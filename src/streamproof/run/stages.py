@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from streamproof import engines, settings
+from streamproof import engines, extras, settings
 from streamproof.engines.spark.registry import PIPELINES
 from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
@@ -79,6 +79,7 @@ def create(experiment: Experiment, name: str | None = None, owner: int | None = 
 
     Repeating it with the ``name`` of an existing run gives that run. Raises BadInput when the experiment cannot be planned.
     """
+    extras.require(*extras.RUN)
     schedule = plan(experiment)
     check_suite(experiment)
     settings.runs().mkdir(parents=True, exist_ok=True)

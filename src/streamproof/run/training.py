@@ -1,6 +1,6 @@
 """The last part of the set-up: run one small job on all that was put in place, and let its JVMs write down which classes they loaded.
 
-``python -m streamproof.run.training`` starts a testbed of its own and takes it down again. A job that does not deliver what it was sent
+It starts a testbed of its own and takes it down again. A job that does not deliver what it was sent
 fails the set-up: something that was put in place does not work. A JVM that starts from a class-data archive skips loading and verifying
 thousands of classes; measured, a Spark application is up in 6 s instead of 17. Without the archives everything works the same, only slower,
 so a failure to write them is a warning.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -40,7 +39,6 @@ END_S = 180.0
 DRAIN_S = 60.0
 DUMP_S = 90.0
 ROLES = ("spark-driver", "spark-executor")
-log = logging.getLogger("streamproof.run.training")
 
 
 class ArchivesMissing(Exception):
@@ -82,12 +80,11 @@ def train(say: Callable[[str], None]) -> None:
     _owner(directory).write_text(sys.prefix)
     _forget_checkouts_that_are_gone(directory.parent)
     say("a small job: starting a testbed")
-    testbed = embedded.up()
     try:
-        folder = stages.create(
-            Experiment(name="training", strategy="two_phase_commit", workload=Workload(source=Source.SYNTHETIC, records=RECORDS), seed=1),
-            owner=os.getpid(),  # or the watchdog would take a job that is slow for one whose runner is gone
-        )
+        testbed = embedded.up()
+        source = Workload(source=Source.SYNTHETIC, records=RECORDS)
+        experiment = Experiment(name="training", strategy="two_phase_commit", workload=source, seed=1)
+        folder = stages.create(experiment, owner=os.getpid())  # the watchdog ends a run without an owner a minute after its last stage
         stages.prepare(folder)
         job = _dumping(SparkJob.read(folder))
         job.write()
@@ -212,28 +209,23 @@ def _settled(role: str) -> bool:
     return size > 0 and path.stat().st_size == size
 
 
-def main() -> int:
-    """Train on a testbed of its own, apart from any that is in use. Returns 1 when the job did not do what it should."""
-    logging.basicConfig(level=logging.WARNING)
-    cache = settings.cache()
-    os.environ["STREAMPROOF_CACHE"] = str(cache)
-    home = cache / f"training-{java.archive('any').parent.name}"
-    os.environ["STREAMPROOF_HOME"] = str(home)
-    begun = time.monotonic()
+def try_out(say: Callable[[str], None]) -> None:
+    """Train on a testbed of its own, apart from any that is in use. Raises TestbedError when the job did not do what it should."""
     if trained():
-        return 0
+        return
+    cache, before = settings.cache(), os.environ.get("STREAMPROOF_HOME")
+    home = cache / f"training-{java.archive('any').parent.name}"
+    os.environ |= {"STREAMPROOF_CACHE": str(cache), "STREAMPROOF_HOME": str(home)}
     try:
-        train(lambda line: print(f"      {line} ({time.monotonic() - begun:.0f} s)", flush=True))
+        train(say)
     except ArchivesMissing as error:
-        print(f"      warning: no class-data archives, every Spark start takes some 10 s longer: {error}", flush=True)
+        say(f"warning: no class-data archives, every Spark start takes some 10 s longer: {error}")
         _stamp().write_text(f"failed: {error}")
     except (TestbedError, EvidenceError, OSError) as error:
-        print(f"error: what was put in place does not work: {error}\nMend it, then run `make setup` again.", file=sys.stderr, flush=True)
-        return 1
+        raise TestbedError(f"what was put in place does not work: {error}\nMend it, then run {install.SET_UP} again.") from error
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        if before is None:
+            del os.environ["STREAMPROOF_HOME"]
+        else:
+            os.environ["STREAMPROOF_HOME"] = before

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import psutil
 
-from streamproof import settings
+from streamproof import extras, settings
 from streamproof.evidence.folder import write_atomically
 from streamproof.testbed import install, kafka, postgres, spark, toxiproxy
 from streamproof.testbed.process import MARK, Handle, TestbedError, free_port, listening, marked, remembered, stop, tail, wait_until
@@ -163,9 +163,10 @@ def up(say: Callable[[str], None] = lambda line: None, brokers: int | None = Non
 
     Raises TestbedError when the set-up is incomplete or a component does not become ready. Safe to call from several processes.
     """
+    extras.require("spark", "postgres")
     problems = install.verify()
     if problems:
-        raise TestbedError("the set-up is not complete: " + "; ".join(problems) + ". Run `make setup`.")
+        raise TestbedError(f"the set-up is not complete: {'; '.join(problems)}. Run {install.SET_UP}.")
     with _starting():
         testbed = _read() or _plan(brokers or 1)
         if brokers not in (None, len(testbed.kafka)):

