@@ -35,7 +35,7 @@ What all runs came to is the page *Streaming reliability* in the navigation.
     on_failure_callback=ChangeNotifier(failed=True),
 )
 def chaos_experiment() -> None:
-    # Not behind the cells of a night that wait in the pool: somebody sits before the form.
+    # Not behind the scenarios of a nightly run that wait in the pool: somebody sits before the form.
     prepare = PrepareOperator(pool=POOL, priority_weight=1000).as_setup()  # type: ignore[no-untyped-call]
     folder = "{{ ti.xcom_pull(task_ids='prepare') }}"
     groups = [[StageOperator(stage=stage, folder=folder) for stage in group] for group in SEQUENCE[1:]]

@@ -1,7 +1,7 @@
-"""DAG ``chaos_nightly``: every night the cells of a matrix, one after the other, and what they changed since the nights before.
+"""DAG ``chaos_nightly``: every night the scenarios of a matrix, one after the other, and what they changed since the nightly runs before.
 
 The matrix is ``chaos/matrices/nightly.yaml``, or the file that ``STREAMPROOF_NIGHTLY`` names. It is read here for the schedule and
-the quota, and again when a night begins: one that cannot be read does not break the DAG, it makes that night red and says why.
+the quota, and again when a nightly run begins: one that cannot be read does not break the DAG, it makes that nightly run red and says why.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from typing import Any
 
 from airflow.sdk import TriggerRule, dag, task_group
 
-from streamproof.airflow.nightly_operators import CellOperator, CompareOperator, PlanOperator, SummaryOperator, TellOperator, matrix_file
+from streamproof.airflow.nightly_operators import (
+    CompareOperator,
+    PlanOperator,
+    ScenarioOperator,
+    SummaryOperator,
+    TellOperator,
+    matrix_file,
+)
 from streamproof.airflow.notifier import ChangeNotifier
 from streamproof.airflow.operators import WAIT_S
 from streamproof.airflow.service import POOL
@@ -20,13 +27,13 @@ from streamproof.experiment.matrix import Matrix, Quota, load
 
 SPARE_S = 300  # what a run may take beside its own time: waiting for its turn is apart
 LONGEST = timedelta(hours=1)
-NAME = "{{ task.cell['name'] }}"
+NAME = "{{ task.scenario['name'] }}"
 TOLD = """
-Switched on, it runs the cells of a matrix every night, one after the other; *Trigger* runs it now. The matrix is
+Switched on, it runs the scenarios of a matrix every night, one after the other; *Trigger* runs it now. The matrix is
 `chaos/matrices/nightly.yaml`, or the file that `STREAMPROOF_NIGHTLY` names.
 
-The task `summary` says what changed since the nights before. It is red when a cell was not as expected; that cell's task says why, and has
-links to the run's report, its Data Docs and its folder, below *Details*.
+The task `summary` says what changed since earlier nightly runs. It is red when a scenario was not as expected; that scenario's task
+says why, and has links to the run's report, its Data Docs and its folder, below *Details*.
 
 Where all strategies stand is the page *Streaming reliability* in the navigation.
 """
@@ -44,11 +51,11 @@ SCHEDULE, QUOTA = _read()
 
 
 @task_group(prefix_group_id=False)
-def one(cell: Any) -> None:
-    """One cell, and whoever is scheduled on its verdict."""
-    longest = timedelta(seconds=QUOTA.cell_s + SPARE_S + WAIT_S)
-    run = CellOperator(task_id="cell", cell=cell, pool=POOL, execution_timeout=longest, map_index_template=NAME)
-    run >> TellOperator(task_id="tell", cell=cell, trigger_rule=TriggerRule.ALL_DONE, map_index_template=NAME)
+def one(scenario: Any) -> None:
+    """One scenario, and whoever is scheduled on its verdict."""
+    longest = timedelta(seconds=QUOTA.scenario_s + SPARE_S + WAIT_S)
+    run = ScenarioOperator(task_id="scenario", scenario=scenario, pool=POOL, execution_timeout=longest, map_index_template=NAME)
+    run >> TellOperator(task_id="tell", scenario=scenario, trigger_rule=TriggerRule.ALL_DONE, map_index_template=NAME)
 
 
 @dag(
@@ -67,7 +74,7 @@ def chaos_nightly() -> None:
     plan = PlanOperator(task_id="plan")
     compare = CompareOperator(task_id="compare", pool=POOL, trigger_rule=TriggerRule.ALL_DONE)
     summary = SummaryOperator(task_id="summary", trigger_rule=TriggerRule.ALL_DONE)
-    plan >> one.expand(cell=plan.output) >> compare >> summary
+    plan >> one.expand(scenario=plan.output) >> compare >> summary
 
 
 chaos_nightly()

@@ -11,7 +11,7 @@ from airflow.sdk import TriggerRule, dag, task
 from streamproof import settings
 from streamproof.airflow.assets import VERDICT
 from streamproof.airflow.form import params
-from streamproof.airflow.nightly_operators import CellOperator, CompareOperator, PlanOperator, SummaryOperator
+from streamproof.airflow.nightly_operators import CompareOperator, PlanOperator, ScenarioOperator, SummaryOperator
 from streamproof.airflow.operators import PrepareOperator, RestoreOperator, StageOperator
 from streamproof.airflow.service import POOL
 
@@ -32,9 +32,9 @@ def impatient_experiment() -> None:
 @dag(schedule=None, default_args={"retries": 0})
 def impatient_night() -> None:
     plan = PlanOperator(task_id="plan")
-    cell = CellOperator.partial(task_id="cell", pool=POOL, execution_timeout=SHORT).expand(cell=plan.output)
+    scenario = ScenarioOperator.partial(task_id="scenario", pool=POOL, execution_timeout=SHORT).expand(scenario=plan.output)
     compare = CompareOperator(task_id="compare", trigger_rule=TriggerRule.ALL_DONE)
-    plan >> cell >> compare >> SummaryOperator(task_id="summary", trigger_rule=TriggerRule.ALL_DONE)
+    plan >> scenario >> compare >> SummaryOperator(task_id="summary", trigger_rule=TriggerRule.ALL_DONE)
 
 
 @dag(schedule=[VERDICT])

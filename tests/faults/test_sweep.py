@@ -24,25 +24,27 @@ MATTER_MOST = ("two_phase_commit", "offset_in_transaction")
 RECORDS, BATCHES = 4800, 24
 
 
-def _name(cell: sweep.Cell) -> str:
-    return "-".join(filter(None, (cell.strategy, cell.step, cell.action, cell.then)))
+def _name(scenario: sweep.Scenario) -> str:
+    return "-".join(filter(None, (scenario.strategy, scenario.step, scenario.action, scenario.then)))
 
 
-def _hardest(cell: sweep.Cell) -> bool:
-    return cell.then is None and cell.action == (Action.KILL_WORKER if cell.failpoint.at == Site.TASK else Action.KILL_DRIVER)
+def _hardest(scenario: sweep.Scenario) -> bool:
+    return scenario.then is None and scenario.action == (Action.KILL_WORKER if scenario.failpoint.at == Site.TASK else Action.KILL_DRIVER)
 
 
-CELLS = [pytest.param(cell, id=_name(cell), marks=pytest.mark.slow) for cell in sweep.cells()]
+SCENARIOS = [pytest.param(scenario, id=_name(scenario), marks=pytest.mark.slow) for scenario in sweep.scenarios()]
 
 
 @pytest.mark.parametrize("strategy", [MATTER_MOST[0], *(pytest.param(each, marks=pytest.mark.slow) for each in MATTER_MOST[1:])])
 def test_a_job_that_crashes_at_each_step_in_turn_is_exactly_once(testbed: Testbed, strategy: str) -> None:
-    cells = [cell for cell in sweep.cells([strategy]) if _hardest(cell)]
+    scenarios = [scenario for scenario in sweep.scenarios([strategy]) if _hardest(scenario)]
     crashes = [
         FaultSpec(
-            fault="crash_at_step", at=round(0.1 + 0.75 * number / len(cells), 2), parameters={"step": cell.step, "action": cell.action}
+            fault="crash_at_step",
+            at=round(0.1 + 0.75 * number / len(scenarios), 2),
+            parameters={"step": scenario.step, "action": scenario.action},
         )
-        for number, cell in enumerate(cells)
+        for number, scenario in enumerate(scenarios)
     ]
     folder = runner.run(
         Experiment(
@@ -58,15 +60,15 @@ def test_a_job_that_crashes_at_each_step_in_turn_is_exactly_once(testbed: Testbe
     assert verdict["outcome"] == "PASSED", verdict["reason"]
     assert not any(verdict["anomalies"].values()), verdict["anomalies"]
     assert all(check["passed"] for injection in verdict["injections"] for check in injection["evidence"])
-    assert [event.failpoint for event in folder.journal.all(FailpointFired)] == [cell.step for cell in cells]
+    assert [event.failpoint for event in folder.journal.all(FailpointFired)] == [scenario.step for scenario in scenarios]
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_a_crash_shows_what_the_strategy_predicts(testbed: Testbed, cell: sweep.Cell) -> None:
-    result = sweep.attempt(cell, seed=5)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_crash_shows_what_the_strategy_predicts(testbed: Testbed, scenario: sweep.Scenario) -> None:
+    result = sweep.attempt(scenario, seed=5)
     assert result.as_predicted, result.to_dict()
     assert _unexplained(result) == [], "what the crash broke is not traced back to it"
-    if STRATEGIES[cell.strategy].atomic:
+    if STRATEGIES[scenario.strategy].atomic:
         assert result.torn_s is not None, "nobody watched the batches become visible"
 
 
@@ -82,8 +84,8 @@ def test_a_wrong_prediction_is_noticed(testbed: Testbed, monkeypatch: pytest.Mon
     strategy = STRATEGIES["checkpoint"]
     (honest,) = strategy.failpoints
     monkeypatch.setattr(type(strategy), "failpoints", (type(honest)(honest.name, honest.at, honest.window),))
-    (cell,) = sweep.cells(["checkpoint"])
-    result = sweep.attempt(cell, seed=5)
+    (scenario,) = sweep.scenarios(["checkpoint"])
+    result = sweep.attempt(scenario, seed=5)
     assert result.outcome == "PASSED", "at-least-once allows what was found"
     assert result.found["DUPLICATED"] > 0
     assert not result.as_predicted

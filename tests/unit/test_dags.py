@@ -1,4 +1,4 @@
-"""The DAGs: they load, one is shaped as a run is, its form is the command line's model; the other as a night is."""
+"""The DAGs: they load, one is shaped as a run is, its form is the command line's model; the other as a nightly run is."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def test_one_experiment_at_a_time(dag: Any) -> None:
     assert dag.dagrun_timeout is None, "a dagrun_timeout would skip the teardown"
 
 
-def test_a_night_is_scheduled_by_its_matrix_and_does_not_begin_by_itself(nightly: Any) -> None:
+def test_a_nightly_run_is_scheduled_by_its_matrix_and_does_not_begin_by_itself(nightly: Any) -> None:
     assert nightly.schedule == load(ROOT / "chaos" / "matrices" / "nightly.yaml").schedule
     assert not nightly.catchup
     assert nightly.is_paused_upon_creation
     assert nightly.max_active_runs == 1
 
 
-def test_a_night_that_is_switched_on_again_makes_up_for_the_last_one_that_it_missed(nightly: Any) -> None:
+def test_a_nightly_run_that_is_switched_on_again_makes_up_for_the_last_one_that_it_missed(nightly: Any) -> None:
     from airflow.serialization.serialized_objects import DagSerialization
     from airflow.timetables.base import DagRunInfo
 
@@ -109,21 +109,21 @@ def test_each_says_in_airflow_how_it_is_used(dags: dict[str, Any]) -> None:
     assert all("*Trigger*" in found.doc_md and "*Streaming reliability*" in found.doc_md for found in dags.values())
 
 
-def test_one_cell_fails_and_the_night_goes_on_to_its_summary(nightly: Any) -> None:
+def test_one_scenario_fails_and_the_nightly_run_goes_on_to_its_summary(nightly: Any) -> None:
     assert nightly.get_task("tell").trigger_rule == "all_done"
     assert nightly.get_task("compare").trigger_rule == nightly.get_task("summary").trigger_rule == "all_done"
-    assert [task.task_id for task in nightly.leaves] == ["summary"], "the night is red when its summary is"
+    assert [task.task_id for task in nightly.leaves] == ["summary"], "the nightly run is red when its summary is"
 
 
-def test_nights_and_experiments_share_one_pool(dag: Any, nightly: Any) -> None:
-    assert {dag.get_task("prepare").pool, nightly.get_task("cell").pool, nightly.get_task("compare").pool} == {POOL}
+def test_nightly_runs_and_experiments_share_one_pool(dag: Any, nightly: Any) -> None:
+    assert {dag.get_task("prepare").pool, nightly.get_task("scenario").pool, nightly.get_task("compare").pool} == {POOL}
     assert {dag.get_task(stage).pool for stage in STAGES if stage != "prepare"} == {"default_pool"}, "or they would wait for one another"
 
 
 def test_tasks_link_to_what_the_run_made(dag: Any, nightly: Any) -> None:
     names = ["Report", "Data Docs", "Run's folder"]
     assert [link.name for link in dag.get_task("verify").operator_extra_links] == names
-    assert [link.name for link in nightly.get_task("cell").operator_extra_links] == names
+    assert [link.name for link in nightly.get_task("scenario").operator_extra_links] == names
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_what_is_no_address_is_refused(given: str, monkeypatch: pytest.MonkeyPat
         service.address()
 
 
-def test_a_matrix_that_cannot_be_read_leaves_the_dag_as_it_is_and_makes_the_night_red(airflow_home: Path, tmp_path: Path) -> None:
+def test_a_matrix_that_cannot_be_read_leaves_the_dag_as_it_is_and_makes_the_nightly_run_red(airflow_home: Path, tmp_path: Path) -> None:
     file = tmp_path / "nightly.yaml"
     file.write_text("strategies: [hope]\nfaults: [kill_executor]\n")
     code = """

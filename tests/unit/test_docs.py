@@ -98,7 +98,7 @@ def test_every_link_between_the_documents_leads_somewhere() -> None:
 def test_the_matrix_that_is_told_can_be_run_and_the_told_fields_of_an_event_are_all() -> None:
     told = _text("airflow.md")
     [example] = re.findall(r"```yaml\n(schedule: .*?)```", told, re.DOTALL)
-    assert Matrix.model_validate(yaml.safe_load(example)).cells
+    assert Matrix.model_validate(yaml.safe_load(example)).scenarios
     [extra] = re.findall(r"`streamproof_verdict` \| each run that was judged \| (.*) \|", told)
     [listed] = re.findall(
         r"^_EXTRA = \((.*?)\)", (ROOT / "src" / "streamproof" / "airflow" / "assets.py").read_text(), re.MULTILINE | re.DOTALL

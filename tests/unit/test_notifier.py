@@ -13,7 +13,7 @@ import pytest
 
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.history.changes import Kind
-from streamproof.run.nightly import NOT_RUN, Night, Summary, Told
+from streamproof.run.nightly import NOT_RUN, NightlyRun, ScenarioResult, Summary
 from streamproof.verdict.decide import RunOutcome
 from tests.support.histories import SPEC, unjudged
 from tests.support.listeners import MailServer, Webhook
@@ -58,13 +58,15 @@ def _connect_mail(monkeypatch: pytest.MonkeyPatch, server: MailServer, password:
     monkeypatch.setenv("AIRFLOW_CONN_STREAMPROOF_SMTP", json.dumps({**fields, "extra": extra}))
 
 
-def _told(number: int, state: str, *, as_expected: bool) -> Told:
-    return Told(number, "two_phase_commit", "kill_executor", 1, f"cell {number}", "a-run", "PASSED", as_expected, state, "because <of> it")
+def _entry(number: int, state: str, *, as_expected: bool) -> ScenarioResult:
+    return ScenarioResult(
+        number, "two_phase_commit", "kill_executor", 1, f"scenario {number}", "a-run", "PASSED", as_expected, state, "because <of> it"
+    )
 
 
-def _night(*cells: Told) -> None:
-    night = Night.named("night-1")
-    summary = Summary("night-1", str(night.path), "2026-11-21T02:00:00.000+00:00", "2026-11-21T02:20:00.000+00:00", cells)
+def _night(*scenarios: ScenarioResult) -> None:
+    night = NightlyRun.named("night-1")
+    summary = Summary("night-1", str(night.path), "2026-11-21T02:00:00.000+00:00", "2026-11-21T02:20:00.000+00:00", scenarios)
     write_atomically(night.path / "summary.json", json.dumps(summary.to_dict()))
 
 
@@ -76,56 +78,56 @@ def _notify(dag: str = "chaos_nightly", run_id: str = "night-1", *, failed: bool
     ChangeNotifier(failed=failed).notify({"dag": DAG(dag_id=dag), "run_id": run_id})
 
 
-def test_a_night_in_which_something_broke_is_posted_with_the_connections_headers_and_login(webhook: Webhook) -> None:
-    _night(_told(1, Kind.STABLE, as_expected=True), _told(2, Kind.NEWLY_BROKEN, as_expected=False))
+def test_a_nightly_run_in_which_something_broke_is_posted_with_the_connections_headers_and_login(webhook: Webhook) -> None:
+    _night(_entry(1, Kind.STABLE, as_expected=True), _entry(2, Kind.NEWLY_BROKEN, as_expected=False))
     _notify(failed=True)
     [post] = webhook.posts
     assert post.path == f"/{PATH}"
     assert post.headers["X-Token"] == TOKEN
     assert post.headers["Authorization"].startswith("Basic ")
-    assert post.body["subject"] == "streamproof: 1 of 2 cells as expected: 1 newly broken, 1 stable"
-    assert "newly broken: cell 2, seed 1: because <of> it" in post.body["text"]
+    assert post.body["subject"] == "streamproof: 1 of 2 scenarios as expected: 1 newly broken, 1 stable"
+    assert "newly broken: scenario 2, seed 1: because <of> it" in post.body["text"]
     assert post.body["red"] is True
-    assert [cell["state"] for cell in post.body["cells"]] == [Kind.STABLE, Kind.NEWLY_BROKEN]
+    assert [scenario["state"] for scenario in post.body["scenarios"]] == [Kind.STABLE, Kind.NEWLY_BROKEN]
 
 
 def test_it_is_mailed_over_tls_behind_a_login(mail: MailServer) -> None:
-    _night(_told(2, Kind.NEWLY_BROKEN, as_expected=False))
+    _night(_entry(2, Kind.NEWLY_BROKEN, as_expected=False))
     _notify(failed=True)
     [letter] = mail.mails
     assert mail.logins == [True]
     assert letter.sender == "streamproof@example.org"
     assert letter.to == ["one@example.org", "two@example.org"]
-    assert letter.message["Subject"] == "streamproof: 0 of 1 cells as expected: 1 newly broken"
+    assert letter.message["Subject"] == "streamproof: 0 of 1 scenarios as expected: 1 newly broken"
     text: Any = letter.message.get_body(("html",))
     assert "because &lt;of&gt; it" in text.get_content()
 
 
 @pytest.mark.parametrize("state", [Kind.FIXED, Kind.SLOWER, Kind.FLAKY])
-def test_a_change_in_a_green_night_is_told(webhook: Webhook, state: Kind) -> None:
-    _night(_told(1, state, as_expected=True))
+def test_a_change_in_a_green_nightly_run_is_told(webhook: Webhook, state: Kind) -> None:
+    _night(_entry(1, state, as_expected=True))
     _notify(failed=False)
     assert len(webhook.posts) == 1
 
 
 @pytest.mark.parametrize("state", [Kind.STILL_BROKEN, NOT_RUN])
 def test_what_is_not_as_expected_is_told_although_it_is_not_new(webhook: Webhook, state: str) -> None:
-    _night(_told(1, state, as_expected=False))
+    _night(_entry(1, state, as_expected=False))
     _notify(failed=True)
     assert len(webhook.posts) == 1
 
 
 @pytest.mark.parametrize("state", [Kind.STABLE, Kind.NEW])
-def test_a_night_in_which_nothing_changed_is_passed_over_in_silence(webhook: Webhook, mail: MailServer, state: Kind) -> None:
-    _night(_told(1, state, as_expected=True))
+def test_a_nightly_run_in_which_nothing_changed_is_passed_over_in_silence(webhook: Webhook, mail: MailServer, state: Kind) -> None:
+    _night(_entry(1, state, as_expected=True))
     _notify(failed=False)
     assert webhook.posts == []
     assert mail.mails == []
 
 
-def test_a_night_that_came_to_no_summary_is_told(webhook: Webhook) -> None:
+def test_a_nightly_run_that_came_to_no_summary_is_told(webhook: Webhook) -> None:
     _notify(failed=True)
-    assert webhook.posts[0].body["subject"] == "streamproof: night night-1 came to no summary"
+    assert webhook.posts[0].body["subject"] == "streamproof: nightly run night-1 came to no summary"
 
 
 def test_an_experiment_that_failed_is_told_and_one_that_went_well_is_not(webhook: Webhook, home: Path) -> None:
@@ -164,14 +166,14 @@ def test_an_experiment_that_was_never_judged_is_told_as_such(webhook: Webhook) -
 
 
 def test_without_a_connection_nothing_is_sent_and_nothing_fails(home: Path, caplog: pytest.LogCaptureFixture) -> None:
-    _night(_told(1, Kind.NEWLY_BROKEN, as_expected=False))
+    _night(_entry(1, Kind.NEWLY_BROKEN, as_expected=False))
     with caplog.at_level(logging.INFO):
         _notify(failed=True)
     assert "there is no connection streamproof_webhook" in caplog.text
 
 
 def test_what_a_connection_holds_is_in_no_log(webhook: Webhook, mail: MailServer, caplog: pytest.LogCaptureFixture) -> None:
-    _night(_told(1, Kind.NEWLY_BROKEN, as_expected=False))
+    _night(_entry(1, Kind.NEWLY_BROKEN, as_expected=False))
     with caplog.at_level(logging.DEBUG):
         _notify(failed=True)
     assert (len(webhook.posts), len(mail.mails)) == (1, 1)
@@ -184,7 +186,7 @@ def test_one_that_does_not_take_it_is_named_without_its_secrets_and_the_other_is
 ) -> None:
     from streamproof.airflow.notifier import NotToldError
 
-    _night(_told(1, Kind.NEWLY_BROKEN, as_expected=False))
+    _night(_entry(1, Kind.NEWLY_BROKEN, as_expected=False))
     with Webhook(status=500) as server, caplog.at_level(logging.DEBUG):
         _connect(monkeypatch, server)
         with pytest.raises(NotToldError) as failure:
@@ -198,7 +200,7 @@ def test_one_that_does_not_take_it_is_named_without_its_secrets_and_the_other_is
 def test_a_mail_server_that_refuses_the_login_is_told_by_its_number(mail: MailServer, monkeypatch: pytest.MonkeyPatch) -> None:
     from streamproof.airflow.notifier import NotToldError
 
-    _night(_told(1, Kind.NEWLY_BROKEN, as_expected=False))
+    _night(_entry(1, Kind.NEWLY_BROKEN, as_expected=False))
     _connect_mail(monkeypatch, mail, "wrong-password")
     with pytest.raises(NotToldError, match=r"^not told through streamproof_smtp: SMTPAuthenticationError \(535\)$"):
         _notify(failed=True)

@@ -1,4 +1,4 @@
-"""The sweep's plan, and when a cell is as predicted. Real sweeps are in tests/faults."""
+"""The sweep's plan, and when a scenario is as predicted. Real sweeps are in tests/faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.remembered import write
 
 
 def test_every_step_of_every_strategy_is_crashed_in_every_way() -> None:
-    single = {(cell.strategy, cell.step, cell.action) for cell in sweep.cells() if cell.then is None}
+    single = {(scenario.strategy, scenario.step, scenario.action) for scenario in sweep.scenarios() if scenario.then is None}
     wanted = {
         (name, point.name, action)
         for name, strategy in STRATEGIES.items()
@@ -29,26 +29,26 @@ def test_every_step_of_every_strategy_is_crashed_in_every_way() -> None:
     assert single == wanted
 
 
-def test_every_cell_is_an_experiment_that_can_be_planned() -> None:
-    for cell in sweep.cells():
-        found = cell.experiment(seed=4)
+def test_every_scenario_is_an_experiment_that_can_be_planned() -> None:
+    for scenario in sweep.scenarios():
+        found = scenario.experiment(seed=4)
         assert plan(found).seed == 4
-        assert found.expect == sorted(cell.must)
+        assert found.expect == sorted(scenario.must)
 
 
 def test_exactly_once_predicts_nothing_anywhere() -> None:
-    for cell in sweep.cells():
-        if STRATEGIES[cell.strategy].guarantee is Guarantee.EXACTLY_ONCE:
-            assert not cell.must | cell.may
+    for scenario in sweep.scenarios():
+        if STRATEGIES[scenario.strategy].guarantee is Guarantee.EXACTLY_ONCE:
+            assert not scenario.must | scenario.may
 
 
 def test_there_are_negative_controls_for_both_anomalies() -> None:
-    assert {anomaly for cell in sweep.cells() for anomaly in cell.must} >= {Anomaly.LOST, Anomaly.DUPLICATED}
+    assert {anomaly for scenario in sweep.scenarios() for anomaly in scenario.must} >= {Anomaly.LOST, Anomaly.DUPLICATED}
 
 
-def test_cells_can_be_narrowed() -> None:
-    found = sweep.cells(["two_phase_commit"], ["after_decision"])
-    assert {(cell.action, cell.then) for cell in found} == {
+def test_scenarios_can_be_narrowed() -> None:
+    found = sweep.scenarios(["two_phase_commit"], ["after_decision"])
+    assert {(scenario.action, scenario.then) for scenario in found} == {
         (Action.KILL_DRIVER, None),
         (Action.RAISE, None),
         *((Action.KILL_DRIVER, then) for first, then in STRATEGIES["two_phase_commit"].doubles if first == "after_decision"),
@@ -64,12 +64,12 @@ def test_cells_can_be_narrowed() -> None:
 )
 def test_what_there_is_not_is_refused_before_anything_starts(strategies: list[str], steps: list[str] | None, told: str) -> None:
     with pytest.raises(BadInput, match=told):
-        sweep.cells(strategies, steps)
+        sweep.scenarios(strategies, steps)
 
 
 def _result(**changed: object) -> sweep.Result:
-    cell = sweep.Cell("offset_commit", "after_output", Action.KILL_DRIVER)
-    known = {"cell": cell, "outcome": "PASSED", "reason": "", "found": {"DUPLICATED": 5}, "as_predicted": True, "recovery_s": 1.25}
+    scenario = sweep.Scenario("offset_commit", "after_output", Action.KILL_DRIVER)
+    known = {"scenario": scenario, "outcome": "PASSED", "reason": "", "found": {"DUPLICATED": 5}, "as_predicted": True, "recovery_s": 1.25}
     return sweep.Result(**{**known, "torn_s": None, "tries": 1, "run": "r", **changed})  # type: ignore[arg-type]
 
 
@@ -80,8 +80,10 @@ def test_the_matrix_says_what_was_predicted_and_what_was_found() -> None:
 
 
 def test_the_compact_matrix_has_a_row_for_each_step() -> None:
-    raised = _result(cell=sweep.Cell("offset_commit", "after_output", Action.RAISE), found={}, as_predicted=False, outcome="INCONCLUSIVE")
-    double = _result(cell=sweep.Cell("offset_commit", "after_output", Action.KILL_DRIVER, "after_offset_commit"), found={})
+    raised = _result(
+        scenario=sweep.Scenario("offset_commit", "after_output", Action.RAISE), found={}, as_predicted=False, outcome="INCONCLUSIVE"
+    )
+    double = _result(scenario=sweep.Scenario("offset_commit", "after_output", Action.KILL_DRIVER, "after_offset_commit"), found={})
     rows = sweep.compact([_result(), raised, double]).splitlines()
     assert rows[0] == "| strategy | step | predicted | kill driver | kill worker | raise | and a second crash |"
     assert rows[2:] == [

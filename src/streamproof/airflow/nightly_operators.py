@@ -1,4 +1,4 @@
-"""The operators of a night: its plan, one cell with all stages of its run, the comparison, and the last word."""
+"""The operators of a nightly run: its plan, one scenario with all stages of its run, the comparison, and the last word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from streamproof.airflow.assets import NIGHT, VERDICT, extra
+from streamproof.airflow.assets import NIGHTLY_RUN, VERDICT, extra
 from streamproof.airflow.links import LINKS
 from streamproof.airflow.operators import WAIT_S, attended, plain
 from streamproof.evidence.folder import RunFolder
@@ -20,64 +20,64 @@ log = logging.getLogger("streamproof.airflow.nightly_operators")
 
 
 def matrix_file() -> Path:
-    """The matrix of the nights: the repository's, or what the environment names."""
+    """The matrix of the nightly runs: the repository's, or what the environment names."""
     from streamproof import settings
 
     return Path(os.environ.get(MATRIX) or settings.experiments() / "matrices" / "nightly.yaml")
 
 
 class PlanOperator(BaseOperator):
-    """Reads the matrix and begins the night. Returns its cells."""
+    """Reads the matrix and begins the nightly run. Returns its scenarios."""
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         from streamproof.errors import BadInput
-        from streamproof.run.nightly import Night
+        from streamproof.run.nightly import NightlyRun
 
         try:
-            cells = Night.named(plain(context["dag_run"].run_id)).plan(matrix_file())
+            scenarios = NightlyRun.named(plain(context["dag_run"].run_id)).plan(matrix_file())
         except BadInput as error:
             raise AirflowFailException(str(error)) from None
-        return [{"number": cell.number, "name": cell.name} for cell in cells]
+        return [{"number": scenario.number, "name": scenario.name} for scenario in scenarios]
 
 
-class CellOperator(BaseOperator):
-    """A cell: all stages of one run in this process, as ``streamproof run`` does them. Fails when the verdict was not expected.
+class ScenarioOperator(BaseOperator):
+    """A scenario: all stages of one run in this process, as ``streamproof run`` does them. Fails when the verdict was not expected.
 
     Nine tasks would take longer to start than a run takes. A SIGTERM (the task or its DAG run was marked, or cleared) aborts the run and
     restores the testbed; so does a timeout. A SIGKILL leaves both to the watchdog.
     """
 
-    template_fields = ("cell",)
+    template_fields = ("scenario",)
     operator_extra_links = LINKS
 
-    def __init__(self, *, cell: dict[str, Any], **options: Any) -> None:
+    def __init__(self, *, scenario: dict[str, Any], **options: Any) -> None:
         super().__init__(**options)
-        self.cell = cell
+        self.scenario = scenario
         self.folder = ""
 
     def execute(self, context: Context) -> str:
         from streamproof import settings
         from streamproof.run import lock, runner
-        from streamproof.run.nightly import Night
+        from streamproof.run.nightly import NightlyRun
         from streamproof.verdict.verdict import Verdict
 
-        night = Night.named(plain(context["dag_run"].run_id))
-        cell, attempt = night.cell(self.cell["number"]), context["ti"].try_number
-        name = night.run(cell, attempt)
+        nightly_run = NightlyRun.named(plain(context["dag_run"].run_id))
+        scenario, attempt = nightly_run.scenario(self.scenario["number"]), context["ti"].try_number
+        name = nightly_run.run(scenario, attempt)
         try:
             lock.wait(name, WAIT_S, log.info)
         except lock.TestbedBusy as busy:
-            night.leave(cell, str(busy))
+            nightly_run.leave(scenario, str(busy))
             raise AirflowFailException(str(busy)) from None
-        if attempt == 1 and night.over():
-            night.leave(cell, "the night's time was over before its turn")
-            raise AirflowSkipException(f"{cell.name} is not run: the night's time is over")
-        night.begin(cell, name)
+        if attempt == 1 and nightly_run.over():
+            nightly_run.leave(scenario, "the nightly run's time was over before its turn")
+            raise AirflowSkipException(f"{scenario.name} is not run: the nightly run's time is over")
+        nightly_run.begin(scenario, name)
         self.folder = str(settings.runs() / name)
         with attended(RunFolder(self.folder)):
-            folder = runner.run(cell.experiment, name)
+            folder = runner.run(scenario.experiment, name)
         verdict = Verdict.read(folder)
-        night.end(cell, name)
+        nightly_run.end(scenario, name)
         if not verdict.as_expected:
             raise AirflowFailException(f"{verdict.outcome}: {verdict.reason}")
         return name
@@ -90,49 +90,51 @@ class CellOperator(BaseOperator):
 
 
 class TellOperator(BaseOperator):
-    """Tells who is scheduled on verdicts of a cell's. A task of its own: Airflow passes on no event of one that fails."""
+    """Tells who is scheduled on verdicts of a scenario's. A task of its own: Airflow passes on no event of one that fails."""
 
-    template_fields = ("cell",)
+    template_fields = ("scenario",)
 
-    def __init__(self, *, cell: dict[str, Any], **options: Any) -> None:
+    def __init__(self, *, scenario: dict[str, Any], **options: Any) -> None:
         super().__init__(outlets=[VERDICT], **options)
-        self.cell = cell
+        self.scenario = scenario
 
     def execute(self, context: Context) -> None:
-        from streamproof.run.nightly import Night
+        from streamproof.run.nightly import NightlyRun
 
-        verdict = Night.named(plain(context["dag_run"].run_id)).verdict(self.cell["number"])
+        verdict = NightlyRun.named(plain(context["dag_run"].run_id)).verdict(self.scenario["number"])
         if verdict is None:
-            raise AirflowSkipException(f"{self.cell['name']} has no verdict on the job")
+            raise AirflowSkipException(f"{self.scenario['name']} has no verdict on the job")
         context["outlet_events"][VERDICT].extra.update(extra(verdict))
 
 
 class CompareOperator(BaseOperator):
-    """Compares with the nights before, writes JUnit XML and the morning's page. Not red when a cell is: that is for the summary to say."""
+    """Compares with earlier nightly runs, writes JUnit XML and the page. It does not fail for a scenario: the task `summary` does."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(outlets=[NIGHT], **options)
+        super().__init__(outlets=[NIGHTLY_RUN], **options)
 
     def execute(self, context: Context) -> None:
-        from streamproof.run.nightly import Night
+        from streamproof.run.nightly import NightlyRun
 
-        summary = Night.named(plain(context["dag_run"].run_id)).summarise()
-        for cell in summary.cells:
-            log.info("%s", cell.line)
+        summary = NightlyRun.named(plain(context["dag_run"].run_id)).summarise()
+        for scenario in summary.scenarios:
+            log.info("%s", scenario.line)
         log.info("%s", summary.folder)
-        context["outlet_events"][NIGHT].extra.update(night=summary.night, red=summary.red, headline=summary.headline, folder=summary.folder)
+        context["outlet_events"][NIGHTLY_RUN].extra.update(
+            nightly_run=summary.nightly_run, red=summary.red, headline=summary.headline, folder=summary.folder
+        )
 
 
 class SummaryOperator(BaseOperator):
-    """The night's last word: fails, and says what changed, when something was not as expected."""
+    """The nightly run's last word: fails, and says what changed, when something was not as expected."""
 
     def execute(self, context: Context) -> str:
-        from streamproof.run.nightly import Night
+        from streamproof.run.nightly import NightlyRun
 
-        night = Night.named(plain(context["dag_run"].run_id))
-        summary = night.summary()
+        nightly_run = NightlyRun.named(plain(context["dag_run"].run_id))
+        summary = nightly_run.summary()
         if summary is None:
-            raise AirflowFailException(f"{night.path} has no summary: see the tasks `plan` and `compare`")
+            raise AirflowFailException(f"{nightly_run.path} has no summary: see the tasks `plan` and `compare`")
         if summary.red:
             raise AirflowFailException(summary.text)
         log.info("%s", summary.text)

@@ -1,7 +1,7 @@
 """Says what changed, and nothing when nothing did.
 
-Of a night: what is newly broken, fixed, flaky, slower, still broken or was not run, and a night that came to no summary. Of an experiment
-from the form: that it failed. A night in which all is as it was, and an experiment that went as expected, are passed over in silence.
+Of a nightly run: what is newly broken, fixed, flaky, slower, still broken or was not run, and that it has no summary. Of an experiment
+from the form: that it failed. A nightly run in which all is as it was, and an experiment that went as expected, are passed over in silence.
 
 It speaks through connections of Airflow, where they exist: a webhook (``streamproof_webhook``, type HTTP: a POST of JSON to its host, port
 and schema; ``endpoint`` in its extra is the path, other extras are headers, login and password are sent as basic authentication) and
@@ -81,22 +81,22 @@ def news(dag: str, run_id: str, failed: bool) -> Message | None:
 
 def _news(dag: str, name: str, failed: bool) -> Message | None:
     if dag == "chaos_nightly":
-        return _of_night(dag, name, failed)
+        return _of_nightly_run(dag, name, failed)
     return _of_run(dag, newest(name)) if failed else None
 
 
-def _of_night(dag: str, name: str, failed: bool) -> Message | None:
-    from streamproof.run.nightly import Night
+def _of_nightly_run(dag: str, name: str, failed: bool) -> Message | None:
+    from streamproof.run.nightly import NightlyRun
 
-    summary = Night.named(name).summary()
+    summary = NightlyRun.named(name).summary()
     if summary is None:
-        subject = f"streamproof: night {name} came to no summary"
-        return Message(subject, f"{subject}. See the DAG run in Airflow.", {"dag": dag, "night": name, "red": True, "cells": []})
+        subject = f"streamproof: nightly run {name} came to no summary"
+        return Message(subject, f"{subject}. See the DAG run in Airflow.", {"dag": dag, "nightly_run": name, "red": True, "scenarios": []})
     if not summary.news and not failed:
         return None
     subject = f"streamproof: {summary.headline}"
     data = summary.to_dict()
-    return Message(subject, f"{subject}\n\n{summary.text}\n\n{summary.folder}", {"dag": dag, **data, "cells": data["cells"]})
+    return Message(subject, f"{subject}\n\n{summary.text}\n\n{summary.folder}", {"dag": dag, **data, "scenarios": data["scenarios"]})
 
 
 def _of_run(dag: str, folder: Path) -> Message:

@@ -26,8 +26,8 @@ Break a job:    {url}/dags/{dag}  ->  Trigger. Choose a preset, or fill in the f
                 was not as expected.
 All runs:       {url}/plugin/streaming-reliability, in the navigation.
 Stop a run:     mark the DAG run failed. The testbed is restored, the verdict is ABORTED.
-The night:      {url}/dags/{nightly}  ->  switch it on, and it runs by its schedule; Trigger runs it now.
-                The task `summary` says what changed, and {home} holds each night's page and JUnit XML.
+The nightly run:{url}/dags/{nightly}  ->  switch it on, and it runs by its schedule; Trigger runs it now.
+                The task `summary` says what changed, and {home} holds each nightly run's page and JUnit XML.
 
 Ctrl-C stops all of it.
 """
@@ -70,8 +70,8 @@ def main() -> int:
         listens = "" if url == api.url else f"  (the proxy finds it at {api.url})"
         # Where the output is kept somewhere, a password is no part of it.
         password = api.password if sys.stdout.isatty() else f"in {service.home() / 'passwords.json'}"
-        nights = service.home().parent / "nights"
-        say(TOLD.format(url=url, listens=listens, user=api.user, password=password, dag=DAG, nightly=NIGHTLY, home=nights))
+        nightly = service.home().parent / "nightly"
+        say(TOLD.format(url=url, listens=listens, user=api.user, password=password, dag=DAG, nightly=NIGHTLY, home=nightly))
         say(f"ready after {time.monotonic() - begun:.0f} s")
         stay(stopped)
     except (TestbedError, SetupError) as error:

@@ -129,26 +129,26 @@ def sweep(
     """
     from streamproof.run import sweep as sweeping
 
-    cells = sweeping.cells(strategy, step)
+    scenarios = sweeping.scenarios(strategy, step)
     if dry:
-        for cell in cells:
-            then = f", then {cell.then}" if cell.then else ""
-            must = ", ".join([*cell.must, *(f"perhaps {name}" for name in cell.may)]) or "nothing"
-            say(f"{cell.strategy}: {cell.action} at {cell.step}{then}: {must}")
-        say(f"{len(cells)} runs")
+        for scenario in scenarios:
+            then = f", then {scenario.then}" if scenario.then else ""
+            must = ", ".join([*scenario.must, *(f"perhaps {name}" for name in scenario.may)]) or "nothing"
+            say(f"{scenario.strategy}: {scenario.action} at {scenario.step}{then}: {must}")
+        say(f"{len(scenarios)} runs")
         return
     _only_warnings()
     embedded.up(lambda line: say(line))
     begun = time.monotonic()
 
     def show(result: sweeping.Result, number: int, total: int) -> None:
-        cell, anomalies = result.cell, ", ".join(f"{count} {name}" for name, count in result.found.items()) or "nothing"
+        scenario, anomalies = result.scenario, ", ".join(f"{count} {name}" for name, count in result.found.items()) or "nothing"
         word = ("as predicted", "green") if result.as_predicted else (f"NOT as predicted: {result.reason}", "red")
-        then = f", then {cell.then}" if cell.then else ""
-        what = f"{cell.strategy}: {cell.action} at {cell.step}{then}"
+        then = f", then {scenario.then}" if scenario.then else ""
+        what = f"{scenario.strategy}: {scenario.action} at {scenario.step}{then}"
         say(Text.assemble(f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {what}: found {anomalies}, ", word))
 
-    results, folder = sweeping.sweep(cells, seed, show, records=records)
+    results, folder = sweeping.sweep(scenarios, seed, show, records=records)
     if not out.is_terminal:
         out.width = WIDE
     table = Table(

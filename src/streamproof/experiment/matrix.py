@@ -1,7 +1,7 @@
-"""The validated model of a matrix: strategies × faults × seeds, and how much time they may take. What a night runs.
+"""The validated model of a matrix: strategies × faults × seeds, and how much time they may take. What a nightly run runs.
 
-A cell is one strategy, one fault and one seed, and is an experiment of its own; that it must be caught showing an anomaly follows from what
-its fault provokes. Every cell is made and planned here, so that a matrix that cannot be run is refused before its first cell.
+A scenario is one strategy, one fault and one seed, and is an experiment of its own. Which anomaly it must show follows from its fault.
+Every scenario is made and planned here, so that a matrix that cannot be run is refused before its first scenario.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamproof.load.spec import Workload
 from streamproof.shown import shown
 
 CRON = re.compile(r"@(hourly|daily|midnight|weekly|monthly)|[0-9A-Za-z*/,#?-]+( [0-9A-Za-z*/,#?-]+){4}")
-MAX_CELLS = 500
+MAX_SCENARIOS = 500
 NAME = 60
 
 
@@ -51,15 +51,17 @@ class Pair(_Model):
 
 
 class Quota(_Model):
-    """How much time a night may take."""
+    """How much time a nightly run may take."""
 
-    cell_s: int = Field(180, ge=30, le=86_400, description="A run is given up after this time")
-    night_s: int = Field(14_400, ge=60, le=86_400, description="No cell begins after this time; those left over are reported as not run")
+    scenario_s: int = Field(180, ge=30, le=86_400, description="A run is given up after this time")
+    nightly_run_s: int = Field(
+        14_400, ge=60, le=86_400, description="No scenario begins after this time; those left over are reported as not run"
+    )
 
 
 @dataclass(frozen=True)
-class MatrixCell:
-    """One run of a night. ``number`` counts from 1, in the order in which they are run."""
+class Scenario:
+    """One run of a nightly run. ``number`` counts from 1, in the order in which they are run."""
 
     number: int
     experiment: Experiment
@@ -74,10 +76,10 @@ class MatrixCell:
 
 
 class Matrix(_Model):
-    """Strategies × faults × seeds, and the workload and the quotas that all cells share."""
+    """Strategies × faults × seeds, and the workload and the quotas that all scenarios share."""
 
     schedule: Annotated[str | None, BeforeValidator(_cron)] = Field(
-        "0 2 * * *", description="When a night begins: cron, in UTC; null: only when somebody triggers it"
+        "0 2 * * *", description="When a nightly run begins: cron, in UTC; null: only when somebody triggers it"
     )
     strategies: list[StrategyName] = Field(min_length=1)
     faults: list[Annotated[FaultSpec, BeforeValidator(_spec)]] = Field(
@@ -94,16 +96,16 @@ class Matrix(_Model):
         for name, values in (("strategies", self.strategies), ("seeds", map(str, self.seeds))):
             twice = [value for value, count in Counter(values).items() if count > 1]
             if twice:
-                raise ValueError(f"{name}: {', '.join(twice)} is given twice: what is run twice a night shows nothing new")
-        if not 0 < len(self.cells) <= MAX_CELLS:
-            raise ValueError(f"the matrix has {len(self.cells)} cells, expected 1 to {MAX_CELLS}")
+                raise ValueError(f"{name}: {', '.join(twice)} is given twice: what is run twice a nightly run shows nothing new")
+        if not 0 < len(self.scenarios) <= MAX_SCENARIOS:
+            raise ValueError(f"the matrix has {len(self.scenarios)} scenarios, expected 1 to {MAX_SCENARIOS}")
         return self
 
     @property
-    def cells(self) -> list[MatrixCell]:
+    def scenarios(self) -> list[Scenario]:
         """In the order of the file, but those that need another number of brokers last: Kafka is made anew for them once."""
         experiments = sorted(self._experiments(), key=lambda experiment: experiment.brokers)
-        return [MatrixCell(number, experiment) for number, experiment in enumerate(experiments, 1)]
+        return [Scenario(number, experiment) for number, experiment in enumerate(experiments, 1)]
 
     def _experiments(self) -> Iterator[Experiment]:
         out = {(pair.strategy, pair.fault) for pair in self.leave_out}
@@ -114,7 +116,7 @@ class Matrix(_Model):
                         yield self._experiment(strategy, spec, seed)
 
     def _experiment(self, strategy: str, spec: FaultSpec, seed: int) -> Experiment:
-        """Raises ValueError naming the cell that cannot be."""
+        """Raises ValueError naming the scenario that cannot be."""
         try:
             experiment = Experiment(
                 name=f"{strategy}-{spec.fault}".replace("_", "-")[:NAME],
@@ -124,14 +126,14 @@ class Matrix(_Model):
                 faults=[spec],
                 seed=seed,
                 batch_records=self.batch_records,
-                timeout_s=self.quota.cell_s,
+                timeout_s=self.quota.scenario_s,
             )
             provoked = FAULTS[spec.fault].provokes(experiment.profile, spec.parameters)
             experiment = Experiment.model_validate({**experiment.model_dump(), "expect": provoked})
             plan(experiment)
         except ValidationError as error:
             reasons = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors())
-            raise ValueError(f"{strategy} x {spec.fault}: {reasons}; name the two in `leave_out`, or mend the cell") from None
+            raise ValueError(f"{strategy} x {spec.fault}: {reasons}; name the two in `leave_out`, or mend the scenario") from None
         except BadInput as error:
             raise ValueError(f"{strategy} x {spec.fault}: {error}") from None
         return experiment

@@ -1,17 +1,19 @@
-"""A night: the cells of a matrix, run one after the other, and what they changed beside the nights before.
+"""A nightly run: the scenarios of a matrix, run one after the other, and what changed since earlier nightly runs.
 
-A night is a folder, as a run is. ``plan.json`` holds the matrix as it was when the night began and when its time is over; ``cells/N.json``
-names the run of cell N and is written before that run begins, or says why there is none; ``summary.json``, ``junit.xml`` and
-``history.html`` come last and may be written again.
+A nightly run is a folder, as a run is. ``plan.json`` holds the matrix as it was at the beginning, and when the time is over;
+``scenarios/N.json`` names the run of scenario N and is written before that run begins, or says why there is none; ``summary.json``,
+``junit.xml`` and ``history.html`` come last and may be written again.
 
-How a cell stands is what :mod:`streamproof.history.changes` finds in its runs with the same seed, tonight's being the newest, or one of
+The state of a scenario is what :mod:`streamproof.history.changes` finds in its runs with the same seed, tonight's being the newest, or
+one of
 
-    not run      the night's time was over before its turn, or its turn never came
+    not run      the nightly run's time was over before its turn, or its turn never came
     stopped      its run is ABORTED
     unfinished   it began, and has no verdict, or one that its task did not live to tell
 
-A night is *red* when a cell is not as expected: its outcome is not PASSED (a negative control that was caught PASSED), or there is none.
-A cell that was not run is not as expected: nobody looked. Slow, flaky and fixed cells that PASSED are told, and do not make it red.
+A nightly run is *red* when a scenario is not as expected: its outcome is not PASSED (a negative control that was caught PASSED), or it
+has no outcome. A scenario that was not run is not as expected. Slow, flaky and fixed scenarios that PASSED are reported, and do not make
+the nightly run red.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from streamproof import settings
 from streamproof.evidence.folder import EvidenceError, RunFolder, utc_now, write_atomically
 from streamproof.evidence.journal import Restored
 from streamproof.experiment import matrix
-from streamproof.experiment.matrix import Matrix, MatrixCell
+from streamproof.experiment.matrix import Matrix, Scenario
 from streamproof.history import junit, page, record
 from streamproof.history.changes import Change, Kind, change
 from streamproof.history.record import Run
@@ -43,14 +45,14 @@ ORDER = (Kind.NEWLY_BROKEN, UNFINISHED, Kind.NOT_SHOWN, STOPPED, Kind.FLAKY, Kin
 
 
 @dataclass(frozen=True)
-class Told:
-    """How one cell stands after the night. ``run`` and ``outcome`` are None where there was no run, or no verdict."""
+class ScenarioResult:
+    """The result of one scenario of a nightly run. ``run`` and ``outcome`` are None where there was no run, or no verdict."""
 
     number: int
     strategy: str
     fault: str
     seed: int
-    cell: str
+    scenario: str
     run: str | None
     outcome: str | None
     as_expected: bool
@@ -59,114 +61,115 @@ class Told:
 
     @property
     def line(self) -> str:
-        return f"{self.state}: {self.cell}, seed {self.seed}: {self.reason}"
+        return f"{self.state}: {self.scenario}, seed {self.seed}: {self.reason}"
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A night in one object, the worst cell first."""
+    """A nightly run in one object, the worst scenario first."""
 
-    night: str
+    nightly_run: str
     folder: str
     began_at: str
     ended_at: str
-    cells: tuple[Told, ...]
+    scenarios: tuple[ScenarioResult, ...]
 
     @property
     def red(self) -> bool:
-        return not all(cell.as_expected for cell in self.cells)
+        return not all(scenario.as_expected for scenario in self.scenarios)
 
     @property
-    def news(self) -> tuple[Told, ...]:
-        """What somebody wants to be told of."""
-        return tuple(cell for cell in self.cells if not cell.as_expected or cell.state not in QUIET)
+    def news(self) -> tuple[ScenarioResult, ...]:
+        """The results that are worth a message."""
+        return tuple(scenario for scenario in self.scenarios if not scenario.as_expected or scenario.state not in QUIET)
 
     @property
     def headline(self) -> str:
-        good = sum(cell.as_expected for cell in self.cells)
-        counts = Counter(cell.state for cell in self.cells)
-        return f"{good} of {len(self.cells)} cells as expected: {', '.join(f'{counts[state]} {state}' for state in ORDER if counts[state])}"
+        good = sum(scenario.as_expected for scenario in self.scenarios)
+        counts = Counter(scenario.state for scenario in self.scenarios)
+        states = ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
+        return f"{good} of {len(self.scenarios)} scenarios as expected: {states}"
 
     @property
     def text(self) -> str:
-        return "\n".join([self.headline, *(cell.line for cell in self.news)])
+        return "\n".join([self.headline, *(scenario.line for scenario in self.news)])
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "red": self.red, "headline": self.headline}
 
 
 @dataclass(frozen=True)
-class Night:
-    """One night, by its folder."""
+class NightlyRun:
+    """One nightly run, by its folder."""
 
     path: Path
 
     @classmethod
     def named(cls, name: str) -> Self:
-        return cls(settings.home() / "nights" / name)
+        return cls(settings.home() / "nightly" / name)
 
     @property
     def name(self) -> str:
         return self.path.name
 
-    # --- its cells ------------------------------------------------------------------------------------------------------------------
+    # --- its scenarios ------------------------------------------------------------------------------------------------------------------
 
-    def plan(self, file: Path) -> list[MatrixCell]:
-        """Begin the night with the matrix in ``file``. Raises BadInput when it cannot be run, before anything is."""
+    def plan(self, file: Path) -> list[Scenario]:
+        """Begin the nightly run with the matrix in ``file``. Raises BadInput when it cannot be run, before anything is."""
         planned = matrix.load(file)
         content = {
             "file": str(file),
             "began_at": utc_now(),
-            "over_at": time.time() + planned.quota.night_s,
+            "over_at": time.time() + planned.quota.nightly_run_s,
             "matrix": planned.model_dump(mode="json"),
         }
         write_atomically(self.path / "plan.json", json.dumps(content, indent=1))
-        for leftover in [*(self.path / "cells").glob("*.json"), self.path / "summary.json"]:
+        for leftover in [*(self.path / "scenarios").glob("*.json"), self.path / "summary.json"]:
             leftover.unlink(missing_ok=True)
-        return planned.cells
+        return planned.scenarios
 
-    def cells(self) -> list[MatrixCell]:
-        return Matrix.model_validate(self._plan()["matrix"]).cells
+    def scenarios(self) -> list[Scenario]:
+        return Matrix.model_validate(self._plan()["matrix"]).scenarios
 
-    def cell(self, number: int) -> MatrixCell:
-        return self.cells()[number - 1]
+    def scenario(self, number: int) -> Scenario:
+        return self.scenarios()[number - 1]
 
     def over(self) -> bool:
         """Whether its time is used up."""
         return time.time() > float(self._plan()["over_at"])
 
-    def run(self, cell: MatrixCell, attempt: int) -> str:
-        """The name of a cell's run. Each attempt is a run of its own."""
-        return f"{self.name}-{cell.name}" if attempt == 1 else f"{self.name}-{cell.name}-try{attempt}"
+    def run(self, scenario: Scenario, attempt: int) -> str:
+        """The name of a scenario's run. Each attempt is a run of its own."""
+        return f"{self.name}-{scenario.name}" if attempt == 1 else f"{self.name}-{scenario.name}-try{attempt}"
 
-    def begin(self, cell: MatrixCell, run: str) -> None:
-        """The cell's run is about to begin."""
-        self._tell(cell, run=run)
+    def begin(self, scenario: Scenario, run: str) -> None:
+        """The scenario's run is about to begin."""
+        self._write_entry(scenario, run=run)
 
-    def end(self, cell: MatrixCell, run: str) -> None:
-        """The cell's run has come to its end, and so has whoever carried it."""
-        self._tell(cell, run=run, ended=utc_now())
+    def end(self, scenario: Scenario, run: str) -> None:
+        """The scenario's run has come to its end, and so has whoever carried it."""
+        self._write_entry(scenario, run=run, ended=utc_now())
 
-    def leave(self, cell: MatrixCell, reason: str) -> None:
-        """The cell is not run."""
-        self._tell(cell, reason=reason)
+    def leave(self, scenario: Scenario, reason: str) -> None:
+        """The scenario is not run."""
+        self._write_entry(scenario, reason=reason)
 
     def verdict(self, number: int) -> Verdict | None:
-        """The verdict on a cell; None when there is none, or it was stopped, which says nothing of the job."""
-        run = self._told(self.cell(number)).get("run")
+        """The verdict on a scenario; None when there is none, or it was stopped, which says nothing of the job."""
+        run = self._entry(self.scenario(number)).get("run")
         folder = RunFolder(settings.runs() / run) if run is not None else None
         if folder is None or not folder.verdict.exists():
             return None
         verdict = Verdict.read(folder)
         return None if verdict.outcome is RunOutcome.ABORTED else verdict
 
-    def _tell(self, cell: MatrixCell, **entry: str) -> None:
-        (self.path / "summary.json").unlink(missing_ok=True)  # it is not what the night ends with any more
-        write_atomically(self.path / "cells" / f"{cell.number}.json", json.dumps(entry))
+    def _write_entry(self, scenario: Scenario, **entry: str) -> None:
+        (self.path / "summary.json").unlink(missing_ok=True)  # it is not what the nightly run ends with any more
+        write_atomically(self.path / "scenarios" / f"{scenario.number}.json", json.dumps(entry))
 
-    def _told(self, cell: MatrixCell) -> dict[str, str]:
+    def _entry(self, scenario: Scenario) -> dict[str, str]:
         try:
-            return dict(json.loads((self.path / "cells" / f"{cell.number}.json").read_text()))
+            return dict(json.loads((self.path / "scenarios" / f"{scenario.number}.json").read_text()))
         except FileNotFoundError:
             return {"reason": "its turn did not come"}
 
@@ -174,31 +177,34 @@ class Night:
         try:
             return dict(json.loads((self.path / "plan.json").read_text()))
         except FileNotFoundError as error:
-            raise EvidenceError(f"{self.path} is not a night: it has no plan.json") from error
+            raise EvidenceError(f"{self.path} is not a nightly run: it has no plan.json") from error
 
     # --- its end --------------------------------------------------------------------------------------------------------------------
 
     def summarise(self) -> Summary:
-        """Compare with the nights before; write ``summary.json``, ``junit.xml`` and ``history.html``.
+        """Compare with earlier nightly runs; write ``summary.json``, ``junit.xml`` and ``history.html``.
 
-        A cell whose process was killed has nobody else who ends its run: it is restored here. Raises HistoryError when the history cannot
-        be read.
+        The run of a scenario whose process was killed is restored here. Raises HistoryError when the history cannot be read.
         """
         (self.path / "summary.json").unlink(missing_ok=True)
-        entries = [(cell, self._told(cell)) for cell in self.cells()]
+        entries = [(scenario, self._entry(scenario)) for scenario in self.scenarios()]
         for _, entry in entries:
             _end(entry.get("run"))
         with remembered.opened() as store:
-            results = [_stands(store, cell, entry) for cell, entry in entries]
+            results = [_result(store, scenario, entry) for scenario, entry in entries]
             runs = store.runs()
-        runs_of_night = [run for _, run in results if run is not None]
-        cells = tuple(sorted((cell for cell, _ in results), key=lambda cell: (ORDER.index(cell.state), cell.number)))
-        summary = Summary(self.name, str(self.path), self._plan()["began_at"], utc_now(), cells)
+        runs_of_tonight = [run for _, run in results if run is not None]
+        scenarios = tuple(
+            sorted((scenario for scenario, _ in results), key=lambda scenario: (ORDER.index(scenario.state), scenario.number))
+        )
+        summary = Summary(self.name, str(self.path), self._plan()["began_at"], utc_now(), scenarios)
         left = [
-            (cell.strategy, f"{cell.fault}, seed {cell.seed}", cell.reason) for cell in cells if cell.run is None or cell.outcome is None
+            (scenario.strategy, f"{scenario.fault}, seed {scenario.seed}", scenario.reason)
+            for scenario in scenarios
+            if scenario.run is None or scenario.outcome is None
         ]
-        write_atomically(self.path / "junit.xml", junit.junit(runs_of_night, left))
-        of_same_cells = [run for run in runs if run.cell in {run.cell for run in runs_of_night}]
+        write_atomically(self.path / "junit.xml", junit.junit(runs_of_tonight, left))
+        of_same_cells = [run for run in runs if run.cell in {run.cell for run in runs_of_tonight}]
         page.write(of_same_cells, self.path / "history.html", settings.cache())
         write_atomically(self.path / "summary.json", json.dumps(summary.to_dict(), indent=1))
         return summary
@@ -209,8 +215,10 @@ class Night:
             stored = json.loads((self.path / "summary.json").read_text())
         except FileNotFoundError:
             return None
-        names = ("night", "folder", "began_at", "ended_at")
-        return Summary(**{name: stored[name] for name in names}, cells=tuple(Told(**fields) for fields in stored["cells"]))
+        names = ("nightly_run", "folder", "began_at", "ended_at")
+        return Summary(
+            **{name: stored[name] for name in names}, scenarios=tuple(ScenarioResult(**fields) for fields in stored["scenarios"])
+        )
 
 
 def _end(name: str | None) -> None:
@@ -221,14 +229,14 @@ def _end(name: str | None) -> None:
         stages.abort(folder, "its task ended before the run did")
 
 
-def _stands(store: Store, cell: MatrixCell, entry: dict[str, str]) -> tuple[Told, Run | None]:
-    experiment, name = cell.experiment, entry.get("run")
-    unfinished = Told(
-        number=cell.number,
+def _result(store: Store, scenario: Scenario, entry: dict[str, str]) -> tuple[ScenarioResult, Run | None]:
+    experiment, name = scenario.experiment, entry.get("run")
+    unfinished = ScenarioResult(
+        number=scenario.number,
         strategy=experiment.label,
-        fault=cell.fault,
+        fault=scenario.fault,
         seed=experiment.seed,
-        cell=f"{experiment.label} ({experiment.promised}) x {cell.fault}",
+        scenario=f"{experiment.label} ({experiment.promised}) x {scenario.fault}",
         run=name,
         outcome=None,
         as_expected=False,
@@ -248,13 +256,13 @@ def _stands(store: Store, cell: MatrixCell, entry: dict[str, str]) -> tuple[Told
     expected = run.outcome is RunOutcome.PASSED and "ended" in entry
     if run.outcome is RunOutcome.PASSED and not expected:
         state, reason = UNFINISHED, "its run PASSED, but its task did not come to its end"
-    return replace(unfinished, cell=str(run.cell), outcome=run.outcome, as_expected=expected, state=state, reason=reason), run
+    return replace(unfinished, scenario=str(run.cell), outcome=run.outcome, as_expected=expected, state=state, reason=reason), run
 
 
 def _change(store: Store, run: Run) -> Change | None:
-    """What ``run`` changed beside the earlier runs of its cell with its seed."""
+    """What ``run`` changed beside the earlier runs of its scenario with its seed."""
     earlier = [other for other in store.runs(Wanted(cell=run.cell)) if other.seed == run.seed and other.began_at < run.began_at]
     return change([*reversed(earlier), run])
 
 
-__all__ = ["Night", "Summary", "Told"]
+__all__ = ["NightlyRun", "ScenarioResult", "Summary"]

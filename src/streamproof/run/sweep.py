@@ -1,6 +1,6 @@
 """The crash-point sweep: every strategy, crashed at every step of its protocol in every way, one run each, on one warm testbed.
 
-A strategy predicts what a crash at each step shows: anomalies that it must show, and such that it may. A cell of the matrix is as
+A strategy predicts what a crash at each step shows: anomalies that it must show, and such that it may. A scenario of the matrix is as
 predicted when the fault took effect, every anomaly that must be seen was seen, and none was seen that was not predicted.
 """
 
@@ -36,7 +36,7 @@ log = logging.getLogger("streamproof.run.sweep")
 
 
 @dataclass(frozen=True)
-class Cell:
+class Scenario:
     """One crash: ``strategy`` at ``step`` by ``action``, and for a double fault a second one at ``then`` while it recovers."""
 
     strategy: str
@@ -72,9 +72,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Result:
-    """What a cell showed. ``torn_s`` is the longest time that a reader saw part of a batch, None where nobody watched."""
+    """What a scenario showed. ``torn_s`` is the longest time that a reader saw part of a batch, None where nobody watched."""
 
-    cell: Cell
+    scenario: Scenario
     outcome: str
     reason: str
     found: dict[str, int]
@@ -85,58 +85,60 @@ class Result:
     run: str
 
     def to_dict(self) -> dict[str, Any]:
-        cell = {**asdict(self.cell), "at": self.cell.failpoint.at}
-        predicted = {"must": sorted(self.cell.must), "may": sorted(self.cell.may)}
-        return {**cell, "predicted": predicted, **{key: value for key, value in asdict(self).items() if key != "cell"}}
+        scenario = {**asdict(self.scenario), "at": self.scenario.failpoint.at}
+        predicted = {"must": sorted(self.scenario.must), "may": sorted(self.scenario.may)}
+        return {**scenario, "predicted": predicted, **{key: value for key, value in asdict(self).items() if key != "scenario"}}
 
 
-def cells(strategies: list[str] | None = None, steps: list[str] | None = None) -> list[Cell]:
-    """The sweep's cells, in order. Raises BadInput for a strategy or a step that there is not."""
+def scenarios(strategies: list[str] | None = None, steps: list[str] | None = None) -> list[Scenario]:
+    """The sweep's scenarios, in order. Raises BadInput for a strategy or a step that there is not."""
     names = strategies or list(STRATEGIES)
     unknown = [name for name in names if name not in STRATEGIES]
     if unknown:
         raise BadInput(f"there is no strategy {', '.join(map(repr, unknown))}; there are: {', '.join(STRATEGIES)}")
-    all_cells = [cell for name in names for cell in _of(name)]
-    strange = set(steps or ()) - {cell.step for cell in all_cells}
+    every_scenario = [scenario for name in names for scenario in _of(name)]
+    strange = set(steps or ()) - {scenario.step for scenario in every_scenario}
     if strange:
-        raise BadInput(f"no strategy of the sweep has a step {', '.join(sorted(strange))}; their steps: {', '.join(_names(all_cells))}")
-    return [cell for cell in all_cells if not steps or cell.step in steps]
+        raise BadInput(
+            f"no strategy of the sweep has a step {', '.join(sorted(strange))}; their steps: {', '.join(_names(every_scenario))}"
+        )
+    return [scenario for scenario in every_scenario if not steps or scenario.step in steps]
 
 
-def _of(name: str) -> Iterator[Cell]:
+def _of(name: str) -> Iterator[Scenario]:
     strategy = STRATEGIES[name]
     for point in strategy.failpoints:
         if point.at != Site.RECOVERY:
-            yield from (Cell(name, point.name, action) for action in point.actions)
+            yield from (Scenario(name, point.name, action) for action in point.actions)
     for first, then in strategy.doubles:
-        yield Cell(name, first, Action.KILL_DRIVER, then)
+        yield Scenario(name, first, Action.KILL_DRIVER, then)
 
 
-def _names(cells: list[Cell]) -> list[str]:
-    return list(dict.fromkeys(cell.step for cell in cells))
+def _names(scenarios: list[Scenario]) -> list[str]:
+    return list(dict.fromkeys(scenario.step for scenario in scenarios))
 
 
 def sweep(
-    cells: list[Cell], seed: int, say: Callable[[Result, int, int], None], *, records: int = RECORDS, retries: int = 1
+    scenarios: list[Scenario], seed: int, say: Callable[[Result, int, int], None], *, records: int = RECORDS, retries: int = 1
 ) -> tuple[list[Result], Path]:
-    """Run every cell; ``say`` gets each result with its number and how many there are. Returns the results and the matrix's folder.
+    """Run every scenario; ``say`` gets each result with its number and how many there are. Returns the results and the matrix's folder.
 
-    The matrix is written anew after each cell, so that a sweep that is stopped has shown something; as a page, at the end. A cell whose
-    fault did not take effect is tried again, ``retries`` times.
+    The matrix is written anew after each scenario, so that a sweep that is stopped has shown something; as a page, at the end. A
+    scenario whose fault did not take effect is tried again, ``retries`` times.
     """
     folder = settings.home() / "sweeps" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
     folder.mkdir(parents=True, exist_ok=True)
     results: list[Result] = []
-    for number, cell in enumerate(cells, 1):
-        result = attempt(cell, seed, records)
+    for number, scenario in enumerate(scenarios, 1):
+        result = attempt(scenario, seed, records)
         while result.tries <= retries and result.outcome == RunOutcome.INCONCLUSIVE:
-            log.warning("%s, %s: %s; again", cell.strategy, cell.step, result.reason)
-            result = attempt(cell, seed + result.tries, records, result.tries + 1)
+            log.warning("%s, %s: %s; again", scenario.strategy, scenario.step, result.reason)
+            result = attempt(scenario, seed + result.tries, records, result.tries + 1)
         results.append(result)
         write_atomically(folder / "matrix.json", json.dumps([done.to_dict() for done in results], indent=1))
         write_atomically(folder / "matrix.md", markdown(results))
         write_atomically(folder / "compact.md", compact(results))
-        say(result, number, len(cells))
+        say(result, number, len(scenarios))
         if result.outcome == RunOutcome.ABORTED:
             break
     page([result.run for result in results], folder / "matrix.html")
@@ -157,17 +159,17 @@ def page(runs: list[str], path: Path) -> None:
     history_page.write(rows, path, settings.cache())
 
 
-def attempt(cell: Cell, seed: int, records: int = RECORDS, tries: int = 1) -> Result:
-    """One run of a cell."""
+def attempt(scenario: Scenario, seed: int, records: int = RECORDS, tries: int = 1) -> Result:
+    """One run of a scenario."""
     from streamproof.suites.evaluate import evaluate
 
-    with Observer(STRATEGIES[cell.strategy].atomic) as observer:
-        folder = runner.run(cell.experiment(seed, records), evaluate=evaluate, watch=observer.watch)
+    with Observer(STRATEGIES[scenario.strategy].atomic) as observer:
+        folder = runner.run(scenario.experiment(seed, records), evaluate=evaluate, watch=observer.watch)
     verdict = Verdict.read(folder)
     counts = {str(anomaly): count for anomaly, count in verdict.anomalies.items() if count}
-    predicted = cell.must <= {Anomaly(name) for name in counts} <= cell.must | cell.may
+    predicted = scenario.must <= {Anomaly(name) for name in counts} <= scenario.must | scenario.may
     return Result(
-        cell,
+        scenario,
         verdict.outcome,
         verdict.reason,
         counts,
@@ -191,10 +193,10 @@ def compact(results: list[Result]) -> str:
     """The matrix with one row a step: what each kind of crash left, and the second crashes during recovery."""
     head = ("strategy", "step", "predicted", *(action.replace("_", " ") for action in Action), "and a second crash")
     rows = [head, tuple("---" for _ in head)]
-    for strategy, step in dict.fromkeys((result.cell.strategy, result.cell.step) for result in results):
-        of_step = [result for result in results if (result.cell.strategy, result.cell.step) == (strategy, step)]
-        first = {result.cell.action: _left(result) for result in of_step if result.cell.then is None}
-        seconds = (f"`{result.cell.then}`: {_left(result)}" for result in of_step if result.cell.then is not None)
+    for strategy, step in dict.fromkeys((result.scenario.strategy, result.scenario.step) for result in results):
+        of_step = [result for result in results if (result.scenario.strategy, result.scenario.step) == (strategy, step)]
+        first = {result.scenario.action: _left(result) for result in of_step if result.scenario.then is None}
+        seconds = (f"`{result.scenario.then}`: {_left(result)}" for result in of_step if result.scenario.then is not None)
         predicted = columns(of_step[0])[5]
         rows.append((strategy, f"`{step}`", predicted, *(first.get(action, "") for action in Action), ", ".join(seconds)))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
@@ -207,14 +209,14 @@ def _left(result: Result) -> str:
 
 def columns(result: Result) -> tuple[str, ...]:
     """A result as the cells of a table's row."""
-    cell = result.cell
-    predicted = ", ".join([*(str(name) for name in sorted(cell.must)), *(f"perhaps {name}" for name in sorted(cell.may))])
+    scenario = result.scenario
+    predicted = ", ".join([*(str(name) for name in sorted(scenario.must)), *(f"perhaps {name}" for name in sorted(scenario.may))])
     return (
-        cell.strategy,
-        cell.step,
-        str(cell.failpoint.at),
-        cell.action.replace("_", " "),
-        cell.then or "",
+        scenario.strategy,
+        scenario.step,
+        str(scenario.failpoint.at),
+        scenario.action.replace("_", " "),
+        scenario.then or "",
         predicted or "nothing",
         str(result.found.get(Anomaly.LOST, 0)),
         str(result.found.get(Anomaly.DUPLICATED, 0)),

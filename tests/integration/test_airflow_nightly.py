@@ -24,7 +24,7 @@ from streamproof.airflow.service import DAG, NIGHTLY, Api
 from streamproof.evidence.folder import RunFolder, read_json_lines, write_atomically
 from streamproof.evidence.journal import InjectionInjected, PhaseBegan, Restored, StageFinished, StageStarted, TestbedTaken
 from streamproof.run import healing, lock
-from streamproof.run.nightly import Night, Summary
+from streamproof.run.nightly import NightlyRun, Summary
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
 from tests.support import regressing
@@ -35,7 +35,7 @@ WAIT_S = 400.0
 PROXY, BELOW = "https://lab.example.org/airflow", "/airflow"
 SECRET = "hooks/c2VjcmV0LXBhdGg"
 HEAD = "faults: [crash_at_step]\nworkload: {source: synthetic, records: 2400}\n"
-# Its first cell stands still for a minute: time to stop it in. Its second is a short one.
+# Its first scenario stands still for a minute: time to stop it in. Its second is a short one.
 STANDING = """
 strategies: [checkpoint, offset_commit]
 faults: [{fault: cut_kafka, parameters: {seconds: 60}}, crash_at_step]
@@ -94,7 +94,7 @@ def _until(condition: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
 
 
 def _matrix(text: str) -> None:
-    """The nights' matrix. It has no schedule: whatever the time of day is, no night begins but those that are triggered."""
+    """The nightly runs' matrix. It has no schedule: whatever the time of day is, no nightly run begins but those that are triggered."""
     (settings.home() / "nightly.yaml").write_text(f"schedule: null\n{text}")
 
 
@@ -107,14 +107,14 @@ def _ended(api: Api, run_id: str, dag: str = NIGHTLY) -> str:
 
 
 def _summary(night: str) -> Summary:
-    found = Night.named(night).summary()
+    found = NightlyRun.named(night).summary()
     assert found is not None
     return found
 
 
 def _states(api: Api, run_id: str, dag: str = NIGHTLY) -> dict[int, str]:
-    """How each cell's task ended."""
-    return {found["map_index"]: found["state"] for found in api.instances(run_id, dag) if found["task_id"] == "cell"}
+    """How each scenario's task ended."""
+    return {found["map_index"]: found["state"] for found in api.instances(run_id, dag) if found["task_id"] == "scenario"}
 
 
 def _injected(run: str) -> RunFolder:
@@ -147,13 +147,13 @@ def _kill(folder: RunFolder, stage: str) -> psutil.Process:
     return parent
 
 
-# --- nights -------------------------------------------------------------------------------------------------------------------------
+# --- nightly runs --------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def nights(airflow: Api, webhook: Webhook) -> tuple[str, list[int], str]:
-    """Two nights over a job that somebody broke in between, the second with one cell more. How they ended, and how many posts there were
-    after each."""
+    """Two nightly runs over a job that somebody broke in between, the second with one scenario more. How they ended, and how many posts
+    there were after each."""
     posts = []
     states = []
     for name, strategies in (("night-1", "[regressing]"), ("night-2", "[regressing, offset_commit]")):
@@ -167,23 +167,23 @@ def nights(airflow: Api, webhook: Webhook) -> tuple[str, list[int], str]:
     return states[0], posts, states[1]
 
 
-def test_a_night_as_expected_is_green_and_passed_over_in_silence(nights: Any) -> None:
+def test_a_nightly_run_as_expected_is_green_and_passed_over_in_silence(nights: Any) -> None:
     assert nights[0] == "success"
     assert nights[1][0] == 0
-    assert {told.state for told in _summary("night-1").cells} == {"new"}
+    assert {told.state for told in _summary("night-1").scenarios} == {"new"}
 
 
-def test_cells_hold_the_testbed_one_after_the_other(nights: Any) -> None:
+def test_scenarios_hold_the_testbed_one_after_the_other(nights: Any) -> None:
     first, second = sorted(_times(folder) for folder in settings.runs().glob("night-2-*"))
     assert first[1] <= second[0]
 
 
-def test_a_cells_log_tells_what_it_is_doing_and_it_links_to_its_report(nights: Any, airflow: Api) -> None:
-    log = airflow.log("night-1", "cell", NIGHTLY, 0)
+def test_a_scenarios_log_tells_what_it_is_doing_and_it_links_to_its_report(nights: Any, airflow: Api) -> None:
+    log = airflow.log("night-1", "scenario", NIGHTLY, 0)
     assert "phase: impact" in log
     assert "micro-batches" in log
     assert "the driver's processes are gone: yes" in log
-    path = f"/api/v2/dags/{NIGHTLY}/dagRuns/night-1/taskInstances/cell/links?map_index=0"
+    path = f"/api/v2/dags/{NIGHTLY}/dagRuns/night-1/taskInstances/scenario/links?map_index=0"
     run = "night-1-01-regressing-crash-at-step-s1"
     links = airflow.request("GET", path).json()["extra_links"]
     assert links == {
@@ -197,7 +197,7 @@ def test_a_cells_log_tells_what_it_is_doing_and_it_links_to_its_report(nights: A
     assert '<a href="verdict.json">' in pages["Run's folder"].text
 
 
-def test_the_next_night_is_red_and_names_the_cell_that_broke(nights: Any, airflow: Api) -> None:
+def test_the_next_nightly_run_is_red_and_names_the_scenario_that_broke(nights: Any, airflow: Api) -> None:
     assert nights[2] == "failed"
     assert _states(airflow, "night-2") == {0: "failed", 1: "success"}, "the other went on"
     assert [(told.strategy, told.state) for told in _summary("night-2").news] == [("regressing", "newly broken")]
@@ -207,7 +207,7 @@ def test_the_next_night_is_red_and_names_the_cell_that_broke(nights: Any, airflo
 
 
 def test_its_junit_xml_has_one_failure_and_its_page_is_there(nights: Any) -> None:
-    night = Night.named("night-2").path
+    night = NightlyRun.named("night-2").path
     suites = ET.parse(night / "junit.xml").getroot()
     assert [case.attrib["classname"].split(".")[1] for case in suites.iter("testcase") if case.find("failure") is not None] == [
         "regressing"
@@ -241,30 +241,30 @@ def test_another_dag_is_scheduled_on_verdicts_and_gets_what_they_say(nights: Any
 
 
 @pytest.mark.slow
-def test_cells_are_left_over_when_the_nights_time_is_used_up_and_are_not_green(airflow: Api) -> None:
+def test_scenarios_are_left_over_when_the_nightly_runs_time_is_used_up_and_are_not_green(airflow: Api) -> None:
     _matrix(f"strategies: [offset_commit, checkpoint, two_phase_commit]\n{HEAD}")
-    airflow.trigger("short-night", {}, NIGHTLY)
+    airflow.trigger("short-nightly run", {}, NIGHTLY)
     _injected("short-night-01-offset-commit-crash-at-step-s1")
-    plan = Night.named("short-night").path / "plan.json"
+    plan = NightlyRun.named("short-nightly run").path / "plan.json"
     write_atomically(plan, json.dumps({**json.loads(plan.read_text()), "over_at": time.time()}))
-    assert _ended(airflow, "short-night") == "failed"
-    assert _states(airflow, "short-night") == {0: "success", 1: "skipped", 2: "skipped"}
-    assert [(told.strategy, told.state) for told in _summary("short-night").cells][:2] == [
+    assert _ended(airflow, "short-nightly run") == "failed"
+    assert _states(airflow, "short-nightly run") == {0: "success", 1: "skipped", 2: "skipped"}
+    assert [(told.strategy, told.state) for told in _summary("short-nightly run").scenarios][:2] == [
         ("checkpoint", "not run"),
         ("two_phase_commit", "not run"),
     ]
-    assert "not run: two_phase_commit" in airflow.log("short-night", "summary", NIGHTLY)
+    assert "not run: two_phase_commit" in airflow.log("short-nightly run", "summary", NIGHTLY)
 
 
-def test_a_matrix_that_cannot_be_run_makes_the_night_red_before_anything_is_run(airflow: Api) -> None:
+def test_a_matrix_that_cannot_be_run_makes_the_nightly_run_red_before_anything_is_run(airflow: Api) -> None:
     _matrix("strategies: [hope]\nfaults: [kill_executor]\n")
-    airflow.trigger("no-night", {}, NIGHTLY)
-    assert _ended(airflow, "no-night") == "failed"
-    assert "strategies.0: there is no strategy 'hope'" in airflow.log("no-night", "plan", NIGHTLY)
+    airflow.trigger("no-nightly run", {}, NIGHTLY)
+    assert _ended(airflow, "no-nightly run") == "failed"
+    assert "strategies.0: there is no strategy 'hope'" in airflow.log("no-nightly run", "plan", NIGHTLY)
 
 
 @pytest.mark.slow
-def test_a_night_and_an_experiment_wait_for_each_other(airflow: Api) -> None:
+def test_a_nightly_run_and_an_experiment_wait_for_each_other(airflow: Api) -> None:
     _matrix(f"strategies: [offset_commit, two_phase_commit]\n{HEAD}")
     airflow.trigger("beside", {**FORM, "fault": "none", "records": 20_000})
     folder = RunFolder(settings.runs() / "beside")
@@ -272,7 +272,7 @@ def test_a_night_and_an_experiment_wait_for_each_other(airflow: Api) -> None:
     airflow.trigger("night-beside", {}, NIGHTLY)
     assert _ended(airflow, "beside", DAG) == "success"
     assert _ended(airflow, "night-beside") == "success"
-    assert "the testbed is held by run beside: waiting for it" in airflow.log("night-beside", "cell", NIGHTLY, 0)
+    assert "the testbed is held by run beside: waiting for it" in airflow.log("night-beside", "scenario", NIGHTLY, 0)
     times = sorted(_times(each) for each in (folder.path, *settings.runs().glob("night-beside-*")))
     assert len(times) == 3
     assert all(before[1] <= after[0] for before, after in pairwise(times))
@@ -300,11 +300,11 @@ def test_a_bad_form_is_refused_before_anything_is_started(airflow: Api, name: st
     assert told in airflow.log(name, "prepare")
 
 
-# --- a cell that is stopped ---------------------------------------------------------------------------------------------------------
+# --- a scenario that is stopped ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_cell_whose_process_is_killed_is_aborted_and_the_night_goes_on(airflow: Api) -> None:
+def test_a_scenario_whose_process_is_killed_is_aborted_and_the_nightly_run_goes_on(airflow: Api) -> None:
     _matrix(STANDING)
     airflow.trigger("killed", {}, NIGHTLY)
     folder = _injected("killed-01-checkpoint-cut-kafka-s1")
@@ -312,11 +312,11 @@ def test_a_cell_whose_process_is_killed_is_aborted_and_the_night_goes_on(airflow
     assert _ended(airflow, "killed") == "failed"
     assert _outcome(folder) == "ABORTED"
     assert _states(airflow, "killed") == {0: "failed", 1: "success"}
-    assert [(told.strategy, told.state) for told in _summary("killed").cells if not told.as_expected] == [("checkpoint", "stopped")]
+    assert [(told.strategy, told.state) for told in _summary("killed").scenarios if not told.as_expected] == [("checkpoint", "stopped")]
 
 
 @pytest.mark.slow
-def test_a_cell_whose_worker_is_killed_leaves_the_testbed_clean_and_the_night_red(airflow: Api) -> None:
+def test_a_scenario_whose_worker_is_killed_leaves_the_testbed_clean_and_the_nightly_run_red(airflow: Api) -> None:
     """The process above the task's, which reports for it: Airflow misses its heartbeat after a minute."""
     _matrix(LONG)
     airflow.trigger("worker", {}, NIGHTLY)
@@ -330,43 +330,43 @@ def test_a_cell_whose_worker_is_killed_leaves_the_testbed_clean_and_the_night_re
 
 
 @pytest.mark.slow
-def test_a_cell_that_is_marked_failed_is_aborted_and_the_night_goes_on(airflow: Api) -> None:
+def test_a_scenario_that_is_marked_failed_is_aborted_and_the_nightly_run_goes_on(airflow: Api) -> None:
     _matrix(STANDING)
     airflow.trigger("marked", {}, NIGHTLY)
     folder = _injected("marked-01-checkpoint-cut-kafka-s1")
-    airflow.mark_task_failed("marked", "cell", NIGHTLY, 0)
+    airflow.mark_task_failed("marked", "scenario", NIGHTLY, 0)
     assert _ended(airflow, "marked") == "failed"
     assert _outcome(folder) == "ABORTED"
     assert _states(airflow, "marked") == {0: "failed", 1: "success"}
 
 
 @pytest.mark.slow
-def test_a_cell_that_is_cleared_while_it_runs_is_aborted_and_run_again(airflow: Api) -> None:
+def test_a_scenario_that_is_cleared_while_it_runs_is_aborted_and_run_again(airflow: Api) -> None:
     _matrix(STANDING)
     airflow.trigger("cleared", {}, NIGHTLY)
     folder = _injected("cleared-01-checkpoint-cut-kafka-s1")
-    airflow.clear("cleared", [["cell", 0]], NIGHTLY)
+    airflow.clear("cleared", [["scenario", 0]], NIGHTLY)
     again = RunFolder(settings.runs() / f"{folder.name}-try2")
     _until(lambda: again.verdict.exists())
     assert _ended(airflow, "cleared") == "success"
     assert _outcome(folder) == "ABORTED"
     assert _outcome(again) == "PASSED"
-    assert {told.number: told.run for told in _summary("cleared").cells}[1] == again.name
+    assert {told.number: told.run for told in _summary("cleared").scenarios}[1] == again.name
 
 
 @pytest.mark.slow
-def test_a_cell_that_takes_too_long_is_aborted(airflow: Api) -> None:
+def test_a_scenario_that_takes_too_long_is_aborted(airflow: Api) -> None:
     _matrix(LONG)
     airflow.trigger("long", {}, "impatient_night")
     assert _ended(airflow, "long", "impatient_night") == "failed"
     folder = RunFolder(settings.runs() / "long-01-checkpoint-network-latency-s1")
     assert _outcome(folder) == "ABORTED"
     assert "AirflowTaskTimeout" in folder.read_json(folder.verdict)["reason"]
-    assert [told.state for told in _summary("long").cells] == ["stopped"]
+    assert [told.state for told in _summary("long").scenarios] == ["stopped"]
 
 
 @pytest.mark.slow
-def test_a_night_that_is_marked_failed_ends_with_the_cell_at_work_and_begins_no_other(airflow: Api) -> None:
+def test_a_nightly_run_that_is_marked_failed_ends_with_the_scenario_at_work_and_begins_no_other(airflow: Api) -> None:
     _matrix(STANDING)
     airflow.trigger("given-up", {}, NIGHTLY)
     folder = _injected("given-up-01-checkpoint-cut-kafka-s1")
