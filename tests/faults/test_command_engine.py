@@ -8,16 +8,16 @@ import pytest
 
 from streamproof.experiment.model import Experiment, load
 from streamproof.run import runner
-from streamproof.run.stages import read_verdict
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
+from streamproof.verdict.verdict import Verdict
 from tests.support.checkout import ROOT
 
 
 def _verdict(experiment: Experiment) -> dict[str, Any]:
     folder = runner.run(experiment)
     assert marked(STREAMPROOF_RUN=folder.name) == [], "nothing of the job is left"
-    return read_verdict(folder)
+    return Verdict.read(folder).to_json()
 
 
 def test_a_loop_that_commits_in_transactions_keeps_exactly_once_when_it_is_killed_and_cut_off(testbed: Testbed) -> None:

@@ -147,31 +147,6 @@ def _kill(folder: RunFolder, step: str) -> psutil.Process:
     return parent
 
 
-# --- what is asked of it first ---------------------------------------------------------------------------------------------------------
-
-
-def test_airflow_listens_on_loopback_only_and_asks_who_is_there(airflow: Api) -> None:
-    pids = {process.pid for process in marked()}
-    addresses = {c.laddr.ip for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN and c.pid in pids}
-    assert addresses
-    assert all(address.startswith(("127.", "::ffff:127.")) or address == "::1" for address in addresses), addresses
-    assert airflow._client.get("/api/v2/dags", headers={"Authorization": ""}).status_code == 401
-
-
-@pytest.mark.parametrize(
-    ("name", "conf", "told"),
-    [
-        ("unknown-key", {"recordz": 5}, "the form: recordz"),
-        ("contradiction", {"preset": "kill-executor", "strategy": "checkpoint"}, "preset: kill-executor says what is run"),
-    ],
-)
-def test_a_bad_form_is_refused_before_anything_is_started(airflow: Api, name: str, conf: dict[str, Any], told: str) -> None:
-    airflow.trigger(name, conf)
-    assert _ended(airflow, name, DAG) == "failed"
-    assert not (settings.runs() / name).exists()
-    assert told in airflow.log(name, "prepare")
-
-
 # --- nights -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -301,6 +276,28 @@ def test_a_night_and_an_experiment_wait_for_each_other(airflow: Api) -> None:
     times = sorted(_times(each) for each in (folder.path, *settings.runs().glob("night-beside-*")))
     assert len(times) == 3
     assert all(before[1] <= after[0] for before, after in pairwise(times))
+
+
+def test_airflow_listens_on_loopback_only_and_asks_who_is_there(airflow: Api) -> None:
+    pids = {process.pid for process in marked()}
+    addresses = {c.laddr.ip for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN and c.pid in pids}
+    assert addresses
+    assert all(address.startswith(("127.", "::ffff:127.")) or address == "::1" for address in addresses), addresses
+    assert airflow._client.get("/api/v2/dags", headers={"Authorization": ""}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("name", "conf", "told"),
+    [
+        ("unknown-key", {"recordz": 5}, "the form: recordz"),
+        ("contradiction", {"preset": "kill-executor", "strategy": "checkpoint"}, "preset: kill-executor says what is run"),
+    ],
+)
+def test_a_bad_form_is_refused_before_anything_is_started(airflow: Api, name: str, conf: dict[str, Any], told: str) -> None:
+    airflow.trigger(name, conf)
+    assert _ended(airflow, name, DAG) == "failed"
+    assert not (settings.runs() / name).exists()
+    assert told in airflow.log(name, "prepare")
 
 
 # --- a cell that is stopped ---------------------------------------------------------------------------------------------------------
