@@ -40,7 +40,7 @@ def looked_up(found: Ranges, place: np.ndarray) -> list[list[int]]:
 
 
 @given(reports(), st.lists(st.tuples(st.sampled_from([0, 1, 2, 7]), st.integers(0, 30_000)), max_size=40))
-def test_batches_and_reports_are_those_of_the_local_survey(progress: list[dict[str, Any]], records: list[tuple[int, int]]) -> None:
+def test_batches_and_reports_are_those_of_the_local_scan(progress: list[dict[str, Any]], records: list[tuple[int, int]]) -> None:
     partition, offset = np.array(records, np.int64).reshape(-1, 2).T
     due, place = Due(progress), (partition << PARTITION_BITS) + offset
     batch = [[number] if number >= 0 else [] for number in due.batch(partition, offset).tolist()]
@@ -54,7 +54,7 @@ def test_batches_and_reports_are_those_of_the_local_survey(progress: list[dict[s
 
 
 @given(st.lists(st.integers(0, 10_000), unique=True, max_size=30), st.lists(st.integers(0, 11_000), max_size=40))
-def test_moments_are_decided_as_the_local_survey_has_it(ends: list[int], written: list[int]) -> None:
+def test_moments_are_decided_as_the_local_scan_has_it(ends: list[int], written: list[int]) -> None:
     known, at = np.array(sorted(ends), np.int64), np.array(written, np.int64)
     place = np.maximum(at, known[0]) if len(known) else at
     found = [each[0] if each else moment for each, moment in zip(looked_up(decided_by(known), place), written, strict=True)]

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 class Outcome(StrEnum):
     """ACKED: the broker confirmed the write. REJECTED: the broker refused it, it is certainly not there.
-    INDETERMINATE: nobody knows (a timeout, a dead producer); the record may appear once or not at all."""
+    INDETERMINATE: unknown (a timeout, a dead producer); the record may appear once or not at all."""
 
     ACKED = "ACKED"
     REJECTED = "REJECTED"

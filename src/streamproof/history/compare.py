@@ -1,4 +1,4 @@
-"""What differs between two runs, and whether their figures say anything beside each other.
+"""What differs between two runs, and whether their figures can be compared.
 
 Two runs are comparable when they are the same experiment: pipeline, strategy, guarantee, faults with their parameters, workload,
 micro-batch and seed. Versions may differ: what a new version costs is what people compare runs for. A setting that only one of the two

@@ -15,7 +15,7 @@ Row = tuple[Any, ...]
 
 
 class Reader(Protocol):
-    """Somebody who reads the output while it is written."""
+    """Reads the output while the job writes it."""
 
     def visible(self) -> dict[int, int]:
         """How many records of each batch are visible by now. Asked again and again."""

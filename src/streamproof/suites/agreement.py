@@ -1,8 +1,8 @@
 """Whether the two judges of a run name the same records.
 
-The checkers' findings are in the reconciliation; the suites' are the views of their database. They read the same histories by other means
-and share the definitions of the anomalies, no code. If they do not name the same records, one of them is wrong and nobody can say which:
-the run is an ERROR. All records are compared, also those of anomalies that the guarantee allows.
+The checkers' findings are in the reconciliation; the suites' findings are the views of their database. Both judges read the same histories.
+They share the definitions of the anomalies, but no code. If they name different records, one of them is wrong, and the run is an ERROR. All
+records are compared, also those of anomalies that the guarantee allows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def unjudged(connection: DuckDBPyConnection) -> tuple[Anomaly, ...]:
 
 
 def reason_unjudged(connection: DuckDBPyConnection) -> str | None:
-    """Why the results of a stateful job are not judged by the suites; None when they are, or there are none."""
+    """Why the suites do not judge the results of this stateful job; None when they do, or when the job is not stateful."""
     if not connection.execute("SELECT 1 FROM information_schema.tables WHERE table_name = 'unjudged'").fetchall():
         return None
     row = connection.execute("SELECT reason FROM unjudged").fetchone()

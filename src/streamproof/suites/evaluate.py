@@ -1,4 +1,4 @@
-"""Judge a run's data with Great Expectations, and compare that with what the checkers found.
+"""The second judge: evaluate a run's data with Great Expectations, and compare the result with the checkers' findings.
 
 :func:`evaluate` opens the run's raw histories as a database (:mod:`streamproof.suites.expectations`), evaluates the suites of the run's
 guarantee and promises over it, and compares, record by record, what their queries name with the reconciliation. It writes, below the run's

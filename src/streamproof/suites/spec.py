@@ -1,6 +1,6 @@
-"""What a run is held to, as the suites need to know it: a guarantee, promises, and what a stateful job declares that it computes.
+"""The part of a run's spec that the suites need: guarantee, promises, and the computation that a stateful job declares.
 
-A run's ``expectations/spec.json`` says it, so that its folder alone is enough to judge it by the suites.
+It is stored in the run's ``expectations/spec.json``, so that the folder alone is enough to judge the run by the suites.
 """
 
 from __future__ import annotations

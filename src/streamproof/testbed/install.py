@@ -61,7 +61,7 @@ class SetupError(Exception):
 
 @dataclass(frozen=True)
 class Java:
-    """What asking a Java for itself told: its home when it can run Spark, else why it cannot."""
+    """A Java installation: its home when it can run Spark, else why it cannot."""
 
     home: Path | None
     problem: str = ""

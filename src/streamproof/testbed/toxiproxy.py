@@ -38,7 +38,7 @@ class NotThere(TestbedError):
 
 
 class Proxies:
-    """The proxies of one Toxiproxy server. Raises TestbedError when the server does not do, or does not show, what it was told."""
+    """The proxies of one Toxiproxy server. Raises TestbedError when the server refuses a request or does not show the change."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self.port, self.host = port, host

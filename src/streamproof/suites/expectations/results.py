@@ -1,14 +1,14 @@
 """The anomalies of a stateful job's results, as views: windows and joins computed again from what the job was given.
 
-    missing        name    a result that is due, of which no copy was delivered
-    unexpected     name    a delivered result that computing again does not give; one row for each delivery that is no result
-    wrong_value    name    a delivered result that says something else
-    repeated       name    a result of which more than one copy was delivered
-    dropped        start, batch    a micro-batch that dropped another number of late rows than the declared delay has it drop
+    missing        name    a result that is due, without a delivered copy
+    unexpected     name    a delivered result that the recomputation does not give; one row for each delivery that is not a result
+    wrong_value    name    a delivered result whose value differs from the recomputation
+    repeated       name    a result that was delivered more than once
+    dropped        start, batch    a micro-batch that dropped another number of late rows than the declared delay requires
 
-Watermarks are a walk over the batches, results are joins and groups. Only where every send has a known outcome: what is allowed with
-unknown ones is a matter of bounds, which these queries do not compute. Nor do they compute sessions, de-duplication and totals. In these
-cases the views are left out, and ``unjudged`` has a row that says why.
+Watermarks are computed by a walk over the batches, results by joins and groups. These queries need a known outcome of every send: they
+compute no bounds for unknown ones. Nor do they compute sessions, de-duplication and totals. In these cases the views are left out, and
+``unjudged`` has a row with the reason.
 
 Read first: ``input``, each record that the job read, with its batch and that batch's watermarks.
 """
@@ -162,7 +162,7 @@ def _walk(batches: list[dict[str, Any]], highest: dict[tuple[int, int], int], de
 
 
 def _described(value: bytes | None, kind: str) -> tuple[str | None, str | None]:
-    """What one delivered result is about, and what it says; nothing for what is no result."""
+    """The name and the values of one delivered result; two times None when it is not a result."""
     try:
         result = json.loads(value or b"")
         if kind == "windows":
