@@ -15,6 +15,6 @@ def test_a_driver_that_is_frozen_goes_on_and_no_record_is_lost(testbed: Testbed)
     folder = runner.run(load(ROOT / "chaos" / "freeze-driver.yaml"))
     verdict = folder.read_json(folder.verdict)
     assert verdict["outcome"] == "PASSED", verdict["reason"]
-    assert [claim for injection in verdict["injections"] for claim in injection["evidence"] if not claim["holds"]] == []
+    assert [check for injection in verdict["injections"] for check in injection["evidence"] if not check["passed"]] == []
     assert verdict["driver_starts"] == 1, "it was frozen, not ended"
     assert soak.leftovers(folder, testbed) == []

@@ -35,13 +35,8 @@ def matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _run(name: str, scenario: Scenario, outcome: RunOutcome, recovery_s: float = 1.0) -> RunFolder:
     """A run's folder as its steps leave it, in the history."""
-<<<<<<< HEAD:tests/unit/test_night.py
-    folder = stages.create(cell.experiment, name)
-    verdict = {**unjudged(stages.run_spec(folder), outcome, f"it {outcome}"), "as_expected": outcome is RunOutcome.PASSED}
-=======
     folder = stages.create(scenario.experiment, name)
-    verdict = {**unjudged(stages.terms(folder), outcome, f"it {outcome}"), "as_expected": outcome is RunOutcome.PASSED}
->>>>>>> f1e6dcba373706475c634a871e1cc79122dfdaf7:tests/unit/test_nightly.py
+    verdict = {**unjudged(stages.run_spec(folder), outcome, f"it {outcome}"), "as_expected": outcome is RunOutcome.PASSED}
     write_atomically(
         folder.verdict,
         json.dumps({**verdict, "recovery_s": recovery_s, "sent": {"acked": 10, "rejected": 0, "indeterminate": 0}, "delivered": 10}),
