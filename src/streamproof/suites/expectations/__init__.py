@@ -1,13 +1,16 @@
 """The suites that judge a run's data, as expectations of Great Expectations, in SQL over the run's own files.
 
 This package needs Great Expectations, DuckDB and duckdb-engine, and nothing else of this product: its modules import each other and no
-other module of ``streamproof``. So a copy of the folder, beside a run's folder, is enough to judge the run again::
+other module of ``streamproof``. So a copy of this folder, beside a run's folder, is enough to judge the run again::
 
-    from streamproof.suites.expectations import database, runs
+    import great_expectations as gx
+    from expectations import database, runs  # the copy
 
-    with database.building(folder, "run.duckdb"):  # the run's files as views and tables
+    config = database.settings("spill")
+    with database.building("RUN", "run.duckdb", config):  # the run's files as views and tables
         pass
-    print(runs.validated("run.duckdb", ["exactly-once", "evidence"]))
+    batch = runs.batch(gx.get_context(mode="ephemeral"), "run.duckdb", config)
+    print(batch.get_batch().validate(runs.suite("expectations/exactly-once.json")).success)
 
 What lies here:
     *.json       the suites, in Great Expectations' own format
