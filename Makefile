@@ -14,7 +14,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4
 TWO_TESTBEDS = -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-all test-browser mutate lint format wheel soak bench-run bench-sinks bench-oracle down docs lock clean
+.PHONY: help setup demo ui test coverage test-all test-browser mutate lint format wheel soak bench-run bench-sinks bench-oracle down docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -30,7 +30,12 @@ ui: setup  ## Airflow with its forms and the testbed behind them, until Ctrl-C
 
 test: setup  ## the tests, with real Kafka, PostgreSQL, Spark and Toxiproxy; without the slow ones
 	$(RUN) -m pytest $(SIDE_BY_SIDE) tests/unit
-	$(RUN) -m pytest $(TWO_TESTBEDS) -m "not slow" tests/integration tests/faults
+	$(RUN) -m pytest $(TWO_TESTBEDS) -m "not slow" tests/integration tests/faults tests/package
+
+coverage: setup  ## how much of the code the unit tests run; build/coverage holds it line by line
+	$(RUN) -m coverage run --source src/streamproof --data-file build/.coverage -m pytest -q tests/unit
+	$(RUN) -m coverage report --data-file build/.coverage --format total
+	$(RUN) -m coverage html --data-file build/.coverage --directory build/coverage --quiet
 
 test-all: setup  ## every test, the slow ones and those in a browser too
 	$(RUN) -m pytest $(SIDE_BY_SIDE) tests/unit

@@ -112,17 +112,17 @@ def test_airflows_form_offers_the_fault_of_another_package(whole: Installed, mor
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_project_elsewhere_sets_up_and_runs_its_own_strategy(whole: Installed, project: Path, tmp_path: Path) -> None:
+@pytest.mark.timeout(1200, func_only=True)
+def test_a_project_elsewhere_sets_up_and_runs_its_own_strategy(whole: Installed, project: Path, place: Path) -> None:
     """What was downloaded and compiled is shared with the checkout; everything else is made in the project."""
-    cache = tmp_path / "cache"
+    cache = place / "cache"
     cache.mkdir()
     for part in ("jars", "bin"):
         (cache / part).symlink_to(settings.cache() / part)
     variables = {"STREAMPROOF_CACHE": str(cache)}
-    done = whole.run(project, "streamproof", "setup", timeout_s=600, **variables)
-    assert done.returncode == 0, done.stdout + done.stderr
     try:
+        done = whole.run(project, "streamproof", "setup", timeout_s=600, **variables)
+        assert done.returncode == 0, done.stdout + done.stderr
         done = whole.run(project, "streamproof", "run", "elsewhere.yaml", timeout_s=300, **variables)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "PASSED: mine kept at-least-once for 2000 acknowledged records" in done.stdout
@@ -130,4 +130,5 @@ def test_a_project_elsewhere_sets_up_and_runs_its_own_strategy(whole: Installed,
         assert (run / "report.html").stat().st_size > 10_000
         assert (run / "expectations" / "data_docs" / "index.html").is_file()
     finally:
-        whole.run(project, "streamproof", "down", **variables)
+        for home in (project / ".streamproof", *cache.glob("training-*")):
+            whole.run(project, "streamproof", "down", **variables, STREAMPROOF_HOME=str(home))
