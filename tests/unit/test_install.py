@@ -122,7 +122,10 @@ def test_a_bad_jar_in_the_users_own_repository_is_passed_over_and_left_alone(reg
 def test_an_unreachable_repository_is_one_error_that_says_what_to_do(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMPROOF_MAVEN_URL", "http://127.0.0.1:9/")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with pytest.raises(install.SetupError, match=rf"(?s)jar {COORDINATE}: could not be downloaded .*run `streamproof setup` .* again: it goes on where it stopped"):
+    with pytest.raises(
+        install.SetupError,
+        match=rf"(?s)jar {COORDINATE}: could not be downloaded .*run `streamproof setup` .* again: it goes on where it stopped",
+    ):
         install.install_jars(quiet, lock)
 
 
