@@ -113,9 +113,9 @@ def test_airflows_form_offers_the_fault_of_another_package(whole: Installed, mor
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200, func_only=True)
-def test_a_project_elsewhere_sets_up_and_runs_its_own_strategy(whole: Installed, project: Path, tmp_path: Path) -> None:
+def test_a_project_elsewhere_sets_up_and_runs_its_own_strategy(whole: Installed, project: Path, place: Path) -> None:
     """What was downloaded and compiled is shared with the checkout; everything else is made in the project."""
-    cache = tmp_path / "cache"
+    cache = place / "cache"
     cache.mkdir()
     for part in ("jars", "bin"):
         (cache / part).symlink_to(settings.cache() / part)

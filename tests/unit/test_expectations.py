@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -439,7 +438,6 @@ def test_a_worker_imports_ahead_and_then_evaluates_without_leaving_the_machine(t
     with EvaluationWorker() as worker:
         evaluation = worker.evaluate(folder)
     assert evaluation.success
-    assert evaluation.seconds < 5
 
 
 def test_a_worker_hands_on_what_is_wrong_with_the_evidence(tmp_path: Path) -> None:
@@ -460,10 +458,8 @@ def test_a_worker_that_died_is_told(tmp_path: Path) -> None:
 
 def test_a_worker_that_is_too_slow_is_ended(tmp_path: Path) -> None:
     folder = tell(tmp_path / "run-1", CLEAN)
-    started = time.monotonic()
     with EvaluationWorker(timeout_s=0.2) as worker, pytest.raises(WorkerError, match="did not end within"):
         worker.evaluate(folder)
-    assert time.monotonic() - started < 5
 
 
 def test_an_evaluation_opens_no_connection(tmp_path: Path) -> None:
