@@ -1,5 +1,5 @@
 # The way in: `make demo` and `make test` work on a machine with only Python 3.11 to 3.13 and the package registries.
-# Everything depends on `setup`, which is a matter of a fraction of a second once it is in place.
+# Everything depends on `setup`, which takes a fraction of a second once everything is in place.
 
 PYTHON ?= python3
 RUN := .venv/bin/python

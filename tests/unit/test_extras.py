@@ -48,7 +48,7 @@ def test_every_package_that_the_code_imports_is_asked_for() -> None:
 def _imported(path: Path) -> set[str]:
     nodes = list(ast.walk(ast.parse(path.read_text())))
     modules = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    modules += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    modules += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
     return {module.partition(".")[0] for module in modules}
 
 
