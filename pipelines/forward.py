@@ -1,6 +1,6 @@
 """Consume, transform, produce: a plain loop on confluent-kafka, as people write it. Not on Spark, and it knows nothing of streamproof.
 
-    python forward.py                  commits its offsets once a second, after the output was acknowledged: at-least-once
+    python forward.py                  commits its offsets every two seconds, after the output was acknowledged: at-least-once
     python forward.py --transactions   commits output and offsets in one Kafka transaction: exactly-once
 
 Where it works stands in the environment (see docs/engines.md). On SIGTERM it ends in good order.
@@ -15,8 +15,8 @@ import time
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-COMMIT_EVERY_S = 1.0
-POLL_S = 0.1
+COMMIT_EVERY_S = 2.0
+POLL_S = 0.05
 TRANSACTION_S = 10
 
 ended = False
@@ -66,7 +66,7 @@ def write(sink: Producer, messages: list[Message]) -> None:
 
 
 def at_least_once(source: Consumer) -> None:
-    """Output first, offsets once a second: a crash between the two writes the same records again."""
+    """Output first, offsets every two seconds: a crash between the two writes the same records again."""
     sink, committed_at = producer(), time.monotonic()
     behind = False
     while not ended:

@@ -243,24 +243,24 @@ def test_another_dag_is_scheduled_on_verdicts_and_gets_what_they_say(nights: Any
 @pytest.mark.slow
 def test_scenarios_are_left_over_when_the_nightly_runs_time_is_used_up_and_are_not_green(airflow: Api) -> None:
     _matrix(f"strategies: [offset_commit, checkpoint, two_phase_commit]\n{HEAD}")
-    airflow.trigger("short-nightly run", {}, NIGHTLY)
+    airflow.trigger("short-nightly-run", {}, NIGHTLY)
     _injected("short-night-01-offset-commit-crash-at-step-s1")
-    plan = NightlyRun.named("short-nightly run").path / "plan.json"
+    plan = NightlyRun.named("short-nightly-run").path / "plan.json"
     write_atomically(plan, json.dumps({**json.loads(plan.read_text()), "over_at": time.time()}))
-    assert _ended(airflow, "short-nightly run") == "failed"
-    assert _states(airflow, "short-nightly run") == {0: "success", 1: "skipped", 2: "skipped"}
-    assert [(told.strategy, told.state) for told in _summary("short-nightly run").scenarios][:2] == [
+    assert _ended(airflow, "short-nightly-run") == "failed"
+    assert _states(airflow, "short-nightly-run") == {0: "success", 1: "skipped", 2: "skipped"}
+    assert [(told.strategy, told.state) for told in _summary("short-nightly-run").scenarios][:2] == [
         ("checkpoint", "not run"),
         ("two_phase_commit", "not run"),
     ]
-    assert "not run: two_phase_commit" in airflow.log("short-nightly run", "summary", NIGHTLY)
+    assert "not run: two_phase_commit" in airflow.log("short-nightly-run", "summary", NIGHTLY)
 
 
 def test_a_matrix_that_cannot_be_run_makes_the_nightly_run_red_before_anything_is_run(airflow: Api) -> None:
     _matrix("strategies: [hope]\nfaults: [kill_executor]\n")
-    airflow.trigger("no-nightly run", {}, NIGHTLY)
-    assert _ended(airflow, "no-nightly run") == "failed"
-    assert "strategies.0: there is no strategy 'hope'" in airflow.log("no-nightly run", "plan", NIGHTLY)
+    airflow.trigger("no-nightly-run", {}, NIGHTLY)
+    assert _ended(airflow, "no-nightly-run") == "failed"
+    assert "strategies.0: there is no strategy 'hope'" in airflow.log("no-nightly-run", "plan", NIGHTLY)
 
 
 @pytest.mark.slow

@@ -3,8 +3,8 @@
 The driver is the process that leads the job, with all that it started itself: of a Spark job the JVM and the Python of its driver, of any
 other command its process group.
 
-The model: the machine that the driver runs on is taken away. Where in a micro-batch it dies is left to chance; ``crash_at_step`` is for
-those who want to choose.
+The model: the machine that the driver runs on is taken away. Its trigger is a commit, so it dies early in a micro-batch unless ``delay_s``
+says otherwise; ``crash_at_step`` is for those who want to choose the step.
 
 Evidence: the driver's processes are gone, and the job was started again and committed a batch.
 Checked against: Spark 4.1 in client mode (executors end once their driver is gone; the next start goes on from the checkpoint).
@@ -13,9 +13,11 @@ Checked against: Spark 4.1 in client mode (executors end once their driver is go
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Any
 
 import psutil
+from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import DRIVER, EvidenceCheck, Parameters, RunContext, Unconditional
@@ -28,11 +30,15 @@ AIM_S = 30.0
 EVIDENCE_S = 120.0
 
 
+class KillDriverParameters(Parameters):
+    delay_s: float = Field(0.0, ge=0.0, le=30.0, description="How long after its trigger, which is a commit, it is killed, in s")
+
+
 class KillDriver(Unconditional):
     name = "kill_driver"
     summary = "SIGKILL the driver, wherever in a micro-batch it is"
     target = "the driver"
-    parameters_model = Parameters
+    parameters_model: type[Parameters] = KillDriverParameters
     of_roles = frozenset({Role.DRIVER})
     occupies = frozenset({DRIVER})
 
@@ -44,7 +50,9 @@ class KillDriver(Unconditional):
         processes = run.wait_for("a process of the driver", lambda: run.engine.processes(run.job, Role.DRIVER), AIM_S)
         return {"role": self.target, "start": start, "killed": [process_record(process) for process in processes]}
 
-    def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
+    def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
+        until = time.monotonic() + parameters.delay_s
+        run.wait_for("the delay of the kill", lambda: time.monotonic() >= until, parameters.delay_s + 1)
         for victim in target["killed"]:
             if (process := same_process(victim)) is not None:
                 with contextlib.suppress(psutil.NoSuchProcess):

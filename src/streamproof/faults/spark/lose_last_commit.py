@@ -40,6 +40,7 @@ class LoseLastCommit(KillDriver):
     name = "lose_last_commit"
     summary = "Delete the checkpoint's newest commit while the driver is stopped, and SIGKILL it: the batch runs again"
     target = "the checkpoint, and the driver"
+    parameters_model = Parameters
     of_traits = frozenset({Trait.RESUMES_FROM_CHECKPOINT})
     sites = frozenset[Site]()  # it is injected between two batches
 
