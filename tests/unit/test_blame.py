@@ -146,35 +146,34 @@ def _after(seconds: float) -> datetime:
     ],
 )
 def test_what_was_broken_shortly_before_is_told(event: Event, said: str) -> None:
-    assert Timeline([], [event]).strike_before(_after(5)) == said
+    assert Timeline([], [event]).cause_before(_after(5)) == said
 
 
 def test_a_failpoint_says_more_than_the_exit_it_causes() -> None:
-    assert Timeline([], [FIRED, EXITED]).strike_before(_after(5)) == "the driver was killed at after_output of batch 4"
+    assert Timeline([], [FIRED, EXITED]).cause_before(_after(5)) == "the driver was killed at after_output of batch 4"
 
 
 def test_what_was_broken_later_or_long_before_is_not_blamed() -> None:
     timeline = Timeline([], [FIRED])
-    assert timeline.strike_before(_after(0.5)) is None
-    assert timeline.strike_before(_after(2) + NEARBY) is None
-    assert timeline.strike_before(None) is None
+    assert timeline.cause_before(_after(0.5)) is None
+    assert timeline.cause_before(_after(2) + NEARBY) is None
+    assert timeline.cause_before(None) is None
 
 
 def test_what_broke_nothing_is_not_blamed() -> None:
     assert (
-        Timeline([], [_event("phase", 1, phase="impact"), _event("stage_started", 1, stage="drain", pid=1)]).strike_before(_after(2))
-        is None
+        Timeline([], [_event("phase", 1, phase="impact"), _event("stage_started", 1, stage="drain", pid=1)]).cause_before(_after(2)) is None
     )
 
 
 def test_the_last_of_several_strikes_is_blamed() -> None:
     later = _event("failpoint_fired", 20, failpoint="after_output", batch=9)
-    assert Timeline([], [FIRED, later]).strike_before(_after(21)) == "the driver was killed at after_output of batch 9"
+    assert Timeline([], [FIRED, later]).cause_before(_after(21)) == "the driver was killed at after_output of batch 9"
 
 
 def test_a_stamp_of_another_zone_is_the_same_moment() -> None:
     stamp = datetime(2026, 1, 1, 0, 0, 5, tzinfo=UTC).astimezone()
-    assert Timeline([], [FIRED]).strike_before(stamp) is not None
+    assert Timeline([], [FIRED]).cause_before(stamp) is not None
 
 
 # --- by whom -------------------------------------------------------------------------------------------------------------------------
@@ -184,13 +183,13 @@ HEALED = _event("injection_healed", 3, injection="crash_at_step-1", checks=[])
 
 
 def test_the_injection_during_which_it_happened_is_named() -> None:
-    told = Timeline([], [STARTED, FIRED, HEALED]).strike_before(_after(5))
+    told = Timeline([], [STARTED, FIRED, HEALED]).cause_before(_after(5))
     assert told == "during crash_at_step-1, the driver was killed at after_output of batch 4"
 
 
 def test_what_happened_after_an_injection_was_healed_is_not_laid_to_it() -> None:
     later = _event("driver_exited", 4, start=1, reason="killed by SIGKILL")
-    assert Timeline([], [STARTED, HEALED, later]).strike_before(_after(5)) == "driver start 1 ended (killed by SIGKILL)"
+    assert Timeline([], [STARTED, HEALED, later]).cause_before(_after(5)) == "driver start 1 ended (killed by SIGKILL)"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +205,7 @@ def test_what_happened_after_an_injection_was_healed_is_not_laid_to_it() -> None
 )
 def test_a_failpoint_is_told_by_what_it_did(fields: dict[str, Any], said: str) -> None:
     event = _event("failpoint_fired", 1, failpoint="during_output", batch=6, **fields)
-    assert Timeline([], [event]).strike_before(_after(2)) == said
+    assert Timeline([], [event]).cause_before(_after(2)) == said
 
 
 def test_a_lost_record_is_told_with_what_was_broken_while_its_batch_went_on(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 The timeline is four panels over one time axis: the rate of the output, the backlog, the micro-batches (a bar each, as wide as the batch was
 long and as high as its records), and the driver's starts, exits and failpoints. In each the phases are bands, and an injection is a shaded
-window from the moment it struck until it was healed. Nothing is told by a colour alone: windows have edges and a name, moments a shape.
+window from the moment it was injected until it was healed. Nothing depends on colour alone: windows have edges and a name, moments a shape.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _faults(shown: Timeline, panel: str) -> list[Any]:
     data = alt.InlineData(values=rows)
     tooltip = [
         alt.Tooltip("fault:N"),
-        alt.Tooltip("from:Q", title="struck, s", format=".1f"),
+        alt.Tooltip("from:Q", title="injected, s", format=".1f"),
         alt.Tooltip("to:Q", title="healed, s", format=".1f"),
     ]
     window = alt.Chart(data, name=f"{panel}_faults").mark_rect(clip=True, color="var(--hatch)", opacity=0.16)

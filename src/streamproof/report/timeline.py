@@ -111,13 +111,13 @@ def _phases(events: Sequence[Event], began: datetime, end_s: float) -> Iterable[
 
 
 def _faults(events: Sequence[Event], began: datetime, end_s: float) -> Iterable[Span]:
-    struck: dict[str, float] = {}
+    injected: dict[str, float] = {}
     healed: dict[str, float] = {}
     for event in events:
         if isinstance(event, InjectionStarted | InjectionInjected | InjectionHealed):
-            into = healed if isinstance(event, InjectionHealed) else struck
+            into = healed if isinstance(event, InjectionHealed) else injected
             into[event.injection] = (_moment(event.at) - began).total_seconds()
-    for name, start_s in struck.items():
+    for name, start_s in injected.items():
         yield Span(name, start_s, max(start_s, healed.get(name, end_s)))
 
 

@@ -38,7 +38,7 @@ class Timeline:
     def __init__(self, progress: Sequence[dict[str, Any]], events: Sequence[Event]) -> None:
         self._progress = progress
         self._covered: dict[tuple[int, int], list[dict[str, Any]]] = {}  # what was asked before: records are lost and doubled in crowds
-        self._struck: dict[datetime, str | None] = {}
+        self._causes: dict[datetime, str | None] = {}
         self._strikes = [event for event in events if isinstance(event, _STRIKES)]
         healed = {event.injection: event.at for event in events if isinstance(event, InjectionHealed)}
         started = {event.injection: event.at for event in events if isinstance(event, InjectionStarted)}
@@ -69,15 +69,15 @@ class Timeline:
                 yield line
             reached[line["start"]] = until
 
-    def strike_before(self, stamp: datetime | None) -> str | None:
+    def cause_before(self, stamp: datetime | None) -> str | None:
         """What was broken shortly before ``stamp``: of the most telling kind the last."""
         if stamp is None:
             return None
-        if stamp not in self._struck:
-            self._struck[stamp] = self._strike_before(stamp)
-        return self._struck[stamp]
+        if stamp not in self._causes:
+            self._causes[stamp] = self._cause_before(stamp)
+        return self._causes[stamp]
 
-    def _strike_before(self, stamp: datetime) -> str | None:
+    def _cause_before(self, stamp: datetime) -> str | None:
         near = [event for event in self._strikes if timedelta(0) <= stamp - datetime.fromisoformat(event.at) <= NEARBY]
         telling = min(reversed(near), key=lambda event: _STRIKES.index(type(event)), default=None)
         if telling is None or isinstance(telling, InjectionInjected):
@@ -85,10 +85,10 @@ class Timeline:
         during = [name for name, (begun, ended) in self._injections.items() if begun <= telling.at <= ended]
         return (f"during {' and '.join(during)}, " if during else "") + _strike(telling)
 
-    def strike_on(self, partition: int, offset: int) -> str | None:
+    def cause_on(self, partition: int, offset: int) -> str | None:
         """What was broken shortly before the first micro-batch ended that held this source record, or that went on behind it."""
         held = self._covering(partition, offset) or self._behind(partition, offset)
-        return self.strike_before(datetime.fromisoformat(held[0]["committed_at"])) if held else None
+        return self.cause_before(datetime.fromisoformat(held[0]["committed_at"])) if held else None
 
     def passed_over(self, partition: int, offset: int) -> str | None:
         """The first micro-batch that begins behind this source record, as "batch 18 of start 2"."""
@@ -142,9 +142,9 @@ def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np
     if finding.anomaly is Anomaly.DUPLICATED:
         held = "" if any(delivered.batch[row] >= 0 for row in finding.delivered) else f"; {_held(finding, sent, timeline)}"
         last = int(delivered_at[list(finding.delivered)].max())
-        strike = timeline.strike_before(datetime.fromtimestamp(last / 1000, UTC))
+        cause = timeline.cause_before(datetime.fromtimestamp(last / 1000, UTC))
         return f"{name} was delivered {finding.copies} times: {', then '.join(copies)}{more}{held}" + (
-            f"; shortly before, {strike}" if strike else ""
+            f"; shortly before, {cause}" if cause else ""
         )
     if finding.anomaly is Anomaly.REORDERED:
         return (
@@ -177,11 +177,11 @@ def _result(finding: Finding, delivered: Delivered, delivered_at: np.ndarray, ti
         return f"batch {finding.batch} of start {finding.start}: {finding.detail}"
     copies = [_copy(row, delivered) for row in finding.delivered[:4]]
     last = int(delivered_at[finding.delivered[-1]]) if finding.delivered else None
-    strike = timeline.strike_before(datetime.fromtimestamp(last / 1000, UTC)) if last is not None else None
+    cause = timeline.cause_before(datetime.fromtimestamp(last / 1000, UTC)) if last is not None else None
     what = _RESULTS[finding.anomaly].format(copies=finding.copies)
     more = f" and {len(finding.delivered) - 4} more" if len(finding.delivered) > 4 else ""
     where = f" ({', then '.join(copies)}{more})" if copies else ""
-    return f"{finding.result} {what}{where}: {finding.detail}" + (f"; shortly before, {strike}" if strike else "")
+    return f"{finding.result} {what}{where}: {finding.detail}" + (f"; shortly before, {cause}" if cause else "")
 
 
 def _at(copies: Sequence[str]) -> str:
@@ -217,8 +217,8 @@ def _lost_by(finding: Finding, sent: Sent, timeline: Timeline) -> str:
         return f"; the source had deleted it before it was delivered ({expired})"
     if (undone := timeline.lost_decision(*at)) is not None:
         return f"; {undone}"
-    strike = timeline.strike_on(*at)
-    return f"; shortly before that ended, {strike}" if strike else ""
+    cause = timeline.cause_on(*at)
+    return f"; shortly before that ended, {cause}" if cause else ""
 
 
 def _copy(row: int, delivered: Delivered) -> str:
