@@ -6,7 +6,7 @@ import random
 import time
 from typing import Any, cast
 
-from streamproof import engines
+from streamproof.engines.lookup import engine_of
 from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
 from streamproof.engines.spark.spec import profile
@@ -43,7 +43,7 @@ def run_context(folder: RunFolder, testbed: Testbed | None = None, *, job: Spark
         "folder": folder,
         "testbed": cast(Testbed, testbed),
         "job": job,
-        "engine": engines.of(job),
+        "engine": engine_of(job),
         "profile": profile(job.strategy, job.pipeline),
         "progress": Progress(folder),
         "rng": random.Random(1),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from streamproof import engines
 from streamproof.engines.command.job import CommandJob
+from streamproof.engines.lookup import read_job
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment.model import Experiment
 from streamproof.faults import FAULTS
@@ -68,7 +68,7 @@ def test_a_job_is_read_back_by_its_engine_and_in_part_by_anybody(tmp_path: Any) 
     folder = RunFolder.create(tmp_path / "run")
     job = spark_job(folder, "two_phase_commit")
     job.write()
-    assert engines.read_job(folder) == job
+    assert read_job(folder) == job
     assert type(Job.read(folder)) is Job
     assert Job.read(folder).name == job.name
     with pytest.raises(EvidenceError, match="does not describe a job of this kind"):

@@ -74,3 +74,13 @@ def test_every_step_of_recovery_is_crashed_by_a_double_fault(name: str) -> None:
     strategy = STRATEGIES[name]
     recovering = {point.name for point in strategy.failpoints if point.at == Site.RECOVERY}
     assert recovering <= {then for _, then in strategy.doubles}
+
+
+def test_what_a_task_imports_knows_no_list_of_engines_faults_or_strategies() -> None:
+    """Each Python process of a task imports its strategy's sink: what is looked up elsewhere would be paid for there."""
+    code = (
+        "import sys, streamproof.engines.spark.strategies.two_phase_commit_sink\n"
+        "print([name for name in ('streamproof.registry', 'streamproof.testbed', 'pydantic') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"

@@ -17,7 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamproof import engines, settings
+from streamproof import settings
+from streamproof.engines.lookup import engine_of, read_job
 from streamproof.engines.spark import failpoints
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.journal import EvidenceCheck, InjectionHealed, InjectionStarted, Restored, TestbedRebuilt, TestbedTaken
@@ -135,7 +136,7 @@ def restore(folder: RunFolder, testbed: Testbed, toxics: Sequence[str] = ()) -> 
     done["toxics"] = [*toxics, *(toxic for proxy in testbed.links for toxic in testbed.proxies.reset(proxy))]
     if (folder.path / "job.json").exists():
         # The testbed may have been taken down and started anew since, at other addresses.
-        job = replace(engines.read_job(folder), bootstrap=testbed.driver_kafka, postgres=testbed.pipeline_postgres)
+        job = replace(read_job(folder), bootstrap=testbed.driver_kafka, postgres=testbed.pipeline_postgres)
         done["recovered"] = _recover(job)
         Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
         outputs.of(job).delete(job, testbed)
@@ -149,7 +150,7 @@ def _recover(job: Job) -> dict[str, Any]:
     """Let the strategy finish or undo its open transactions. What it cannot finish any more is said, and holds nothing up: the run's
     topics go, and with them whatever was to become visible there."""
     try:
-        return engines.of(job).recover(job)
+        return engine_of(job).recover(job)
     except (TransactionLost, CoordinatorBusy) as lost:
         log.error("%s", lost)
         return {"lost": str(lost)}

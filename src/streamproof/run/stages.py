@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from streamproof import engines, extras, settings
+from streamproof import extras, settings
+from streamproof.engines.lookup import engine_of, read_job
 from streamproof.engines.spark.registry import PIPELINES
 from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
@@ -364,13 +365,13 @@ def context(folder: RunFolder) -> RunContext:
     """The run as its stages and its faults see it. Raises BadInput when it was not prepared."""
     if not (folder.path / "job.json").exists():
         raise BadInput(f"run {folder.name} was not prepared: it has no job.json")
-    experiment, job = load(folder), engines.read_job(folder)
+    experiment, job = load(folder), read_job(folder)
     left_s = folder.read_json(folder.path / "deadline.json")["at"] - time.time()
     return RunContext(
         folder=folder,
         testbed=chosen.current(folder),
         job=job,
-        engine=engines.of(job),
+        engine=engine_of(job),
         profile=experiment.profile,
         progress=Progress(folder),
         rng=random.Random(f"scene:{experiment.seed}"),
