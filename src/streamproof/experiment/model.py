@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from streamproof import registry, settings
 from streamproof.engines.spark.job import OnLostDecision
@@ -228,12 +228,12 @@ class Experiment(Strict):
         """Complete, as its engine validates it."""
         if job is None:
             return None
-        described = {name: engine for name, engine in registry.registered("engines").items() if engine.description_type is not None}
+        described = {name: engine for name, engine in registry.registered("engines").items() if engine.spec_type is not None}
         engine = described.get(str(job.get("engine")))
         if engine is None:
             raise ValueError(f"engine: there is no engine {shown(job.get('engine'))} for a job; there are: {', '.join(described)}")
-        model = engine.description_type.model_validate({name: value for name, value in job.items() if name != "engine"})
-        return {"engine": engine.name, **model.model_dump(mode="json", exclude_none=True)}
+        spec: BaseModel = engine.spec_type.model_validate(job)
+        return spec.model_dump(mode="json", exclude_none=True)
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
@@ -334,7 +334,7 @@ class Experiment(Strict):
     def spec(self) -> JobSpec:
         """The job."""
         if self.job is not None:
-            spec: JobSpec = registry.registered("engines")[self.job["engine"]].spec(self.job)
+            spec: JobSpec = registry.registered("engines")[self.job["engine"]].spec_type.model_validate(self.job)
             return spec
         assert self.strategy is not None, "validated"
         return SparkSpec(self.strategy, self.pipeline, self.options, self.on_lost_decision)

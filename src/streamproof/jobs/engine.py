@@ -1,4 +1,4 @@
-"""What an engine is: it answers for one kind of job. ``streamproof.engines`` has the engines there are."""
+"""What an engine is: it answers for one kind of job. The packages of ``streamproof.engines`` are the engines there are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed.embedded import Testbed
 
 RUN_MARK = "STREAMPROOF_RUN"
-"""The variable that every process of a run's job has in its environment: the run's name."""
+"""The variable that every process of a run's driver has in its environment: the run's name."""
+EXECUTOR_MARK = "STREAMPROOF_EXECUTOR_OF"
+"""The same for the run's executors, which end by themselves once their driver is gone."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,14 @@ class Launch:
 class Engine(Protocol):
     """Launches the starts of a job, finds its processes, knows how far it has come, and stops it.
 
-    A start is supervised and started again by the run (``streamproof.run.supervisor``), which gives each process of it the mark of the run.
+    A start is supervised and started again by the run (``streamproof.run.supervisor``), which gives each process of its driver the mark of
+    the run.
     """
 
     name: str
     job_type: type[Job]
-    description_type: type[BaseModel] | None
-    """What an experiment says of such a job in ``job``; None for an engine whose jobs are described otherwise."""
-
-    def spec(self, described: dict[str, Any]) -> JobSpec:
-        """The job that an experiment's validated ``job`` describes."""
+    spec_type: type[BaseModel] | None
+    """A :class:`JobSpec` that validates what an experiment says of such a job in ``job``; None where an experiment says it otherwise."""
 
     def launch(self, job: Job, testbed: Testbed) -> Launch:
         """How the start ``job.start`` is launched."""

@@ -15,11 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamproof import settings
-from streamproof.engines.spark.settings import EXECUTOR_MARK
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarted, LoadFinished, PhaseBegan
 from streamproof.jobs.context import RunContext, RunEnded
-from streamproof.jobs.engine import RUN_MARK
+from streamproof.jobs.engine import EXECUTOR_MARK, RUN_MARK
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import MARK, TestbedError, marked, stop, tail
 

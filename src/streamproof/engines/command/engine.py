@@ -29,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from streamproof.engines.command.job import CommandDescription, CommandJob, CommandSpec
+from streamproof.engines.command.job import CommandJob, CommandSpec
 from streamproof.engines.command.progress import GroupProgress
 from streamproof.jobs.engine import RUN_MARK, Launch
 from streamproof.jobs.job import Job
@@ -41,11 +41,7 @@ from streamproof.testbed.process import marked
 class CommandEngine:
     name = "command"
     job_type = CommandJob
-    description_type = CommandDescription
-
-    def spec(self, described: dict[str, Any]) -> CommandSpec:
-        """The job that an experiment's validated ``job`` describes."""
-        return CommandSpec(CommandDescription.model_validate({name: value for name, value in described.items() if name != "engine"}))
+    spec_type = CommandSpec
 
     def launch(self, job: Job, testbed: Testbed) -> Launch:
         assert isinstance(job, CommandJob)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,19 +18,6 @@ from streamproof.verdict.guarantee import Guarantee
 Argument = Annotated[str, Field(min_length=1)]
 
 
-class CommandDescription(BaseModel):
-    """What an experiment says of such a job, in ``job``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    command: list[Argument] = Field(min_length=1, description="The command line; {python} is the Python that runs streamproof")
-    promises: Guarantee = Field(description="What the job promises of every record")
-    name: str | None = Field(None, pattern=r"^[a-z0-9][a-z0-9_-]{0,59}$", description="What it is called; its script's name when absent")
-    cwd: str | None = Field(None, description="Its working folder, from the project's; the project's own when absent")
-    env: dict[str, str] = Field(default_factory=dict, description="Variables of its own")
-    transactions: bool = Field(False, description="Whether it writes in Kafka transactions whose ids begin with STREAMPROOF_JOB")
-
-
 @dataclass(frozen=True, kw_only=True)
 class CommandJob(Job):
     """``cwd`` is absolute. The consumer group by whose offsets its progress is read has the job's ``name``."""
@@ -40,28 +27,35 @@ class CommandJob(Job):
     env: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class CommandSpec:
-    description: CommandDescription
+class CommandSpec(BaseModel):
+    """Such a job as an experiment describes it, in ``job``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: Literal["command"] = "command"
+    command: list[Argument] = Field(min_length=1, description="The command line; {python} is the Python that runs streamproof")
+    promises: Guarantee = Field(description="What the job promises of every record")
+    name: str | None = Field(None, pattern=r"^[a-z0-9][a-z0-9_-]{0,59}$", description="What it is called; its script's name when absent")
+    cwd: str | None = Field(None, description="Its working folder, from the project's; the project's own when absent")
+    env: dict[str, str] = Field(default_factory=dict, description="Variables of its own")
+    transactions: bool = Field(False, description="Whether it writes in Kafka transactions whose ids begin with STREAMPROOF_JOB")
 
     @property
     def profile(self) -> JobProfile:
-        traits = {Trait.GROUP_OFFSETS, *([Trait.KAFKA_TRANSACTIONS] if self.description.transactions else [])}
+        traits = {Trait.GROUP_OFFSETS, *([Trait.KAFKA_TRANSACTIONS] if self.transactions else [])}
         return JobProfile(
-            name=self.description.name or _script(self.description.command),
-            engine="command",
+            name=self.name or _script(self.command),
+            engine=self.engine,
             sink="kafka",
-            guarantee=self.description.promises,
+            guarantee=self.promises,
             roles=frozenset({Role.DRIVER}),
             links=SINKS["kafka"].links,
             traits=frozenset(traits),
         )
 
     def job(self, testbed: Testbed, **common: Any) -> CommandJob:
-        cwd = (settings.project() / (self.description.cwd or "")).resolve()
-        return CommandJob(
-            engine="command", sink="kafka", command=list(self.description.command), cwd=str(cwd), env=dict(self.description.env), **common
-        )
+        cwd = (settings.project() / (self.cwd or "")).resolve()
+        return CommandJob(engine=self.engine, sink="kafka", command=self.command, cwd=str(cwd), env=self.env, **common)
 
 
 def _script(command: list[str]) -> str:

@@ -18,7 +18,7 @@ from streamproof.engines.spark import failpoints
 from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence.journal import DriverReady
-from streamproof.jobs.engine import JobSpec, Launch
+from streamproof.jobs.engine import Launch
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role
 from streamproof.testbed import spark
@@ -29,10 +29,7 @@ from streamproof.testbed.process import TestbedError
 class SparkEngine:
     name = "spark"
     job_type = SparkJob
-    description_type = None
-
-    def spec(self, described: dict[str, Any]) -> JobSpec:
-        raise NotImplementedError("an experiment names the strategy of such a job, and describes nothing else")
+    spec_type = None  # an experiment names the strategy of such a job, and describes nothing else
 
     def launch(self, job: Job, testbed: Testbed) -> Launch:
         command = [sys.executable, "-m", "streamproof.engines.spark.driver", job.folder, str(job.start)]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 
 from streamproof import settings
+from streamproof.jobs.engine import EXECUTOR_MARK
 from streamproof.testbed import java, spark
-
-EXECUTOR_MARK = "STREAMPROOF_EXECUTOR_OF"
 
 
 def of_run(run: str, *, stateful: bool) -> dict[str, str]:
