@@ -26,7 +26,6 @@ from streamproof import settings
 from streamproof.errors import BadInput
 
 PREFIX = "streamproof."
-GROUPS = ("faults", "engines", "sinks", "strategies", "pipelines")
 
 
 @cache

@@ -44,7 +44,7 @@ def run_context(folder: RunFolder, testbed: Testbed | None = None, *, job: Spark
         "testbed": cast(Testbed, testbed),
         "job": job,
         "engine": engine_of(job),
-        "profile": profile(job.strategy, job.pipeline),
+        "profile": profile(job.strategy),
         "progress": Progress(folder),
         "rng": random.Random(1),
         "deadline": time.monotonic() + 20,

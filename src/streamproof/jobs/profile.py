@@ -61,7 +61,6 @@ class JobProfile:
     second_crashes: tuple[tuple[str, str], ...] = ()
     open_transaction_step: str | None = None
     decided_transaction_step: str | None = None
-    stateful: bool = False
 
     def failpoint(self, step: str) -> Failpoint:
         """The step of that name. Raises KeyError when there is no such step."""

@@ -25,7 +25,7 @@ class SparkSpec:
 
     @property
     def profile(self) -> JobProfile:
-        return profile(self.strategy, self.pipeline)
+        return profile(self.strategy)
 
     def job(self, testbed: Testbed, **common: Any) -> SparkJob:
         stateful = PIPELINES[self.pipeline].stateful
@@ -44,7 +44,7 @@ class SparkSpec:
         )
 
 
-def profile(strategy: str, pipeline: str = "kafka_to_kafka") -> JobProfile:
+def profile(strategy: str) -> JobProfile:
     """What is known of a job with that strategy. Its tasks run Python when a step of the protocol is passed there."""
     implementation = STRATEGIES[strategy]
     runs_python = any(point.at == Site.TASK for point in implementation.failpoints)
@@ -61,5 +61,4 @@ def profile(strategy: str, pipeline: str = "kafka_to_kafka") -> JobProfile:
         second_crashes=implementation.doubles,
         open_transaction_step=implementation.open_transaction_step,
         decided_transaction_step=implementation.decided_transaction_step,
-        stateful=PIPELINES[pipeline].stateful,
     )
