@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-import time
+import signal
 from typing import Any
 
 import psutil
@@ -26,11 +26,9 @@ from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import process_record, same_process
+from streamproof.testbed.process import same_process, signal_recorded
 
-AIM_S = 30.0
 EVIDENCE_S = 60.0
-LOOK_S = 0.05
 
 
 class FreezeDriverParameters(Parameters):
@@ -55,22 +53,15 @@ class FreezeDriver(Unconditional):
 
     def aim(self, run: RunContext, parameters: FreezeDriverParameters) -> dict[str, Any]:
         run.driver()
-        processes = run.wait_for("a process of the driver", lambda: run.engine.processes(run.job, Role.DRIVER), AIM_S)
-        return {"role": self.target, "frozen": [process_record(process) for process in processes]}
+        return {"role": self.target, "frozen": run.recorded(Role.DRIVER)}
 
     def inject(self, run: RunContext, parameters: FreezeDriverParameters, target: dict[str, Any]) -> None:
-        for victim in target["frozen"]:
-            if (process := same_process(victim)) is not None:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.suspend()
+        signal_recorded(target["frozen"], signal.SIGSTOP)
         target["batches"] = run.progress.batches()
 
     def evidence(self, run: RunContext, parameters: FreezeDriverParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         stopped = run.eventually(lambda: _states(target) == {psutil.STATUS_STOPPED}, EVIDENCE_S)
-        until = time.monotonic() + parameters.seconds
-        while time.monotonic() < until:
-            run.check_alive()
-            time.sleep(LOOK_S)
+        run.let_pass(parameters.seconds)
         during = run.progress.batches() - target["batches"]  # what it had committed already may be seen a moment later
         run.over.set()
         pids = f"pids {', '.join(str(victim['pid']) for victim in target['frozen'])}"
@@ -82,10 +73,7 @@ class FreezeDriver(Unconditional):
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
-        for victim in target["frozen"]:
-            if (process := same_process(victim)) is not None:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.resume()
+        signal_recorded(target["frozen"], signal.SIGCONT)
         states = _states(target)
         return [
             EvidenceCheck("no process of the driver is stopped", psutil.STATUS_STOPPED not in states, ", ".join(sorted(states)) or "gone")

@@ -14,10 +14,12 @@ from streamproof.evidence.journal import Aborted, DriverExited, DriverReady, Evi
 from streamproof.evidence.progress import Progress
 from streamproof.jobs.engine import Engine
 from streamproof.jobs.job import Job
-from streamproof.jobs.profile import JobProfile
+from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import process_record
 
 POLL_S = 0.02
+AIM_S = 30.0
 READY_S = 90.0
 
 
@@ -68,6 +70,16 @@ class RunContext:
         except FaultError:
             return False
         return True
+
+    def let_pass(self, seconds: float) -> None:
+        """Let so much time pass. Raises as :meth:`wait_for` when the run ends before."""
+        until = time.monotonic() + seconds
+        self.wait_for(f"{seconds:g} s to pass", lambda: time.monotonic() >= until, seconds + 1)
+
+    def recorded(self, role: Role) -> list[dict[str, Any]]:
+        """The processes that play a role, as the journal keeps them. Waits for one; raises FaultError when none appears."""
+        processes = self.wait_for(f"a process in the role {role}", lambda: self.engine.processes(self.job, role), AIM_S)
+        return [process_record(process) for process in processes]
 
     def goes_on(self, timeout_s: float) -> EvidenceCheck:
         """That the job commits a micro-batch more, within ``timeout_s`` from now."""

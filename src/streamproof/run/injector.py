@@ -10,7 +10,6 @@ import contextlib
 import logging
 import random
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -90,7 +89,7 @@ def _inject_phase(run: RunContext, gate: Gate, schedule: Schedule, phase: Phase,
     for number, group in enumerate(groups):
         if number and room.quiet_s:
             gate.open_to(0)  # a time without a fault must not use up what the next one needs
-            _pause(run, room.quiet_s)
+            run.let_pass(room.quiet_s)
         # On a busy machine a driver's first answer takes seconds: a fault that asks it must not lose the work it needs to that.
         run.eventually(lambda: run.engine.answers(run.job), ANSWER_S)
         gate.open_to(int((limit - share(groups[number + 1 :], room)) * run.records), ahead)
@@ -99,11 +98,6 @@ def _inject_phase(run: RunContext, gate: Gate, schedule: Schedule, phase: Phase,
         if phase is Phase.IMPACT:
             _wait_for_trigger(run, group[0])
         _inject_group([_Active(_own(run, injection, schedule.seed), injection) for injection in group])
-
-
-def _pause(run: RunContext, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    run.wait_for("the end of the quiet", lambda: time.monotonic() >= until, seconds + 1)
 
 
 def _wait_for_trigger(run: RunContext, injection: Injection) -> None:

@@ -79,6 +79,14 @@ def same_process(recorded: Mapping[str, Any]) -> psutil.Process | None:
         return None
 
 
+def signal_recorded(records: Iterable[Mapping[str, Any]], number: signal.Signals) -> None:
+    """Send a signal to those of the recorded processes that are still there."""
+    for record in records:
+        if (process := same_process(record)) is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+
 def _is_dying(pid: int) -> bool:
     """Whether the kernel is about to end the process: SIGKILL is pending, or it is on its way out. Only Linux tells; else False."""
     try:

@@ -25,10 +25,10 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.kafka.forgotten import Forgotten
 from streamproof.faults.kafka.killed_broker import EVIDENCE_S, caught_up
-from streamproof.faults.outage import gone, server_process, signalled, tell
+from streamproof.faults.outage import gone, server_process, signalled
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
-from streamproof.testbed.process import TestbedError, same_process
+from streamproof.testbed.process import TestbedError, signal_recorded
 
 STEP_S = 60.0
 BATCHES = 2
@@ -65,7 +65,7 @@ class ElectUncleanLeader(Forgotten):
         if cluster.leaders(topic)[partition] != leader:
             raise FaultError(f"{topic}-{partition} is not led by broker {leader} any more")
         signalled(target["leader"], signal.SIGKILL)
-        tell([process] if (process := same_process(target["follower"])) else [], signal.SIGCONT)
+        signal_recorded([target["follower"]], signal.SIGCONT)
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         topic, partition = target["topic"], target["partition"]
@@ -92,7 +92,7 @@ class ElectUncleanLeader(Forgotten):
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
-        tell([process] if (process := same_process(target["follower"])) else [], signal.SIGCONT)
+        signal_recorded([target["follower"]], signal.SIGCONT)
         return [caught_up()]
 
 

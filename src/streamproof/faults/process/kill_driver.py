@@ -12,11 +12,9 @@ Checked against: Spark 4.1 in client mode (executors end once their driver is go
 
 from __future__ import annotations
 
-import contextlib
-import time
+import signal
 from typing import Any
 
-import psutil
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
@@ -24,9 +22,8 @@ from streamproof.faults.fault import DRIVER, EvidenceCheck, Parameters, RunConte
 from streamproof.jobs.profile import Role
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import process_record, same_process
+from streamproof.testbed.process import same_process, signal_recorded
 
-AIM_S = 30.0
 EVIDENCE_S = 120.0
 
 
@@ -47,16 +44,11 @@ class KillDriver(Unconditional):
 
     def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
         start = run.driver()["start"]
-        processes = run.wait_for("a process of the driver", lambda: run.engine.processes(run.job, Role.DRIVER), AIM_S)
-        return {"role": self.target, "start": start, "killed": [process_record(process) for process in processes]}
+        return {"role": self.target, "start": start, "killed": run.recorded(Role.DRIVER)}
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
-        until = time.monotonic() + parameters.delay_s
-        run.wait_for("the delay of the kill", lambda: time.monotonic() >= until, parameters.delay_s + 1)
-        for victim in target["killed"]:
-            if (process := same_process(victim)) is not None:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+        run.let_pass(parameters.delay_s)
+        signal_recorded(target["killed"], signal.SIGKILL)
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         killed = target["killed"]
