@@ -35,7 +35,7 @@ from streamproof.suites.expectations import results as suites_of_results
 from streamproof.testbed import listeners
 from streamproof.verdict import decide, reconciliation
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
-from streamproof.verdict.checks import atomicity, commits, order
+from streamproof.verdict.checks import atomicity, commits, order, unjudged
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 from streamproof.verdict.stateful import deduplication, joins, results, sessions, totals, watermark, windows
 from streamproof.verdict.timing import baseline, recovery
@@ -295,6 +295,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "exit_codes": exit_codes,
     "order": lambda: told(order),
     "atomicity": lambda: told(atomicity),
+    "unjudged": lambda: told(unjudged),
     "commits": lambda: told(commits),
     "rules": rules,
     "journal": journal_events,

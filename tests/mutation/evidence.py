@@ -41,6 +41,8 @@ class Evidence:
     """In how many files each history lies."""
     spoilt: str | None = None
     """What is wrong with the files themselves: a run with such evidence must not be judged at all."""
+    unjudged: bool = False
+    """Whether a promise cannot be judged on all records."""
 
     def copy(self) -> Evidence:
         return Evidence(
@@ -54,6 +56,7 @@ class Evidence:
             self.complete,
             self.cuts,
             self.spoilt,
+            self.unjudged,
         )
 
     # --- rows ---

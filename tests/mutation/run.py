@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.scan import ranges, scan
-from tests.mutation import clean, damage, legal, results
+from tests.mutation import clean, damage, legal, results, unjudged  # noqa: F401
 from tests.mutation.evidence import Evidence
 from tests.mutation.results import Computed
 
@@ -155,7 +155,7 @@ def due(evidence: History) -> str:
     if any(anomaly in _countable(evidence) for anomaly, _, _ in evidence.truth):
         return "FAILED"
     acked = (evidence.sent["outcome"] == "ACKED").any() if len(evidence.sent["outcome"]) else False
-    return "PASSED" if acked and evidence.complete and len(evidence.progress) > 2 else "INCONCLUSIVE"
+    return "PASSED" if acked and evidence.complete and len(evidence.progress) > 2 and not evidence.unjudged else "INCONCLUSIVE"
 
 
 def _countable(evidence: History) -> set[str]:
@@ -214,8 +214,15 @@ class Suites:
             return f"refused: {error}", Counter()
         if named is None:
             return None
-        banned = _countable(evidence)
-        return ("FAILED" if any(anomaly in banned for anomaly, *_ in named) else due(evidence).replace("FAILED", "PASSED")), named
+        if any(anomaly in _countable(evidence) for anomaly, *_ in named):
+            return "FAILED", named
+        if isinstance(evidence, Evidence):
+            evidence = replace(evidence, truth=Counter(), unjudged=self._unjudged(evidence))
+        return due(evidence).replace("FAILED", "PASSED"), named
+
+    def _unjudged(self, evidence: Evidence) -> bool:
+        """Whether they leave a promise unjudged."""
+        return any(self._connection.execute(f"FROM unjudged_{promise}").fetchall() for promise in evidence.promises)
 
     def _named(self, evidence: History, path: Path) -> Counter[Named] | None:
         asked, computation = _terms(evidence).asked, suite_spec(_terms(evidence)).computation

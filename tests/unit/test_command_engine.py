@@ -14,6 +14,7 @@ from streamproof.experiment.model import Experiment
 from streamproof.faults import FAULTS
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role, Trait
+from streamproof.verdict.guarantee import Promise
 from tests.support.jobs import spark_job
 
 LOOP = {"engine": "command", "command": ["{python}", "pipelines/forward.py"], "promises": "exactly-once"}
@@ -28,6 +29,7 @@ def test_what_is_known_of_a_command_is_what_its_description_says() -> None:
     assert (profile.name, profile.engine, profile.sink, profile.guarantee) == ("forward", "command", "kafka", "exactly-once")
     assert (profile.roles, profile.failpoints) == (frozenset({Role.DRIVER}), ())
     assert profile.traits == {Trait.GROUP_OFFSETS, Trait.KAFKA_TRANSACTIONS}
+    assert (profile.promises, experiment({"also_promises": ["atomic"]}).profile.promises) == (frozenset(), {Promise.ATOMIC})
 
 
 def test_it_is_offered_the_faults_that_need_nothing_it_lacks() -> None:

@@ -40,6 +40,7 @@ DECIDING: list[tuple[RunOutcome, dict[str, Any], str]] = [
         "two_phase_commit took 61.0 s to catch up after kill_executor-1, 60 s were allowed",
     ),
     (RunOutcome.INCONCLUSIVE, {"batches": {"steady": 1, "impact": 1}}, "no micro-batch was committed in the recovery phase"),
+    (RunOutcome.INCONCLUSIVE, {"unjudged": ("atomic was not judged: no batch",)}, "atomic was not judged: no batch"),
 ]
 
 

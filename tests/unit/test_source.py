@@ -41,20 +41,20 @@ def _folder(path: Path, ends: dict[str, int] | None) -> RunFolder:
     ],
 )
 def test_records_behind_the_end_are_counted(tmp_path: Path, ends: dict[str, int] | None, behind: int) -> None:
-    assert source.behind_the_end(_folder(tmp_path / "run", ends)) == behind
+    assert source.behind_the_end(_folder(tmp_path / "run", ends), {0: 10, 1: 5}) == behind
 
 
 def test_statistics_that_are_not_there_hide_nothing(tmp_path: Path) -> None:
     folder = _folder(tmp_path / "run", {"0": 9, "1": 5})
     for path in folder.sent.glob("*.parquet"):
         pq.write_table(pq.read_table(path), path, write_statistics=False)
-    assert source.behind_the_end(folder) == 1
+    assert source.behind_the_end(folder, {0: 10, 1: 5}) == 1
 
 
 def test_what_was_acknowledged_is_counted_by_partition(tmp_path: Path) -> None:
     assert source.acknowledged(_folder(tmp_path / "run", None)) == {0: (10, 9), 1: (5, 4)}
     empty = RunFolder.create(tmp_path / "empty")
-    assert (source.acknowledged(empty), source.behind_the_end(empty)) == ({}, 0)
+    assert (source.acknowledged(empty), source.behind_the_end(empty, {})) == ({}, 0)
 
 
 @pytest.mark.parametrize("text", ["{}", '{"end_offsets": 3}', '{"end_offsets": {"0": "x"}}', "[]"])
@@ -62,11 +62,11 @@ def test_a_damaged_end_is_no_evidence(tmp_path: Path, text: str) -> None:
     folder = _folder(tmp_path / "run", None)
     folder.source.write_text(text)
     with pytest.raises(EvidenceError, match=r"source\.json is damaged"):
-        source.behind_the_end(folder)
+        source.behind_the_end(folder, {})
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     folder = _folder(tmp_path / "run", {"0": 1, "1": 1})
     (folder.sent / "00001.parquet").write_bytes(b"no parquet")
     with pytest.raises(EvidenceError, match=r"00001\.parquet cannot be read"):
-        source.behind_the_end(folder)
+        source.behind_the_end(folder, {})

@@ -217,7 +217,8 @@ def test_a_suite_expects_what_its_guarantee_forbids(guarantee: Guarantee, statef
 
 @pytest.mark.parametrize("promise", Promise)
 def test_a_promise_has_a_suite_of_its_own(promise: Promise) -> None:
-    assert [each["type"] for each in shipped.read(promise)["expectations"]] == [OF_ANOMALY[promise.forbidden]]
+    judged = {Promise.ATOMIC: "expect_every_batch_to_be_judged", Promise.ORDERED: "expect_the_order_to_be_judged"}
+    assert [each["type"] for each in shipped.read(promise)["expectations"]] == [OF_ANOMALY[promise.forbidden], judged[promise]]
 
 
 def test_the_project_has_the_suites_of_the_product() -> None:

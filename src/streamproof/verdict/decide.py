@@ -56,7 +56,8 @@ class Facts:
 
     ``aborted`` is why it was stopped, ``failed_stage`` names the stage and its error, ``disagreement`` the records that only one of the
     judges names, ``not_evaluated`` the expectations that could not be, ``own_suite`` says which expectations of the user's own suite do not
-    hold. ``batches`` counts the micro-batches of each phase, ``behind_the_end`` the acknowledged records that the source lost.
+    hold. ``batches`` counts the micro-batches of each phase, ``behind_the_end`` the acknowledged records that the source lost,
+    ``unjudged`` has a sentence for each promise that was not judged on all records.
     """
 
     strategy: str
@@ -79,6 +80,7 @@ class Facts:
     injections: tuple[InjectionFacts, ...] = ()
     batches: Mapping[str, int] = field(default_factory=dict)
     behind_the_end: int = 0
+    unjudged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,12 @@ def _not_shown(facts: Facts) -> Iterator[str]:
         yield f"{facts.behind_the_end} acknowledged records lie behind the end of the input: the source lost them"
 
 
+def _a_promise_not_judged(facts: Facts) -> Iterator[str]:
+    """A promise was not judged on all records: copies do not name their batch, no report gives the range of a visible batch, or
+    acknowledged records have no known offset."""
+    yield from facts.unjudged
+
+
 RULES: tuple[tuple[RunOutcome, Callable[[Facts], Iterator[str]]], ...] = (
     (RunOutcome.ABORTED, _stopped),
     (RunOutcome.ERROR, _a_stage_failed),
@@ -188,6 +196,7 @@ RULES: tuple[tuple[RunOutcome, Callable[[Facts], Iterator[str]]], ...] = (
     (RunOutcome.FAILED, _guarantee_broken),
     (RunOutcome.FAILED, _recovered_too_late),
     (RunOutcome.INCONCLUSIVE, _not_shown),
+    (RunOutcome.INCONCLUSIVE, _a_promise_not_judged),
 )
 
 

@@ -38,6 +38,7 @@ from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.checks.order import reordered
 from streamproof.verdict.checks.records import KINDS, Reconciliation, count, sent_only
 from streamproof.verdict.checks.source import behind_the_end
+from streamproof.verdict.checks.unjudged import unjudged
 from streamproof.verdict.decide import PHASES
 from streamproof.verdict.ending import notes
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
@@ -139,7 +140,8 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
             "longest_gap_s": longest_gap(flow.moments),
             "output_s": round(float(flow.visible[-1] - flow.visible[0]) / 1000, 3) if len(flow.visible) else None,
             "drain": Drain.model_validate(drain),
-            "behind_the_end": behind_the_end(folder),
+            "behind_the_end": behind_the_end(folder, {account.partition: account.acked for account in reconciliation.partitions}),
+            "unjudged": unjudged(folder, spec.promises, progress) if spec.reference_model is None else (),
             "driver_starts": sum(isinstance(event, DriverStarted) for event in events),
             "batches": len(progress),
             "stage_seconds": {event.stage: event.seconds for event in events if isinstance(event, StageFinished)},

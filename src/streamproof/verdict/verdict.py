@@ -164,6 +164,7 @@ class Account(_Part):
     output_s: float | None = None
     drain: Drain | None = None
     behind_the_end: int = 0
+    unjudged: tuple[str, ...] = ()
     driver_starts: int | None = None
     batches: int | None = None
     seed: int
@@ -199,6 +200,7 @@ class Account(_Part):
             injections=tuple(injection.facts() for injection in self.injections),
             batches={phase: figures.batches for phase, figures in self.phases.items()},
             behind_the_end=self.behind_the_end,
+            unjudged=self.unjudged,
         )
 
 

@@ -13,7 +13,7 @@ from streamproof.jobs.job import Job
 from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.sinks.outputs import SINKS
 from streamproof.testbed.embedded import Testbed
-from streamproof.verdict.guarantee import Guarantee
+from streamproof.verdict.guarantee import Guarantee, Promise
 
 Argument = Annotated[str, Field(min_length=1)]
 
@@ -35,6 +35,7 @@ class CommandSpec(BaseModel):
     engine: Literal["command"] = "command"
     command: list[Argument] = Field(min_length=1, description="The command line; {python} is the Python that runs streamproof")
     promises: Guarantee = Field(description="What the job promises of every record")
+    also_promises: frozenset[Promise] = Field(frozenset(), description="What it promises beside that: ordered, atomic")
     name: str | None = Field(None, pattern=r"^[a-z0-9][a-z0-9_-]{0,59}$", description="What it is called; its script's name when absent")
     cwd: str | None = Field(None, description="Its working folder, from the project's; the project's own when absent")
     env: dict[str, str] = Field(default_factory=dict, description="Variables of its own")
@@ -48,6 +49,7 @@ class CommandSpec(BaseModel):
             engine=self.engine,
             sink="kafka",
             guarantee=self.promises,
+            promises=self.also_promises,
             roles=frozenset({Role.DRIVER}),
             links=SINKS["kafka"].links,
             traits=frozenset(traits),

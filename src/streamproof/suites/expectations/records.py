@@ -9,7 +9,10 @@
     torn            start, batch                 of the records of a micro-batch that one start made visible, others are missing
     offset_ahead    producer, sequence           delivered only after the job had committed an offset above the record's own
 
-Read first: ``copies``, each delivered record beside its send; ``firsts``, of each record that was sent and delivered its first copy.
+    unjudged_atomic, unjudged_ordered   missing, records   what the promise is about and the evidence does not say
+
+Read first: ``span``, the range of each micro-batch; ``copies``, each delivered record beside its send; ``firsts``, of each record that was
+sent and delivered its first copy.
 """
 
 from __future__ import annotations
@@ -75,16 +78,17 @@ _VIEWS = {
         SELECT producer, sequence FROM in_turn WHERE input_offset < newest
         UNION
         SELECT producer, sequence FROM placed ANTI JOIN in_turn USING (producer, sequence)""",
-    "torn": """
+    "span": """
         WITH last AS (
             SELECT * FROM reached QUALIFY line = max(line) OVER (PARTITION BY batch)
-        ), span AS (
-            SELECT batch, partition, since, until FROM last
-            UNION ALL
-            SELECT later.batch - 1, later.partition, coalesce(earlier.until, 0), later.since
-            FROM last AS later LEFT JOIN last AS earlier ON earlier.batch = later.batch - 2 AND earlier.partition = later.partition
-            WHERE later.batch - 1 NOT IN (SELECT batch FROM last) AND later.batch - 2 IN (SELECT batch FROM last)
-        ), read AS (
+        )
+        SELECT batch, partition, since, until FROM last
+        UNION ALL
+        SELECT later.batch - 1, later.partition, coalesce(earlier.until, 0), later.since
+        FROM last AS later LEFT JOIN last AS earlier ON earlier.batch = later.batch - 2 AND earlier.partition = later.partition
+        WHERE later.batch - 1 NOT IN (SELECT batch FROM last) AND later.batch - 2 IN (SELECT batch FROM last)""",
+    "torn": """
+        WITH read AS (
             SELECT span.batch, producer, sequence FROM sends JOIN span
             ON sends.input_partition = span.partition AND sends.input_offset >= span.since AND sends.input_offset < span.until
             WHERE sends.outcome = 'ACKED'
@@ -96,6 +100,8 @@ _VIEWS = {
         FROM (SELECT DISTINCT start, batch FROM held) AS written JOIN read USING (batch)
         ANTI JOIN held ON held.start = written.start AND held.batch = written.batch
             AND held.producer = read.producer AND held.sequence = read.sequence
+        ANTI JOIN (FROM copies WHERE start IS NULL OR batch IS NULL) AS nameless
+            ON nameless.producer = read.producer AND nameless.sequence = read.sequence
         GROUP BY written.start, written.batch""",
     "offset_ahead": """
         WITH passed AS (
@@ -110,6 +116,18 @@ _VIEWS = {
         ON firsts.start = passed.start AND firsts.input_partition = passed.partition AND firsts.input_offset < passed.until
         WHERE firsts.outcome = 'ACKED' AND firsts.at_ms > passed.committed_ms""",
 }
+_VIEWS["unjudged_atomic"] = """
+    SELECT 'copies that do not name the batch that wrote them' AS missing, count(*) AS records FROM delivered
+    WHERE start IS NULL OR batch IS NULL HAVING count(*) > 0
+    UNION ALL
+    SELECT 'copies of batch ' || batch || ', of which no report says what it read', count(*) FROM delivered
+    WHERE start IS NOT NULL AND batch NOT IN (SELECT batch FROM span) GROUP BY batch
+    UNION ALL
+    SELECT 'acknowledged records without a known offset', count(*) FROM sent
+    WHERE outcome = 'ACKED' AND "offset" IS NULL HAVING count(*) > 0"""
+_VIEWS["unjudged_ordered"] = """
+    SELECT 'acknowledged records without a known offset' AS missing, count(*) AS records FROM sent
+    WHERE outcome = 'ACKED' AND "offset" IS NULL AND key IS NOT NULL HAVING count(*) > 0"""
 _REFUSED = {
     "the workload sent one identity twice": "SELECT 1 FROM sent GROUP BY producer, sequence HAVING count(*) > 1",
     "sent/ holds a record without producer or sequence": "SELECT 1 FROM sent WHERE producer IS NULL OR sequence IS NULL",

@@ -63,12 +63,13 @@ class RunExpectation(BatchExpectation):
 
 class ExpectSourceToBeComplete(RunExpectation):
     description: str = (
-        "The source is complete: records were acknowledged, and each of them lies at an offset of its own, before the end of its partition."
+        "The source is complete: records were acknowledged, and each partition holds as many offsets as it acknowledged records, "
+        "each of them before its end."
     )
     unexpected_query: ClassVar[str] = """
         SELECT partition, acked, highest, end_offset FROM (
             SELECT partition, count(*) AS acked, max("offset") AS highest FROM sent WHERE outcome = 'ACKED' GROUP BY partition
-        ) LEFT JOIN source_ends USING (partition) WHERE highest >= end_offset OR acked > highest + 1
+        ) LEFT JOIN source_ends USING (partition) WHERE highest >= end_offset OR acked > end_offset
         UNION ALL
         SELECT NULL, 0, NULL, NULL WHERE NOT EXISTS (FROM sent WHERE outcome = 'ACKED')"""
     observed_query: ClassVar[str] = """
@@ -166,6 +167,20 @@ class ExpectNoRecordToBeReordered(RunExpectation):
 class ExpectNoBatchToBeTorn(RunExpectation):
     description: str = "No micro-batch is torn: each became visible as a whole."
     unexpected_query, observed_query = _unless_drained("torn")
+
+
+class ExpectEveryBatchToBeJudged(RunExpectation):
+    description: str = "Every batch is judged: each copy names the batch that wrote it, and reports say what each visible batch read."
+    unexpected_query: ClassVar[str] = "SELECT * FROM unjudged_atomic"
+    observed_query: ClassVar[str] = """
+        SELECT coalesce(string_agg(records || ' ' || missing, ', '), 'every copy and batch was judged') FROM unjudged_atomic"""
+
+
+class ExpectTheOrderToBeJudged(RunExpectation):
+    description: str = "The order is judged: the place in the source is known of each acknowledged record that has a key."
+    unexpected_query: ClassVar[str] = "SELECT * FROM unjudged_ordered"
+    observed_query: ClassVar[str] = """
+        SELECT coalesce(string_agg(records || ' ' || missing, ', '), 'every place was known') FROM unjudged_ordered"""
 
 
 class ExpectNoOffsetToBeCommittedAheadOfItsOutput(RunExpectation):

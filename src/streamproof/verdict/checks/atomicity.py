@@ -5,11 +5,14 @@ reported (its driver died first) lies between the batch before it and the batch 
 batch are a *write set* of that batch. A start that fails before its decision leaves no write set. A start that decided leaves a complete
 one. A later start adds its own:
 
-    TORN   a visible write set that lacks a record which the broker ACKED at an offset of the batch
+    TORN   a visible write set that lacks a record which the broker ACKED at an offset of the batch, unless a copy of that record does not
+           name its batch
 
-Another write set may hold the missing record. That does not help: in between, a reader saw a part of the batch. Two things are not judged:
-copies that do not name the start and batch that wrote them, and batches whose range is unknown. While a start carries out its decision,
-a reader may see a part of a batch for a moment (``streamproof.run.observer`` measures it); this check is about what remains.
+Another write set may hold the missing record. That does not help: in between, a reader saw a part of the batch. Three things cannot be
+judged: copies that do not name the start and batch that wrote them, batches whose range is unknown, and ACKED records whose offset is
+unknown. Where atomic is promised, each of them makes the run INCONCLUSIVE (``streamproof.verdict.checks.unjudged``). While a start carries
+out its decision, a reader may see a part of a batch for a moment (``streamproof.run.observer`` measures it); this check is about what
+remains.
 
 A pure function of the matched histories and the micro-batches.
 """
@@ -39,12 +42,14 @@ def ranges(progress: Sequence[dict[str, Any]]) -> dict[int, Range]:
 def torn(matched: Matching, progress: Sequence[dict[str, Any]]) -> list[Finding]:
     """The write sets that lack a record of their batch."""
     batch_ranges, source = ranges(progress), _Source(matched.sent)
+    says = (matched.delivered.batch[matched.rows] >= 0) & (matched.delivered.start[matched.rows] >= 0)
+    nameless = matched.send[matched.was_sent & ~says]  # a copy that does not name its batch may be the one that is missing elsewhere
     findings = []
     for (start, batch), rows, held in _write_sets(matched):
         if batch not in batch_ranges:
             continue
         due = source.read(batch_ranges[batch])
-        missing = due[~np.isin(due, held)]
+        missing = due[~np.isin(due, held) & ~np.isin(due, nameless)]
         if len(missing):
             at = tuple(int(row) for row in rows)
             findings.append(
@@ -71,7 +76,7 @@ class _Source:
     """The ACKED records in the order of the source, to look up what lies between two offsets."""
 
     def __init__(self, sent: Sent) -> None:
-        rows = np.flatnonzero(sent.acked)
+        rows = np.flatnonzero(sent.acked & (sent.offset >= 0))
         self._rows = rows[np.lexsort((sent.offset[rows], sent.partition[rows]))]
         self._place = sent.partition[self._rows] << _OFFSET_BITS | sent.offset[self._rows]
 

@@ -10,7 +10,8 @@ number wins a tie). Among the records with one key, read from one partition of t
 First copies are compared: a record that is delivered again, behind newer ones, is DUPLICATED and moves nothing. When an attempt fails half
 way and the next one repeats all of it, the first copies are still in order, provided that each attempt writes in order and without holes.
 An attempt that continued past a record which it could not write breaks the order, so only strategies that undo a failed attempt promise
-this. Two kinds of records are not compared: records without a key, and records of different source partitions (adding one moves keys).
+this. Two kinds of records are not compared: records without a key, and records of different source partitions (adding one moves keys). An
+ACKED record with a key whose offset is unknown cannot be judged: where ordered is promised, it makes the run INCONCLUSIVE.
 
 A pure function of the matched histories and the keys.
 """

@@ -2,7 +2,9 @@
 
 ``source.json`` says where each partition of the input ended when the output was drained. Every ACKED record has an offset before that end:
 records may expire at the beginning of a partition, but never at its end. When an ACKED record's offset lies behind the end, the source lost
-the record after it had acknowledged it (an unclean election does that), and no job could deliver it.
+the record after it had acknowledged it (an unclean election does that), and no job could deliver it. A retried record may be acknowledged
+without its offset. It has a place in its partition all the same: a partition that acknowledged more records than it has offsets lost the
+rest.
 
 The files of ``sent/`` are read one by one, and only those that can hold such a record.
 """
@@ -10,7 +12,7 @@ The files of ``sent/`` are read one by one, and only those that can hold such a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -34,18 +36,18 @@ def read_ends(folder: RunFolder) -> dict[int, int]:
         raise EvidenceError(f"{folder.source} is damaged: {type(error).__name__}: {error}") from error
 
 
-def behind_the_end(folder: RunFolder) -> int:
-    """How many ACKED records lie behind the end of their partition."""
+def behind_the_end(folder: RunFolder, acked: Mapping[int, int]) -> int:
+    """How many ACKED records lie behind the end of their partition. ``acked`` counts those of each partition."""
     ends = read_ends(folder)
     if not ends:
         return 0
-    nearest, count = min(ends.values()), 0
+    nearest, behind = min(ends.values()), Counter[int]()
     for path in files(folder.sent):
         if _highest(path) < nearest:
             continue
         for partition, offsets in _acked(path):
-            count += int((offsets >= ends.get(partition, np.iinfo(np.int64).max)).sum())
-    return count
+            behind[partition] += int((offsets >= ends.get(partition, np.iinfo(np.int64).max)).sum())
+    return sum(max(behind[partition], acked.get(partition, 0) - end) for partition, end in ends.items())
 
 
 def acknowledged(folder: RunFolder) -> dict[int, tuple[int, int]]:
