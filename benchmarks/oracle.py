@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamproof import settings
-from streamproof.evidence import histories
+from streamproof.evidence import histories, identity
 from streamproof.evidence.folder import RunFolder, append_json_line
 from streamproof.evidence.journal import DriverReady
 from streamproof.run.stages import suite_spec
@@ -214,7 +214,7 @@ def _fill(folder: RunFolder, bootstrap: str, topic: str, size: int) -> None:
         for batch, first in enumerate(range(0, size, BATCH)):
             sequence = np.arange(first, min(first + BATCH, size))
             chosen = rng.integers(0, KEYS, len(sequence))
-            values, crc = _values(sequence)
+            values, crc = _values(sequence, chosen)
             partition = chosen % PARTITIONS
             offset = np.zeros(len(sequence), np.int64)
             since = reached.copy()
@@ -246,8 +246,8 @@ def _fill(folder: RunFolder, bootstrap: str, topic: str, size: int) -> None:
     folder.journal.append(DriverReady(start=1))
 
 
-def _values(sequence: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    """The values of these records as an Arrow array, and the checksums of their payloads."""
+def _values(sequence: np.ndarray, keys: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+    """The values of these records as an Arrow array, and the checksums of their keys and payloads. ``keys`` are the keys' numbers."""
     from streamproof.evidence.identities import crc32s  # not where it is measured: what is compiled takes memory
 
     count = len(sequence)
@@ -258,7 +258,8 @@ def _values(sequence: np.ndarray) -> tuple[pa.Array, np.ndarray]:
     rows[:, number : number + 10] = digits[sequence[:, None] // 10 ** np.arange(9, -1, -1) % 10]
     rows[:, 12:24] = digits[sequence[:, None] >> 4 * np.arange(11, -1, -1) & 15]
     width = rows.shape[1]
-    crc = crc32s(rows.ravel(), np.arange(count) * width + len(head), np.full(count, len(PAYLOAD)))
+    of_keys = np.array([identity.checksum(b"k%d" % number, b"") for number in range(KEYS)])
+    crc = crc32s(rows.ravel(), np.arange(count) * width + len(head), np.full(count, len(PAYLOAD)), of_keys[keys])
     rows[:, 34:42] = digits[crc.astype(np.int64)[:, None] >> 4 * np.arange(7, -1, -1) & 15]
     offsets = pa.py_buffer((np.arange(count + 1) * width).astype(np.int32))
     return pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(rows)]), crc

@@ -42,7 +42,7 @@ from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.scan import ranges, scan
-from tests.mutation import clean, damage, legal, results, unjudged  # noqa: F401
+from tests.mutation import clean, damage, legal, results, unjudged, values  # noqa: F401
 from tests.mutation.evidence import Evidence
 from tests.mutation.results import Computed
 

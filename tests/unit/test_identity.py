@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamproof.evidence.identity import MAX_PRODUCER, MAX_SEQUENCE, PREFIX_LENGTH, decode, encode
+from streamproof.evidence.identity import MAX_PRODUCER, MAX_SEQUENCE, PREFIX_LENGTH, checksum, decode, encode
 
 PRODUCERS, SEQUENCES = st.integers(0, MAX_PRODUCER), st.integers(0, MAX_SEQUENCE)
 PAYLOADS = st.one_of(
     st.just(b"{}"), st.binary(max_size=200), st.dictionaries(st.text(), st.integers()).map(lambda d: json.dumps(d).encode())
 )
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+).map(lambda found: json.dumps(found).encode())
 PAYLOAD = b'{"carrier":"UA","flight":1545,"dep_delay":null}'
 
 
@@ -29,10 +32,49 @@ def test_the_value_is_json_with_the_payload_inside() -> None:
     assert encode(3, 0xA1B2, PAYLOAD)[PREFIX_LENGTH:-1] == PAYLOAD
 
 
-@given(PRODUCERS, SEQUENCES, PAYLOADS, st.binary(max_size=50))
+@given(PRODUCERS, SEQUENCES, PAYLOADS, JSON)
 def test_fields_that_a_pipeline_appends_do_not_touch_the_identity(producer: int, sequence: int, payload: bytes, more: bytes) -> None:
     value = encode(producer, sequence, payload)
     assert decode(value[:-1] + b',"processed":' + more + b"}") == decode(value)
+
+
+WHOLE = encode(3, 0xA1B2, PAYLOAD, b"UA1545")
+PASSED_ON = WHOLE[:-1] + b',"source":{"partition":1,"offset":17}}'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        WHOLE[:-1],
+        WHOLE + b"}",
+        WHOLE[:-1] + b"garbage",
+        WHOLE[:-1] + b"\0",
+        WHOLE[:-1] + b',"payload":{"carrier":"AA"}}',
+        WHOLE[:-1] + b',"id":"0003-00000000a1b2-00000000-00000000"}',
+        WHOLE[:-1] + b',"p\\u0061yload":{}}',
+        WHOLE[:-1] + b',"a":1,"payload":null,"b":2}',
+        *(PASSED_ON[:length] for length in range(len(WHOLE) - 1, len(PASSED_ON))),
+        PASSED_ON + PASSED_ON,
+    ],
+)
+def test_a_value_that_does_not_end_as_it_should_is_damaged(value: bytes) -> None:
+    found = decode(value, b"UA1545")
+    assert found is not None
+    assert (found.producer, found.sequence, found.intact) == (3, 0xA1B2, False)
+
+
+def test_a_record_belongs_to_its_key() -> None:
+    kept = {key: decode(PASSED_ON, key) for key in (b"UA1545", b"UA1546", b"", None)}
+    assert {key: found is not None and found.intact for key, found in kept.items()} == {
+        b"UA1545": True,
+        b"UA1546": False,
+        b"": False,
+        None: False,
+    }
+    assert checksum(b"", PAYLOAD) != checksum(None, PAYLOAD)
+    keyless = decode(encode(3, 4, PAYLOAD))
+    assert keyless is not None
+    assert keyless.intact
 
 
 @given(PRODUCERS, SEQUENCES, PAYLOADS)

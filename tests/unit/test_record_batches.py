@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from streamproof.evidence import identities, identity
+from streamproof.evidence import envelopes, identities, identity
 from streamproof.evidence.folder import EvidenceError
 from streamproof.sinks import origin, origins
 from streamproof.sinks.kafka.record_batches import committed, decode
@@ -209,9 +210,12 @@ def test_identities_are_those_that_are_decoded_one_by_one(found: list[bytes | No
             value[rng.randrange(len(value))] ^= 1 << rng.randrange(8)
         if value and rng.random() < 0.2:
             del value[rng.randrange(len(value)) :]
-    many = identities.decode(*_laid([bytes(value) if value is not None else None for value in damaged]))
+    laid = [bytes(value) if value is not None else None for value in damaged]
+    keys = [rng.choice([None, b"", b"k1", b"k2"]) for _ in laid]
+    data, at, size = _laid([*laid, *keys])
+    many = identities.decode(data, at[: len(laid)], size[: len(laid)], at[len(laid) :], size[len(laid) :])
     for row, value in enumerate(damaged):
-        one = identity.decode(bytes(value) if value is not None else None)
+        one = identity.decode(bytes(value) if value is not None else None, keys[row])
         assert bool(many.present[row]) == (one is not None)
         if one is not None:
             assert (one.producer, one.sequence, one.crc, one.carried_crc) == tuple(
@@ -225,7 +229,7 @@ def test_each_byte_is_a_digit_of_an_identity_or_is_none() -> None:
     made = [whole[:place] + bytes([byte]) + whole[place + 1 :] for place in range(identity.PREFIX_LENGTH) for byte in range(256)]
     data = np.frombuffer(b"".join(made), np.uint8)
     at = np.arange(len(made)) * len(whole)
-    many = identities.decode(data, at, np.full(len(made), len(whole)))
+    many = identities.decode(data, at, np.full(len(made), len(whole)), at, np.full(len(made), -1))
     ones = [identity.decode(value) for value in made]
     assert many.present.tolist() == [one is not None for one in ones]
     rows = np.flatnonzero(many.present).tolist()
@@ -238,3 +242,52 @@ def test_each_byte_is_a_digit_of_an_identity_or_is_none() -> None:
 def test_checksums_are_zlibs(found: list[bytes], seed: int) -> None:
     found = [*found, np.random.default_rng(seed).bytes(seed % 9_000)]
     assert identities.crc32s(*_laid(list(found))).tolist() == [zlib.crc32(text) for text in found]
+
+
+TAILS = (
+    b"}",
+    b',"source":{"partition":1,"offset":17}}',
+    b',"source":{"partition":2,"offset":90}}',
+    b',"source":{"partition":2,"offset":09}}',
+    b' ,\n"a" : [1, -2.5e+3, 0.1, {"b": null}, [], {}, true, false, "x\\u00e9\\n"]} ',
+    b',"a":1,"a":2}',
+    b',"i\\u0064":1}',
+    b',"n\\u00e4me":1}',
+    b',"payload":{}}',
+    b',"deep":{"payload":1,"id":2}}',
+    b',"id":1}',
+    b',"n":NaN}',
+    b"}}",
+    b"",
+    b'"}',
+)
+
+
+@given(some.lists(some.one_of(some.sampled_from(TAILS), some.binary(max_size=30)), max_size=30), some.randoms(use_true_random=False))
+def test_tails_close_a_value_when_json_says_so(found: list[bytes], rng: Any) -> None:
+    found = [bytes(_damaged(bytearray(tail), rng)) for tail in found]
+    data, at, size = _laid(list(found))
+    said = envelopes.closed(data, at, at + size).tolist()
+    wrong = [(tail, one) for tail, one in zip(found, said, strict=True) if one != identity.closes(tail) and not LEADING_ZERO.search(tail)]
+    assert wrong == []
+
+
+LEADING_ZERO = re.compile(rb"\b0\d")
+"""Only where a digit alone tells a good tail from a bad one may the quick comparison with the tail before be wrong."""
+
+
+def _damaged(tail: bytearray, rng: Any) -> bytearray:
+    if tail and rng.random() < 0.4:
+        tail[rng.randrange(len(tail))] ^= 1 << rng.randrange(8)
+    if tail and rng.random() < 0.2:
+        del tail[rng.randrange(len(tail)) :]
+    if tail and rng.random() < 0.2:
+        tail[rng.randrange(len(tail)) : 0] = rng.choice([b"0", b"}", b'"', b",", b"1", b"x"])
+    return tail
+
+
+@pytest.mark.parametrize("depth", [10, 59, 60, 61, 200, 100_000])
+def test_a_tail_may_be_deep(depth: int) -> None:
+    for tail in (b',"a":' + b"[" * depth + b"]" * depth + b"}", b',"a":' + b"[" * depth + b"]" * (depth - 1) + b"}"):
+        data, at, size = _laid([tail])
+        assert envelopes.closed(data, at, at + size).tolist() == [identity.closes(tail)]

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from streamproof.evidence.compiled import BYTES, INTEGERS, compiled, part
-from streamproof.evidence.identity import PREFIX_LENGTH
+from streamproof.evidence.envelopes import closed
+from streamproof.evidence.identity import KEYED, PREFIX_LENGTH
 
 _TEMPLATE = b'{"id":"????-????????????-????????-????????","payload":'
 _EXPECTED = np.frombuffer(_TEMPLATE, np.uint8)
@@ -21,28 +22,31 @@ _PRODUCER, _SEQUENCE, _LENGTH, _CRC = (_TEMPLATE.index(b"?"), *(_TEMPLATE.index(
 
 @dataclass(frozen=True)
 class Identities:
-    """A row for each value. ``found`` is False where there is no identity: the rest of that row means nothing. ``crc`` is of the payload
-    that was read, ``carried_crc`` what the record says of itself."""
+    """A row for each value. ``present`` is False where there is no identity: the rest of that row means nothing. ``crc`` is of the key and
+    payload that were read, ``carried_crc`` what the record says of itself, ``closed`` whether what follows the payload ends the value."""
 
     present: np.ndarray
     producer: np.ndarray
     sequence: np.ndarray
     crc: np.ndarray
     carried_crc: np.ndarray
+    closed: np.ndarray
 
     @property
     def intact(self) -> np.ndarray:
-        return np.asarray(self.present & (self.crc == self.carried_crc))
+        return np.asarray(self.present & self.closed & (self.crc == self.carried_crc))
 
 
-def decode(data: np.ndarray, at: np.ndarray, size: np.ndarray) -> Identities:
-    """The identities of the values ``data[at : at + size]``, all of which lie in ``data``; a ``size`` below 0 is a null."""
-    return Identities(*_decode(data, at, size))
+def decode(data: np.ndarray, at: np.ndarray, size: np.ndarray, key_at: np.ndarray, key_size: np.ndarray) -> Identities:
+    """The identities of the values ``data[at : at + size]`` under the keys ``data[key_at : key_at + key_size]``, all of which lie in
+    ``data``; a size below 0 is a null."""
+    *columns, tail = _decode(data, at, size, key_at, key_size)
+    return Identities(*columns, closed(data, tail, np.where(columns[0], at + size, tail)))
 
 
-def crc32s(data: np.ndarray, at: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """The crc32 of each ``data[at : at + size]``, as zlib has it."""
-    return np.asarray(_crc32s(data, at, size))
+def crc32s(data: np.ndarray, at: np.ndarray, size: np.ndarray, before: np.ndarray | None = None) -> np.ndarray:
+    """The crc32 of each ``data[at : at + size]``, as zlib has it; ``before`` are the checksums of what lies before each."""
+    return np.asarray(_crc32s(data, at, size, np.zeros(len(at), np.int64) if before is None else before))
 
 
 def _crc_tables() -> np.ndarray:
@@ -57,14 +61,15 @@ def _crc_tables() -> np.ndarray:
 
 
 _AFTER = _crc_tables()
-_BYTE, _EIGHT, _SIXTEEN, _ONES = np.uint32(0xFF), np.uint32(8), np.uint32(16), np.uint32(0xFFFFFFFF)
+_BYTE, _EIGHT, _SIXTEEN, _ONES, _KEYED = np.uint32(0xFF), np.uint32(8), np.uint32(16), np.uint32(0xFFFFFFFF), np.uint32(KEYED)
 
 
 @part
 def _four(data: Any, at: Any) -> Any:
     """Four bytes as a number, the first of them the lowest."""
-    low = np.uint32(data[at]) | np.uint32(data[at + 1]) << _EIGHT
-    return low | np.uint32(data[at + 2]) << _SIXTEEN | np.uint32(data[at + 3]) << np.uint32(24)
+    first = np.uint64(at)  # without a sign, so that no index is looked at for being negative
+    low = np.uint32(data[first]) | np.uint32(data[first + np.uint64(1)]) << _EIGHT
+    return low | np.uint32(data[first + np.uint64(2)]) << _SIXTEEN | np.uint32(data[first + np.uint64(3)]) << np.uint32(24)
 
 
 @part
@@ -75,9 +80,9 @@ def _step(word: Any, behind: Any) -> Any:
 
 
 @part
-def _crc32(data: Any, at: Any, end: Any) -> Any:
-    """Sixteen bytes a step, as long as there are so many."""
-    register = _ONES
+def _crc32(data: Any, at: Any, end: Any, before: Any) -> Any:
+    """Sixteen bytes a step, as long as there are so many. ``before`` is the checksum of what lies before them."""
+    register = before ^ _ONES
     while at + 16 <= end:
         first = _step(register ^ _four(data, at), 12) ^ _step(_four(data, at + 4), 8)
         register = first ^ _step(_four(data, at + 8), 4) ^ _step(_four(data, at + 12), 0)
@@ -91,11 +96,11 @@ def _crc32(data: Any, at: Any, end: Any) -> Any:
     return register ^ _ONES
 
 
-@compiled("uint32[::1]", BYTES, INTEGERS, INTEGERS)
-def _crc32s(data: Any, at: Any, size: Any) -> Any:
+@compiled("uint32[::1]", BYTES, INTEGERS, INTEGERS, INTEGERS)
+def _crc32s(data: Any, at: Any, size: Any, before: Any) -> Any:
     crcs = np.empty(len(at), np.uint32)
     for row in range(len(at)):
-        crcs[row] = _crc32(data, at[row], at[row] + size[row])
+        crcs[row] = _crc32(data, at[row], at[row] + size[row], np.uint32(before[row]))
     return crcs
 
 
@@ -113,11 +118,11 @@ def _hexadecimal(data: Any, at: Any, digits: Any) -> Any:
     return number, right
 
 
-@compiled("Tuple((boolean[::1], int32[::1], int64[::1], uint32[::1], uint32[::1]))", BYTES, INTEGERS, INTEGERS)
-def _decode(data: Any, at: Any, size: Any) -> Any:
+@compiled("Tuple((boolean[::1], int32[::1], int64[::1], uint32[::1], uint32[::1], int64[::1]))", BYTES, *(INTEGERS,) * 4)
+def _decode(data: Any, at: Any, size: Any, key_at: Any, key_size: Any) -> Any:
     rows = len(at)
     present, producer, sequence = np.zeros(rows, np.bool_), np.zeros(rows, np.int32), np.zeros(rows, np.int64)
-    crc, carried = np.zeros(rows, np.uint32), np.zeros(rows, np.uint32)
+    crc, carried, tail = np.zeros(rows, np.uint32), np.zeros(rows, np.uint32), np.zeros(rows, np.int64)
     for row in range(rows):
         begin = at[row]
         if size[row] < PREFIX_LENGTH:
@@ -131,5 +136,9 @@ def _decode(data: Any, at: Any, size: Any) -> Any:
         carried[row], fourth = _hexadecimal(data, begin + _CRC, 8)
         if other == 0 and first and second and third and fourth and length <= size[row] - PREFIX_LENGTH:
             present[row] = True
-            crc[row] = _crc32(data, begin + PREFIX_LENGTH, begin + PREFIX_LENGTH + length)
-    return present, producer, sequence, crc, carried
+            tail[row] = begin + PREFIX_LENGTH + length
+            of_key = np.uint32(0)
+            if key_size[row] >= 0:
+                of_key = _crc32(data, key_at[row], key_at[row] + key_size[row], _KEYED)
+            crc[row] = _crc32(data, begin + PREFIX_LENGTH, tail[row], of_key)
+    return present, producer, sequence, crc, carried, tail

@@ -167,13 +167,13 @@ class Sender:
         from confluent_kafka import KafkaException
 
         for sequence, (key, payload) in numbered:
-            row = histories.SentRow(
-                producer, sequence, zlib.crc32(key.encode()) % partitions, None, key, zlib.crc32(payload), datetime.now(UTC)
-            )
+            name = key.encode()
+            crc = identity.checksum(name, payload)
+            row = histories.SentRow(producer, sequence, zlib.crc32(name) % partitions, None, key, crc, datetime.now(UTC))
             self._rows.append(row)
-            value = identity.encode(producer, sequence, payload)
+            value = identity.encode(producer, sequence, payload, name)
             try:
-                self._producer.produce(self._topic, value, key.encode(), row.partition, on_delivery=self._settle(row))
+                self._producer.produce(self._topic, value, name, row.partition, on_delivery=self._settle(row))
             except KafkaException as error:  # it was not even queued: that it is not in the log is certain
                 row.outcome = Outcome.REJECTED
                 log.warning("record %d/%d was refused: %s", producer, sequence, error)

@@ -111,12 +111,12 @@ def logged_files(folder: Path) -> list[Path]:
 def _read(path: Path, number: int, columns: dict[str, list[Any]]) -> bool:
     """Add the file's rows; False when it is not a complete Parquet file."""
     try:
-        values = pq.read_table(path, columns=["value"])["value"].to_pylist()
+        table = pq.read_table(path, columns=["key", "value"])
         written = int(path.stat().st_mtime * 1000)
     except (pa.ArrowInvalid, FileNotFoundError):
         return False
-    for row, value in enumerate(values):
-        record = identity.decode(value)
+    for row, (key, value) in enumerate(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)):
+        record = identity.decode(value, key)
         columns["producer"].append(record.producer if record else None)
         columns["sequence"].append(record.sequence if record else None)
         columns["crc"].append(record.crc if record and record.intact else None)

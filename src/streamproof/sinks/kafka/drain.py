@@ -97,7 +97,7 @@ def _columns(piece: Piece, batches: Sequence[Batch], end: int) -> dict[str, pa.A
     records = decode(piece.data, batches, HEADER.encode())
     if records.offset[-1] >= end:
         records = records.some(records.offset < end)
-    decoded = identities.decode(records.data, records.value, records.value_size)
+    decoded = identities.decode(records.data, records.value, records.value_size, records.key, records.key_size)
     origin_of = zip(("start", "batch", "attempt"), origins.decode(records.data, records.header, records.header_size), strict=True)
     return {
         "producer": array(decoded.producer, ~decoded.present),

@@ -50,11 +50,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class Records:
-    """A row for each record: a place in ``data`` and a size (-1: null) for its value and for the header that was asked for."""
+    """A row for each record: a place in ``data`` and a size (-1: null) for its key, its value and the header that was asked for."""
 
     data: np.ndarray
     offset: np.ndarray
     timestamp_ms: np.ndarray
+    key: np.ndarray
+    key_size: np.ndarray
     value: np.ndarray
     value_size: np.ndarray
     header: np.ndarray
@@ -65,7 +67,7 @@ class Records:
 
     def some(self, chosen: np.ndarray) -> Records:
         """The chosen rows."""
-        columns = (self.offset, self.timestamp_ms, self.value, self.value_size, self.header, self.header_size)
+        columns = (self.offset, self.timestamp_ms, self.key, self.key_size, self.value, self.value_size, self.header, self.header_size)
         return Records(self.data, *(column[chosen] for column in columns))
 
 
@@ -196,14 +198,15 @@ def _behind(at: Any, size: Any, end: Any) -> Any:
     return at + max(size, 0) if size <= end - at else end + 1
 
 
-@compiled("Tuple((int64, UniTuple(int64[::1], 6)))", BYTES, *(INTEGERS,) * 6, BYTES)
+@compiled("Tuple((int64, UniTuple(int64[::1], 8)))", BYTES, *(INTEGERS,) * 6, BYTES)
 def _walk(data: Any, begin: Any, end: Any, counts: Any, base: Any, since: Any, appended: Any, header: Any) -> Any:
     """The first batch that is damaged, or -1; and the columns of :class:`Records` behind ``data``."""
     rows = np.minimum(np.maximum(counts, 0), end - begin).sum()  # a record takes a byte at the least
     offset, timestamp = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    key, key_size = np.empty(rows, np.int64), np.empty(rows, np.int64)
     value, value_size = np.empty(rows, np.int64), np.empty(rows, np.int64)
     origin, origin_size = np.empty(rows, np.int64), np.empty(rows, np.int64)
-    columns = offset, timestamp, value, value_size, origin, origin_size
+    columns = offset, timestamp, key, key_size, value, value_size, origin, origin_size
     row = 0
     for batch in range(len(counts)):
         at, limit = begin[batch], end[batch]
@@ -217,6 +220,7 @@ def _walk(data: Any, begin: Any, end: Any, counts: Any, base: Any, since: Any, a
             offset[row] = base[batch] + number
             timestamp[row] = since[batch] + time if appended[batch] < 0 else appended[batch]
             size, at = _varint(data, at, limit)
+            key[row], key_size[row] = at, size
             size, at = _varint(data, _behind(at, size, limit), limit)
             value[row], value_size[row] = at, size
             origin[row], origin_size[row] = 0, -1

@@ -36,7 +36,7 @@ DECIDED_S = 5.0
 _QUERY = """
     COPY (
         SELECT position, start, batch, attempt,
-            floor(extract(epoch FROM coalesce(pg_xact_commit_timestamp(xmin), written_at)) * 1000)::bigint, value
+            floor(extract(epoch FROM coalesce(pg_xact_commit_timestamp(xmin), written_at)) * 1000)::bigint, value, key
         FROM {delivered} ORDER BY position
     ) TO STDOUT (FORMAT binary)
 """
@@ -144,7 +144,7 @@ def _columns(rows: Iterable[memoryview]) -> dict[str, Any]:
     heads, decoded = bytearray(), []
     for row in rows:
         heads += row[: _HEAD.itemsize]
-        decoded.append(identity.decode(bytes(row[_HEAD.itemsize :])))
+        decoded.append(identity.decode(*_value_and_key(row)))
     if not decoded:
         return {}
     head = np.frombuffer(heads, _HEAD)
@@ -159,6 +159,16 @@ def _columns(rows: Iterable[memoryview]) -> dict[str, Any]:
         "start": head["start"].astype(np.int32),
         "delivered_at": head["at_ms"].astype("datetime64[ms]"),
     }
+
+
+def _value_and_key(row: memoryview) -> tuple[bytes | None, bytes | None]:
+    """What follows the columns of a fixed width: two fields, each behind its length, which is -1 for a null."""
+    at, fields = _HEAD.itemsize - 4, []
+    for _ in range(2):
+        size = int.from_bytes(row[at : at + 4], signed=True)
+        fields.append(None if size < 0 else bytes(row[at + 4 : at + 4 + size]))
+        at += 4 + max(size, 0)
+    return fields[0], fields[1]
 
 
 def _rows(copy: psycopg.Copy) -> Iterator[memoryview]:
