@@ -60,7 +60,7 @@ DELIVERED = pa.schema(
 
 @dataclass(slots=True)
 class SentRow:
-    """One record that was sent. Its outcome is INDETERMINATE until the broker says otherwise."""
+    """One record that was sent. Its outcome is INDETERMINATE until the broker says otherwise. ``sha256`` is for the second judge alone."""
 
     producer: int
     sequence: int
@@ -70,13 +70,15 @@ class SentRow:
     crc: int
     sent_at: datetime
     outcome: Outcome = Outcome.INDETERMINATE
+    sha256: int | None = None
 
 
 def write_sent(path: Path, rows: Iterable[SentRow]) -> None:
     kept = list(rows)
-    columns = {name: [getattr(row, name) for row in kept] for name in SENT.names}
+    schema = SENT.append(pa.field("sha256", pa.int64()))
+    columns = {name: [getattr(row, name) for row in kept] for name in schema.names}
     columns["outcome"] = [str(outcome) for outcome in columns["outcome"]]
-    write_table(path, pa.table(columns, schema=SENT))
+    write_table(path, pa.table(columns, schema=schema))
 
 
 def write_delivered(path: Path, columns: Mapping[str, Any]) -> None:

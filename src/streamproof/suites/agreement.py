@@ -47,6 +47,8 @@ def disagreement(connection: DuckDBPyConnection, asked: Collection[Anomaly], rec
     """A sentence on what only one of the two judges names; None when they agree. ``reconciliation`` is a file, or a table's name."""
     if isinstance(reconciliation, Path) and not reconciliation.exists():
         return f"{reconciliation} is missing: the checkers name no record that could be compared"
+    if (misread := _misread(connection)) is not None:
+        return misread
     asked = [anomaly for anomaly in asked if anomaly not in unjudged(connection)]
     if not asked:
         return None
@@ -62,6 +64,21 @@ def disagreement(connection: DuckDBPyConnection, asked: Collection[Anomaly], rec
     shown = [(who, _shown(connection, f"FROM {one} EXCEPT ALL FROM {other}")) for who, one, other in differences]
     only = [f"only {who} {named}" for who, named in shown if named]
     return f"the checkers and the expectation suites do not agree: {'; '.join(only)}" if only else None
+
+
+def _misread(connection: DuckDBPyConnection) -> str | None:
+    """A sentence on the records that the drain and the second reader read differently; None when there are none, or was no second one."""
+    if not connection.execute("SELECT 1 FROM information_schema.tables WHERE table_name = 'misread'").fetchall():
+        return None
+    ((count,),) = connection.execute("SELECT count(*) FROM misread").fetchall()
+    some = connection.execute(f"""
+        SELECT who, partition, "offset", producer, sequence FROM misread ORDER BY partition, "offset", who LIMIT {SHOWN}""").fetchall()
+    named = [
+        f"{who} found {'no record of ours' if producer is None else f'record {producer}/{sequence}'} at output {partition}/{offset}"
+        for who, partition, offset, producer, sequence in some
+    ]
+    more = f" and {count - len(some)} more" if count > len(some) else ""
+    return f"the drain and the second reader of the output do not agree: {', '.join(named)}{more}" if count else None
 
 
 def unjudged(connection: DuckDBPyConnection) -> tuple[Anomaly, ...]:

@@ -78,8 +78,10 @@ def _rows(bootstrap: str, topic: str, run: str, ends: dict[str, int], timeout_s:
     """The committed records of a topic. Raises EvidenceError when they cannot be read to the drain's end."""
     from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-    settings = {"bootstrap.servers": bootstrap, "group.id": f"payloads-{run}", "isolation.level": "read_committed", "log_level": 2}
-    consumer = Consumer({**settings, "enable.auto.commit": False, "auto.offset.reset": "error", "enable.partition.eof": True})
+    settings = {"bootstrap.servers": bootstrap, "group.id": f"payloads-{run}", "isolation.level": "read_committed", "check.crcs": True}
+    consumer = Consumer(
+        {**settings, "log_level": 2, "enable.auto.commit": False, "auto.offset.reset": "error", "enable.partition.eof": True}
+    )
     open_, deadline = {int(partition) for partition, end in ends.items() if end > 0}, time.monotonic() + timeout_s
     with closing(consumer):
         consumer.assign([TopicPartition(topic, partition, 0) for partition in sorted(open_)])

@@ -1,6 +1,6 @@
 """A run's folder as a DuckDB database: its Parquet files as views, its lines of JSON as tables, the anomalies as views over both.
 
-    sent, delivered            the two histories, as they lie there
+    sent, delivered            the two histories; the second one as the second reader has it (:mod:`.second_reading`)
     intents                    producer, first, count
     progress                   line, batch, start, committed_ms
     reached                    the same for each partition of the input: line, batch, start, committed_ms, partition, since, until
@@ -26,7 +26,7 @@ from typing import Any
 
 import duckdb
 
-from . import faults, records, results
+from . import faults, records, results, second_reading
 from .files import Unreadable, document, lines, milliseconds, parquet, table
 
 _INTENTS = {"producer": "INTEGER", "first": "BIGINT", "count": "BIGINT"}
@@ -109,8 +109,8 @@ def fill(connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collection[s
 
 def histories(connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collection[str] = ()) -> None:
     """What was sent and delivered, what was to be sent, and what was committed when."""
-    for name, columns in HISTORIES.items():
-        parquet(connection, name, folder / name, columns, keep)
+    parquet(connection, "sent", folder / "sent", HISTORIES["sent"], keep)
+    second_reading.define(connection, folder, HISTORIES["delivered"], keep)
     intents = ([line["producer"], line["first"], line["count"]] for line in lines(folder / "sent" / "intents.jsonl", *_INTENTS))
     table(connection, "intents", _INTENTS, intents)
     progress = list(lines(folder / "progress.jsonl", "batch", "start", "committed_at", "from", "until"))

@@ -32,15 +32,16 @@ _UNSETTLED = """
 _NONE_UNSETTLED = "SELECT producer, first AS sequence FROM intents WHERE false"
 _VIEWS = {
     "sends": """
-        SELECT producer, sequence, partition AS input_partition, "offset" AS input_offset, key, crc AS sent_crc,
+        SELECT producer, sequence, partition AS input_partition, "offset" AS input_offset, key, crc AS sent_crc, {sha256} AS sent_digest,
                CAST(outcome AS ENUM ('ACKED', 'INDETERMINATE', 'REJECTED')) AS outcome, epoch_ms(sent_at) AS sent_ms
         FROM sent
         UNION ALL
-        SELECT producer, sequence, NULL, NULL, NULL, NULL, CAST('INDETERMINATE' AS ENUM ('ACKED', 'INDETERMINATE', 'REJECTED')), NULL
+        SELECT producer, sequence, NULL, NULL, NULL, NULL, NULL, CAST('INDETERMINATE' AS ENUM ('ACKED', 'INDETERMINATE', 'REJECTED')), NULL
         FROM unsettled""",
     "copies": """
         SELECT d.producer, d.sequence, d.crc, d.partition AS output_partition, d."offset" AS output_offset, d.batch, d.start,
-               epoch_ms(d.delivered_at) AS at_ms, s.input_partition, s.input_offset, s.key, s.outcome, s.sent_crc, s.sent_ms
+               epoch_ms(d.delivered_at) AS at_ms, s.input_partition, s.input_offset, s.key, s.outcome, s.sent_ms,
+               d.closed IS false OR coalesce(d.digest <> s.sent_digest, d.crc IS NULL OR d.crc <> s.sent_crc) AS damaged
         FROM delivered AS d LEFT JOIN sends AS s USING (producer, sequence)""",
     "firsts": """
         SELECT producer, sequence, any_value(input_partition) AS input_partition, any_value(input_offset) AS input_offset,
@@ -58,7 +59,7 @@ _VIEWS = {
         WHERE producer IS NOT NULL AND sequence IS NOT NULL AND (outcome IS NULL OR outcome = 'REJECTED') GROUP BY producer, sequence""",
     "corrupted": """
         SELECT producer, sequence, count(*) AS copies FROM copies
-        WHERE outcome IS NOT NULL AND (crc IS NULL OR crc <> sent_crc) GROUP BY producer, sequence
+        WHERE outcome IS NOT NULL AND damaged GROUP BY producer, sequence
         UNION ALL
         SELECT NULL, NULL, 1 FROM copies WHERE producer IS NULL OR sequence IS NULL""",
     "placed": """
@@ -144,5 +145,8 @@ def define(connection: duckdb.DuckDBPyConnection, keep: Collection[str] = ()) ->
         if connection.execute(f"{query} LIMIT 1").fetchone() is not None:
             raise files.Unreadable(f"the histories are damaged: {damage}")
     ((unsettled,),) = connection.execute("SELECT coalesce((SELECT sum(count) FROM intents), 0) > (SELECT count(*) FROM sent)").fetchall()
-    views = {"unsettled": _UNSETTLED if unsettled else _NONE_UNSETTLED, **_VIEWS}
+    digests = "SELECT 1 FROM information_schema.columns WHERE table_name = 'sent' AND column_name = 'sha256'"
+    sha256 = "sha256" if connection.execute(digests).fetchall() else "CAST(NULL AS BIGINT)"
+    sends = {"sends": _VIEWS["sends"].replace("{sha256}", sha256)}
+    views = {"unsettled": _UNSETTLED if unsettled else _NONE_UNSETTLED, **_VIEWS, **sends}
     files.define(connection, views, {"unsettled", *COMPUTED, *keep})

@@ -1,0 +1,75 @@
+"""The output as a second reader found it: raw keys and values, ``payloads/``, decoded here in SQL.
+
+The drain of the product reads the output fast, with its own decoder of Kafka's protocol and of identities. A plain client reads the same
+output again and writes down what it got. Where a run has that, the suites judge by it, and by nothing that the drain wrote:
+
+    reread       partition, offset, ... of each record, with its identity, ``closed`` (what follows the payload ends the value) and ``digest``
+                 (the first 60 bits of the sha256 of key and payload)
+    misread      the records on which the two readers differ: who, partition, offset, producer, sequence, start, batch, attempt
+
+A run without ``payloads/`` was read once: ``delivered`` is then what the drain wrote, and there is no ``misread``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import duckdb
+
+from . import files
+
+_PAYLOADS = (
+    """partition INTEGER, "offset" BIGINT, batch BIGINT, attempt INTEGER, start INTEGER, delivered_at TIMESTAMPTZ, key BLOB, value BLOB"""
+)
+_DIGIT = "(?:3[0-9]|6[1-6])"  # a hexadecimal digit, in hexadecimal digits
+_PARTS = {"producer": 4, "sequence": 12, "length": 8, "carried": 8}
+_HEAD, _TAIL = '{"id":"'.encode().hex().upper(), '","payload":'.encode().hex().upper()
+_PATTERN = f"^{_HEAD}{'2D'.join(f'({_DIGIT}{{{count}}})' for count in _PARTS.values())}{_TAIL}"
+_PREFIX = len(_HEAD) + 2 * (sum(_PARTS.values()) + len(_PARTS) - 1) + len(_TAIL)
+_COMPARED = 'partition, "offset", producer, sequence, start, batch, attempt, delivered_at'
+
+
+def _number(part: str) -> str:
+    return f"CAST('0x' || decode(unhex(id.{part})) AS BIGINT)"
+
+
+_VIEWS = {
+    "reread": f"""
+        WITH parts AS (
+            SELECT *, hex(value) AS digits, regexp_extract(hex(value), '{_PATTERN}', {list(_PARTS)}) AS id FROM payloads
+        ), sized AS (
+            SELECT *, CASE WHEN id.producer <> '' THEN {_number("length")} END AS length FROM parts
+        ), whole AS (
+            SELECT *, length IS NOT NULL AND len(digits) >= {_PREFIX} + 2 * length AS identified FROM sized
+        ), ended AS (
+            SELECT *, '{{"":0' || TRY(decode(unhex(substr(digits, {_PREFIX + 1} + 2 * length)))) AS rest FROM whole
+        )
+        SELECT partition, "offset", start, batch, attempt, delivered_at,
+               CASE WHEN identified THEN CAST({_number("producer")} AS INTEGER) END AS producer,
+               CASE WHEN identified THEN {_number("sequence")} END AS sequence,
+               CASE WHEN NOT identified OR NOT coalesce(json_valid(rest), false) THEN false
+                    ELSE NOT list_has_any(json_keys(rest), ['id', 'payload']) END AS closed,
+               CASE WHEN identified THEN CAST('0x' || substr(sha256(
+                   encode(coalesce(CAST(octet_length(key) AS VARCHAR), '-') || ':') || coalesce(key, ''::BLOB)
+                   || unhex(substr(digits, {_PREFIX + 1}, 2 * length))), 1, 15) AS BIGINT) END AS digest
+        FROM ended""",
+    "delivered": """
+        SELECT reread.*, drained.crc FROM reread LEFT JOIN drained
+        ON reread.partition = drained.partition AND reread."offset" = drained."offset\"""",
+    "misread": f"""
+        SELECT 'only the drain' AS who, * FROM (SELECT {_COMPARED} FROM drained EXCEPT ALL SELECT {_COMPARED} FROM reread)
+        UNION ALL
+        SELECT 'only the second reader' AS who, * FROM (SELECT {_COMPARED} FROM reread EXCEPT ALL SELECT {_COMPARED} FROM drained)""",
+}
+
+
+def define(connection: duckdb.DuckDBPyConnection, folder: Path, columns: str, keep: Collection[str] = ()) -> None:
+    """Define ``drained`` (what the drain wrote) and ``delivered``: by the second reading, where there is one."""
+    files.parquet(connection, "drained", folder / "delivered", columns, keep)
+    if any(folder.glob("payloads/*.parquet")):
+        files.parquet(connection, "payloads", folder / "payloads", _PAYLOADS)
+        files.define(connection, _VIEWS, {"reread", "delivered"} | set(keep))
+    else:
+        once = {"delivered": "SELECT *, CAST(NULL AS BOOLEAN) AS closed, CAST(NULL AS BIGINT) AS digest FROM drained"}
+        files.define(connection, once, keep)
