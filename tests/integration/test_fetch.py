@@ -42,7 +42,7 @@ def consumed(testbed: Testbed, topic: str, partitions: int) -> list[Row]:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     ended.add(message.partition())
                     continue
-                found = identity.decode(message.value())
+                found = identity.decode(message.value(), message.key())
                 start, batch, attempt = origin.decode(message.headers())
                 rows.append(
                     (

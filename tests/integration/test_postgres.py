@@ -52,7 +52,7 @@ def records(count: int = RECORDS, partition: int = 0, first: int = 0) -> pa.Reco
     numbers = range(first, first + count)
     return batch_of(
         [b"key-%d" % number for number in numbers],
-        [identity.encode(partition, number, b'{"n":%d}' % number) for number in numbers],
+        [identity.encode(partition, number, b'{"n":%d}' % number, b"key-%d" % number) for number in numbers],
         [partition] * count,
         list(numbers),
     )
@@ -464,6 +464,7 @@ def test_the_drain_finds_each_row_with_its_origin_and_the_time_of_its_commit(tes
     assert (found["complete"], found["records"]) == (True, RECORDS + 1)
     rows = histories.read_delivered(job.run)
     assert rows.identified.tolist() == [True] * RECORDS + [False]
+    assert (rows.crc >= 0).tolist() == [True] * RECORDS + [False]
     assert rows.sequence[:RECORDS].tolist() == list(range(RECORDS))
     assert rows.offset.tolist() == sorted(rows.offset.tolist())
     assert {(int(s), int(b), int(a)) for s, b, a in zip(rows.start, rows.batch, rows.attempt, strict=True)} == {(1, 2, 1)}

@@ -20,6 +20,7 @@ from streamproof.evidence import histories, identity
 from streamproof.evidence.folder import RunFolder
 from streamproof.jobs.job import Job
 from streamproof.sinks.delivered import Delivered
+from streamproof.sinks.files import second_reader
 from streamproof.sinks.sink import Row
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.timing.recovery import Stamps
@@ -52,10 +53,10 @@ class LoggedFiles:
         return FilesReader(job.files)
 
     def rows(self, job: Job, testbed: Testbed, run: str, drained: dict[str, Any], timeout_s: float) -> Iterator[Row]:
-        for number, path in enumerate(self._files(job)):
-            table, at = pq.read_table(path, columns=["key", "value"]), int(path.stat().st_mtime * 1000)
-            for offset, (key, value) in enumerate(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)):
-                yield number, offset, None, None, None, at, key, value
+        yield from second_reader.rows(self._listed_again(job))
+
+    def _listed_again(self, job: Job) -> list[Path]:
+        return self._files(job)
 
     def load(self) -> None:
         """All of it is there."""
@@ -71,6 +72,9 @@ class ListedFiles(LoggedFiles):
 
     def _files(self, job: Job) -> list[Path]:
         return sorted(job.files.glob("*.parquet"))
+
+    def _listed_again(self, job: Job) -> list[Path]:
+        return second_reader.listed(job.files)
 
 
 class FilesReader:

@@ -3,9 +3,9 @@
 The drain of the product reads the output fast, with its own decoder of Kafka's protocol and of identities. A plain client reads the same
 output again and writes down what it got. Where a run has that, the suites judge by it, and by nothing that the drain wrote:
 
-    reread       partition, offset, ... of each record, with its identity, ``closed`` (what follows the payload ends the value) and ``digest``
-                 (the first 60 bits of the sha256 of key and payload)
-    misread      the records on which the two readers differ: who, partition, offset, producer, sequence, start, batch, attempt
+    reread    partition, offset, ... of each record, with its identity, ``closed`` (what follows the payload ends the value) and ``digest``
+              (the first 60 bits of the sha256 of key and payload)
+    misread   the records on which the two readers differ: who, partition, offset, producer, sequence, start, batch, attempt
 
 A run without ``payloads/`` was read once: ``delivered`` is then what the drain wrote, and there is no ``misread``.
 """
@@ -24,7 +24,7 @@ _PAYLOADS = (
 )
 _DIGIT = "(?:3[0-9]|6[1-6])"  # a hexadecimal digit, in hexadecimal digits
 _PARTS = {"producer": 4, "sequence": 12, "length": 8, "carried": 8}
-_HEAD, _TAIL = '{"id":"'.encode().hex().upper(), '","payload":'.encode().hex().upper()
+_HEAD, _TAIL = b'{"id":"'.hex().upper(), b'","payload":'.hex().upper()
 _PATTERN = f"^{_HEAD}{'2D'.join(f'({_DIGIT}{{{count}}})' for count in _PARTS.values())}{_TAIL}"
 _PREFIX = len(_HEAD) + 2 * (sum(_PARTS.values()) + len(_PARTS) - 1) + len(_TAIL)
 _COMPARED = 'partition, "offset", producer, sequence, start, batch, attempt, delivered_at'
