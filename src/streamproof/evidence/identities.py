@@ -41,7 +41,7 @@ def decode(data: np.ndarray, at: np.ndarray, size: np.ndarray, key_at: np.ndarra
     """The identities of the values ``data[at : at + size]`` under the keys ``data[key_at : key_at + key_size]``, all of which lie in
     ``data``; a size below 0 is a null."""
     *columns, tail = _decode(data, at, size, key_at, key_size)
-    return Identities(*columns, closed(data, tail, np.where(columns[0], at + size, tail)))
+    return Identities(*columns, closed=closed(data, tail, np.where(columns[0], at + size, tail)))
 
 
 def crc32s(data: np.ndarray, at: np.ndarray, size: np.ndarray, before: np.ndarray | None = None) -> np.ndarray:
