@@ -273,7 +273,7 @@ def write(path: Path, story: Story, output: Output) -> RunFolder:
         target.write_text("".join(json.dumps(line) + "\n" for line in found))
     values = payloads(output.results).values
     shown = [(0, number, 0, 0, 1, BEGUN, b"k", value) for number, value in enumerate(values)]
-    write_payloads(folder, 0, {name: [row[at] for row in shown] for at, name in enumerate(PAYLOADS.names)})
+    write_payloads(folder.payloads, 0, {name: [row[at] for row in shown] for at, name in enumerate(PAYLOADS.names)})
     write_atomically(folder.drain, json.dumps({"complete": True, "reason": None, "records": len(values)}))
     return folder
 

@@ -50,7 +50,7 @@ def _run(path: Path, suite: dict[str, Any] | None, values: list[bytes] = VALUES)
     folder = tell(path / "run-1", CLEAN)
     folder.payloads.mkdir()
     rows = [(0, number, 7, 0, 1, T0, b"k", value) for number, value in enumerate(values)]
-    write_payloads(folder, 0, {name: [row[at] for row in rows] for at, name in enumerate(PAYLOADS.names)})
+    write_payloads(folder.payloads, 0, {name: [row[at] for row in rows] for at, name in enumerate(PAYLOADS.names)})
     if suite is not None:
         write_atomically(own.path(folder), json.dumps(suite))
     return folder

@@ -57,8 +57,8 @@ def _write(path: Path, drained: list[Row], reread: list[Row] | None, *, sha256: 
     histories.write_sent(folder.sent / "00000.parquet", sends)
     histories.write_delivered(folder.delivered / "00000.parquet", _columns(drained))
     if reread is not None:
-        folder.payloads.mkdir()
-        write_payloads(folder, 0, {name: [row[name] for row in reread] for name in PAYLOADS.names})
+        folder.delivered_again.mkdir()
+        write_payloads(folder.delivered_again, 0, {name: [row[name] for row in reread] for name in PAYLOADS.names})
     return folder
 
 
@@ -204,11 +204,11 @@ def test_a_folder_of_files_is_read_a_second_time_by_other_code(tmp_path: Path) -
     (job.files / "part-0a.parquet").write_bytes(b"PAR1 half")
     drained = sink.drain(folder, job, testbed, 30)
     assert drained["half_written_files"] == ["part-0a.parquet"]
-    keep(folder, job, testbed, drained, 30)
+    keep(folder, folder.delivered_again, job, testbed, drained, 30)
     verdict, conflict = _judged(folder)
     assert (verdict.outcome, verdict.anomalies["CORRUPTED"], conflict) == ("FAILED", 1, None)
     (job.files / "part-1.parquet").unlink()
-    keep(folder, job, testbed, drained, 30)
+    keep(folder, folder.delivered_again, job, testbed, drained, 30)
     _, conflict = _judged(folder)
     assert conflict is not None
     assert conflict.startswith("the drain and the second reader of the output do not agree: only the drain found record 0/40 at output 2/0")

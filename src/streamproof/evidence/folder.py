@@ -83,6 +83,10 @@ class RunFolder:
         return self.path / "source.json"
 
     @property
+    def delivered_again(self) -> Path:
+        return self.path / "delivered_again"
+
+    @property
     def payloads(self) -> Path:
         return self.path / "payloads"
 

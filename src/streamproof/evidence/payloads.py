@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,8 @@ class Payloads:
     values: list[bytes | None]
 
 
-def write_payloads(folder: RunFolder, number: int, columns: Mapping[str, Any]) -> None:
-    write_table(folder.payloads / f"{number:05d}.parquet", pa.table(dict(columns), schema=PAYLOADS))
+def write_payloads(folder: Path, number: int, columns: Mapping[str, Any]) -> None:
+    write_table(folder / f"{number:05d}.parquet", pa.table(dict(columns), schema=PAYLOADS))
 
 
 def read_payloads(folder: RunFolder) -> Payloads:

@@ -69,7 +69,7 @@ from streamproof.verdict.reconciliation import write_reconciliation
 from streamproof.verdict.verdict import Verdict, decided
 
 DRAIN_S = 150.0
-READ_TWICE_RECORDS = 1_000_000  # an output of more records is read by the drain alone, unless its values are judged
+READ_TWICE_RECORDS = 1_000_000  # an output of more records is read by the drain alone
 log = logging.getLogger("streamproof.run.stages")
 
 
@@ -243,8 +243,11 @@ def drain(folder: RunFolder) -> None:
     drained = outputs.of(job).drain(folder, job, testbed, DRAIN_S)
     ends = Cluster(testbed.direct_kafka).end_offsets(job.input_topic)
     write_atomically(folder.source, json.dumps({"end_offsets": {str(partition): end for partition, end in sorted(ends.items())}}))
-    if load(folder).keeps_values or drained["records"] <= READ_TWICE_RECORDS:
-        payloads.keep(folder, job, testbed, drained, DRAIN_S)
+    experiment = load(folder)
+    if experiment.keeps_values:
+        payloads.keep(folder, folder.payloads, job, testbed, drained, DRAIN_S)
+    if experiment.reference_model is None and drained["records"] <= READ_TWICE_RECORDS:
+        payloads.keep(folder, folder.delivered_again, job, testbed, drained, DRAIN_S)
 
 
 def verify(folder: RunFolder, spark: str | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
@@ -16,13 +17,13 @@ from streamproof.testbed.embedded import Testbed
 FILE_RECORDS = 200_000
 
 
-def keep(folder: RunFolder, job: Job, testbed: Testbed, drained: dict[str, Any], timeout_s: float) -> None:
-    """Write ``payloads/``. ``drained`` is what the drain said: its ends are these ends. Repeating it starts over."""
-    shutil.rmtree(folder.payloads, ignore_errors=True)
-    folder.payloads.mkdir()
+def keep(folder: RunFolder, into: Path, job: Job, testbed: Testbed, drained: dict[str, Any], timeout_s: float) -> None:
+    """Write the folder ``into``. ``drained`` is what the drain said: its ends are these ends. Repeating it starts over."""
+    shutil.rmtree(into, ignore_errors=True)
+    into.mkdir()
     rows = outputs.of(job).rows(job, testbed, folder.name, drained, timeout_s)
     for number, part in enumerate(_parts(rows)):
-        write_payloads(folder, number, {name: [row[at] for row in part] for at, name in enumerate(PAYLOADS.names)})
+        write_payloads(into, number, {name: [row[at] for row in part] for at, name in enumerate(PAYLOADS.names)})
 
 
 def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:

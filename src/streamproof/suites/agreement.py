@@ -47,8 +47,7 @@ def disagreement(connection: DuckDBPyConnection, asked: Collection[Anomaly], rec
     """A sentence on what only one of the two judges names; None when they agree. ``reconciliation`` is a file, or a table's name."""
     if isinstance(reconciliation, Path) and not reconciliation.exists():
         return f"{reconciliation} is missing: the checkers name no record that could be compared"
-    of_records = any(anomaly not in RESULT_KINDS for anomaly in asked)  # results are judged by the second reading alone
-    if of_records and (misread := _misread(connection)) is not None:
+    if (misread := _misread(connection)) is not None:
         return misread
     asked = [anomaly for anomaly in asked if anomaly not in unjudged(connection)]
     if not asked:

@@ -1,4 +1,4 @@
-"""The output as a second reader found it: raw keys and values, ``payloads/``, decoded here in SQL.
+"""The output as a second reader found it: raw keys and values, ``delivered_again/``, decoded here in SQL.
 
 The drain of the product reads the output fast, with its own decoder of Kafka's protocol and of identities. A plain client reads the same
 output again and writes down what it got. Where a run has that, the suites judge by it, and by nothing that the drain wrote:
@@ -7,7 +7,7 @@ output again and writes down what it got. Where a run has that, the suites judge
               (the first 60 bits of the sha256 of key and payload)
     misread   the records on which the two readers differ: who, partition, offset, producer, sequence, start, batch, attempt
 
-A run without ``payloads/`` was read once: ``delivered`` is then what the drain wrote, and there is no ``misread``.
+A run without ``delivered_again/`` was read once: ``delivered`` is then what the drain wrote, and there is no ``misread``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _number(part: str) -> str:
 _VIEWS = {
     "reread": f"""
         WITH parts AS (
-            SELECT *, hex(value) AS digits, regexp_extract(hex(value), '{_PATTERN}', {list(_PARTS)}) AS id FROM payloads
+            SELECT *, hex(value) AS digits, regexp_extract(hex(value), '{_PATTERN}', {list(_PARTS)}) AS id FROM delivered_again
         ), sized AS (
             SELECT *, CASE WHEN id.producer <> '' THEN {_number("length")} END AS length FROM parts
         ), whole AS (
@@ -67,8 +67,8 @@ _VIEWS = {
 def define(connection: duckdb.DuckDBPyConnection, folder: Path, columns: str, keep: Collection[str] = ()) -> None:
     """Define ``drained`` (what the drain wrote) and ``delivered``: by the second reading, where there is one."""
     files.parquet(connection, "drained", folder / "delivered", columns, keep)
-    if any(folder.glob("payloads/*.parquet")):
-        files.parquet(connection, "payloads", folder / "payloads", _PAYLOADS)
+    if any(folder.glob("delivered_again/*.parquet")):
+        files.parquet(connection, "delivered_again", folder / "delivered_again", _PAYLOADS)
         files.define(connection, _VIEWS, {"reread", "delivered"} | set(keep))
     else:
         once = {"delivered": "SELECT *, CAST(NULL AS BOOLEAN) AS closed, CAST(NULL AS BIGINT) AS digest FROM drained"}
