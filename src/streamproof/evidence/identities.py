@@ -40,8 +40,8 @@ class Identities:
 def decode(data: np.ndarray, at: np.ndarray, size: np.ndarray, key_at: np.ndarray, key_size: np.ndarray) -> Identities:
     """The identities of the values ``data[at : at + size]`` under the keys ``data[key_at : key_at + key_size]``, all of which lie in
     ``data``; a size below 0 is a null."""
-    *columns, tail = _decode(data, at, size, key_at, key_size)
-    return Identities(*columns, closed=closed(data, tail, np.where(columns[0], at + size, tail)))
+    present, producer, sequence, crc, carried, tail = _decode(data, at, size, key_at, key_size)
+    return Identities(present, producer, sequence, crc, carried, closed(data, tail, np.where(present, at + size, tail)))
 
 
 def crc32s(data: np.ndarray, at: np.ndarray, size: np.ndarray, before: np.ndarray | None = None) -> np.ndarray:
