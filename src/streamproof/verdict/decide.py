@@ -56,7 +56,9 @@ class Facts:
 
     ``aborted`` is why it was stopped, ``failed_stage`` names the stage and its error, ``disagreement`` the records that only one of the
     judges names, ``not_evaluated`` the expectations that could not be, ``own_suite`` says which expectations of the user's own suite do not
-    hold. ``batches`` counts the micro-batches of each phase, ``behind_the_end`` the acknowledged records that the source lost.
+    hold. ``batches`` counts the micro-batches of each phase, ``behind_the_end`` the acknowledged records that
+    the source lost, ``untimed`` those that were delivered at an unknown time, ``unordered`` those whose order to the commit of their
+    offsets is not known.
     """
 
     strategy: str
@@ -79,6 +81,8 @@ class Facts:
     injections: tuple[InjectionFacts, ...] = ()
     batches: Mapping[str, int] = field(default_factory=dict)
     behind_the_end: int = 0
+    untimed: int = 0
+    unordered: int = 0
 
 
 @dataclass(frozen=True)
@@ -178,6 +182,15 @@ def _not_shown(facts: Facts) -> Iterator[str]:
         yield f"{facts.behind_the_end} acknowledged records lie behind the end of the input: the source lost them"
 
 
+def _times_unknown(facts: Facts) -> Iterator[str]:
+    """Times that the verdict needs are not known: whether OFFSET_AHEAD records are among those whose order to the commit of their offsets
+    is unknown, where that is forbidden; or how long recovery took, where the experiment limits it."""
+    if facts.unordered and Anomaly.OFFSET_AHEAD in facts.forbidden:
+        yield f"{facts.unordered} records cannot be judged for {Anomaly.OFFSET_AHEAD}: when they were delivered is not known well enough"
+    if facts.untimed and facts.injections and facts.recover_within_s is not None:
+        yield f"recovery was not measured: {facts.untimed} records were delivered at an unknown time"
+
+
 RULES: tuple[tuple[RunOutcome, Callable[[Facts], Iterator[str]]], ...] = (
     (RunOutcome.ABORTED, _stopped),
     (RunOutcome.ERROR, _a_stage_failed),
@@ -188,6 +201,7 @@ RULES: tuple[tuple[RunOutcome, Callable[[Facts], Iterator[str]]], ...] = (
     (RunOutcome.FAILED, _guarantee_broken),
     (RunOutcome.FAILED, _recovered_too_late),
     (RunOutcome.INCONCLUSIVE, _not_shown),
+    (RunOutcome.INCONCLUSIVE, _times_unknown),
 )
 
 

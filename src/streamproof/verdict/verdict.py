@@ -164,6 +164,8 @@ class Account(_Part):
     output_s: float | None = None
     drain: Drain | None = None
     behind_the_end: int = 0
+    untimed: int = 0
+    unordered: int = 0
     driver_starts: int | None = None
     batches: int | None = None
     seed: int
@@ -199,6 +201,8 @@ class Account(_Part):
             injections=tuple(injection.facts() for injection in self.injections),
             batches={phase: figures.batches for phase, figures in self.phases.items()},
             behind_the_end=self.behind_the_end,
+            untimed=self.untimed,
+            unordered=self.unordered,
         )
 
 
