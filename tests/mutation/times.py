@@ -125,7 +125,7 @@ def a_clock_that_was_set(evidence: Evidence, rng: np.random.Generator) -> None:
     """Whatever happens from some moment on carries another time; what the clock showed twice is in the journal."""
     if not len(evidence.ids) or not evidence.progress:
         return
-    step = int(rng.choice([-400, -120, -30, 250, 4_000_000]))
+    step = int(rng.choice([-430, -120, -30, 250, 4_000_000]))
     commits = [milliseconds(line["committed_at"]) for line in evidence.progress]
     moment = int(rng.integers(min(commits) - 100, max(commits) + 1))
     slack = int(rng.integers(0, 30))

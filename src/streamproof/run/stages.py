@@ -265,7 +265,7 @@ def verify(folder: RunFolder, spark: str | None = None) -> None:
 
 def _look_again(folder: RunFolder) -> None:
     """Drain again what somebody has written to since the drain; when it grows for a second time the drain is not complete."""
-    if (grown := writers.wrote_since(folder)) is None:
+    if not folder.read_json(folder.drain).get("complete") or (grown := writers.wrote_since(folder)) is None:
         return
     log.warning("the output changed after it was drained: %s. It is drained again", grown)
     _drain(folder)
