@@ -20,6 +20,20 @@ from streamproof.testbed.process import marked
 from tests.support import repair
 
 FAILED = pytest.StashKey[bool]()
+LONGEST = (
+    "test_airflow_nightly",
+    "test_sweep",
+    "test_runs",
+    "test_brokers",
+    "test_wheel",
+    "test_command_engine",
+    "test_stateful",
+    "test_postgres_runs",
+    "test_heal",
+    "test_spark_check",
+    "test_testbed",
+)
+"""The files whose tests take longest, the longest first."""
 HOME_PREFIX = "streamproof-test-"
 os.environ.pop("STREAMPROOF_HISTORY", None)  # the runs of tests are no part of anybody's history
 # Two busy cores say nothing about an example's time; examples are not kept, tests leave no file.
@@ -67,6 +81,12 @@ def testbed(home: Path) -> Iterator[Testbed]:
     """The embedded testbed, started once for all tests."""
     yield embedded.up()
     embedded.down()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first: where processes take whole files in turn, none of them waits long for the last."""
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
 @pytest.hookimpl(wrapper=True)

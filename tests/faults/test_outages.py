@@ -18,7 +18,6 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import remembered
 
 RECORDS = 4000
-QUICK = {("cut_postgres", "postgres_two_phase_commit")}
 ROLES = [
     ("cut_kafka", "executors", "two_phase_commit"),
     ("cut_kafka", "driver", "offset_commit"),
@@ -43,7 +42,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "strategy"), [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow]) for case in CASES])
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "strategy"), CASES)
 def test_an_outage_takes_effect_heals_and_costs_no_record(testbed: Testbed, fault: str, strategy: str) -> None:
     workload = Workload(source=Source.SYNTHETIC, records=RECORDS)
     folder = runner.run(Experiment(name="outage", strategy=strategy, workload=workload, faults=[FaultSpec(fault=fault, at=0.3)], seed=9))

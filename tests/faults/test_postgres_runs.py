@@ -47,8 +47,8 @@ def _assert_nothing_is_left(folder: RunFolder, testbed: Testbed) -> None:
 
 
 @pytest.mark.parametrize("strategy", [pytest.param(name, marks=[] if name == QUICK else pytest.mark.slow) for name in POSTGRES])
-def test_a_killed_executor_neither_loses_nor_doubles_a_record(testbed: Testbed, strategy: str) -> None:
-    _assert_exactly_once(_run(strategy, FaultSpec(fault="kill_executor")), testbed)
+def test_a_killed_executor_and_a_cut_link_neither_lose_nor_double_a_record(testbed: Testbed, strategy: str) -> None:
+    _assert_exactly_once(_run(strategy, FaultSpec(fault="kill_executor", at=0.25), FaultSpec(fault="cut_postgres", at=0.5)), testbed)
 
 
 @pytest.mark.slow

@@ -41,9 +41,16 @@ EXPECTED_FILES = (
 )
 
 
-def _run(strategy: str, *faults: FaultSpec, expect: tuple[Anomaly, ...] = (), source: Source = Source.SYNTHETIC) -> RunFolder:
+def _run(
+    strategy: str,
+    *faults: FaultSpec,
+    expect: tuple[Anomaly, ...] = (),
+    source: Source = Source.SYNTHETIC,
+    batch_records: int | None = None,
+) -> RunFolder:
     workload = Workload(source=source, records=RECORDS)
-    return runner.run(Experiment(name="test", strategy=strategy, workload=workload, faults=list(faults), expect=list(expect), seed=11))
+    given = {"expect": list(expect), "batch_records": batch_records}
+    return runner.run(Experiment(name="test", strategy=strategy, workload=workload, faults=list(faults), seed=11, **given))
 
 
 def _verdict(folder: RunFolder) -> dict[str, Any]:
@@ -63,13 +70,18 @@ def _assert_passed(folder: RunFolder) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def watched_run(testbed: Testbed) -> tuple[RunFolder, Watched]:
-    """A run, and what listened during it."""
+    """A run with three faults, one after the other, and what listened during it."""
+    faults = [
+        FaultSpec(fault="kill_executor", at=0.15),
+        FaultSpec(fault="network_latency", at=0.35),
+        FaultSpec(fault="add_partitions", at=0.5),
+    ]
     with watched(testbed) as seen:
-        return _run("two_phase_commit", FaultSpec(fault="kill_executor"), source=Source.FLIGHTS), seen
+        return _run("two_phase_commit", *faults, source=Source.FLIGHTS, batch_records=400), seen
 
 
 @pytest.fixture(scope="module")
-def killed_executor(watched_run: tuple[RunFolder, Watched]) -> RunFolder:
+def three_faults(watched_run: tuple[RunFolder, Watched]) -> RunFolder:
     return watched_run[0]
 
 
@@ -86,20 +98,20 @@ def test_what_listens_during_a_run_is_on_loopback_and_on_the_list_and_asks_for_w
     assert of_jobs[listeners.SPARK_RPC.name] >= 4, "the driver's two, and one of each executor"
 
 
-def test_two_phase_commit_is_exactly_once_when_an_executor_is_killed(killed_executor: RunFolder) -> None:
-    verdict = _assert_passed(killed_executor)
+def test_two_phase_commit_is_exactly_once_through_a_killed_executor_latency_and_new_partitions(three_faults: RunFolder) -> None:
+    verdict = _assert_passed(three_faults)
     looked_for = {"LOST", "DUPLICATED", "PHANTOM", "CORRUPTED", "REORDERED", "TORN", "OFFSET_AHEAD"}
     assert verdict["anomalies"] == dict.fromkeys(looked_for, 0)
     assert {check["check"].split(" executor")[0] for check in verdict["injections"][0]["evidence"]} >= {"the master dropped"}
 
 
-def test_a_run_leaves_every_file_of_its_folder(killed_executor: RunFolder) -> None:
-    assert [name for name in EXPECTED_FILES if not (killed_executor.path / name).is_file()] == []
+def test_a_run_leaves_every_file_of_its_folder(three_faults: RunFolder) -> None:
+    assert [name for name in EXPECTED_FILES if not (three_faults.path / name).is_file()] == []
 
 
-def test_the_verdict_can_be_recomputed_from_the_folder_alone(killed_executor: RunFolder) -> None:
-    again = judge(killed_executor, stages.run_spec(killed_executor)).verdict.to_json()
-    stored = _verdict(killed_executor)
+def test_the_verdict_can_be_recomputed_from_the_folder_alone(three_faults: RunFolder) -> None:
+    again = judge(three_faults, stages.run_spec(three_faults)).verdict.to_json()
+    stored = _verdict(three_faults)
     volatile = {"stage_seconds"}
     assert {key: value for key, value in again.items() if key not in volatile} == {k: v for k, v in stored.items() if k not in volatile}
 
@@ -113,17 +125,17 @@ def _tampered(folder: RunFolder, tmp_path: Path, change: Any) -> dict[str, Any]:
     return {**judgement.verdict.to_json(), "records": [row for row in judgement.table.to_pylist() if row["row"] == "record"]}
 
 
-def test_a_delivered_row_that_is_removed_is_one_lost_record_by_name(killed_executor: RunFolder, tmp_path: Path) -> None:
-    removed = pq.read_table(killed_executor.delivered / "00000.parquet").slice(1234, 1).to_pylist()[0]
-    found = _tampered(killed_executor, tmp_path, lambda table: pa.concat_tables([table.slice(0, 1234), table.slice(1235)]))
+def test_a_delivered_row_that_is_removed_is_one_lost_record_by_name(three_faults: RunFolder, tmp_path: Path) -> None:
+    removed = pq.read_table(three_faults.delivered / "00000.parquet").slice(1234, 1).to_pylist()[0]
+    found = _tampered(three_faults, tmp_path, lambda table: pa.concat_tables([table.slice(0, 1234), table.slice(1235)]))
     assert found["outcome"] == "FAILED"
     assert found["anomalies"]["LOST"] == 1
     assert (found["records"][0]["producer"], found["records"][0]["sequence"]) == (removed["producer"], removed["sequence"])
     assert f"record {removed['producer']}/{removed['sequence']}" in found["records"][0]["blame"]
 
 
-def test_a_delivered_row_that_is_doubled_is_one_duplicated_record(killed_executor: RunFolder, tmp_path: Path) -> None:
-    found = _tampered(killed_executor, tmp_path, lambda table: pa.concat_tables([table, table.slice(77, 1)]))
+def test_a_delivered_row_that_is_doubled_is_one_duplicated_record(three_faults: RunFolder, tmp_path: Path) -> None:
+    found = _tampered(three_faults, tmp_path, lambda table: pa.concat_tables([table, table.slice(77, 1)]))
     assert found["outcome"] == "FAILED"
     assert found["anomalies"]["DUPLICATED"] == 1
 
@@ -165,10 +177,8 @@ def test_an_undecided_batch_leaves_no_trace_of_its_first_attempt(testbed: Testbe
     assert recovered.details["aborted_transactions"]
 
 
-def test_two_phase_commit_survives_latency_and_new_partitions_in_one_run(testbed: Testbed) -> None:
-    folder = _run("two_phase_commit", FaultSpec(fault="network_latency", at=0.25), FaultSpec(fault="add_partitions", at=0.5))
-    verdict = _assert_passed(folder)
-    grown = verdict["injections"][1]["target"]
-    partitions = {row["partition"] for row in pq.read_table(folder.reconciliation).to_pylist() if row["row"] == "partition"}
+def test_new_partitions_are_read_and_no_toxic_stays(three_faults: RunFolder, testbed: Testbed) -> None:
+    grown = _verdict(three_faults)["injections"][2]["target"]
+    partitions = {row["partition"] for row in pq.read_table(three_faults.reconciliation).to_pylist() if row["row"] == "partition"}
     assert partitions == set(range(grown["after"]))
     assert all(testbed.proxies.toxics(name) == {} for name in testbed.links)

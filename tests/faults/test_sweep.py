@@ -1,5 +1,5 @@
 """Real sweeps: a run for each crash. Without ``slow``: each step of two-phase commit on Kafka, crashed in the hardest way there is, one
-after the other in one run; and a prediction that is wrong."""
+after the other in one run."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def _unexplained(result: sweep.Result) -> list[str]:
     return [row["blame"] for row in rows if row["row"] == "record" and "during crash_at_step-1, " not in row["blame"]]
 
 
+@pytest.mark.slow
 def test_a_wrong_prediction_is_noticed(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep's own negative control: a strategy that denies what its crash shows."""
     strategy = STRATEGIES["checkpoint"]

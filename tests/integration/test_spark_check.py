@@ -118,6 +118,7 @@ def everything_damaged(seed: int) -> Evidence:
     return merged(damaged(kind, rng) for kind in DAMAGES if kind not in SPOILT)
 
 
+@pytest.mark.slow
 def test_every_damage_is_found_there_as_it_is_here(tmp_path: Path, spark: SparkSession) -> None:
     here, there = here_and_there(everything_damaged(1).write(tmp_path / "run"), spark)
     assert here == there

@@ -33,7 +33,7 @@ def draw(experiment: Experiment, plan: Random) -> list[FaultSpec]:
         if spec is None:
             raise BadInput(
                 f"random: {plan.count} faults with a quiet of {plan.quiet} need more than the {1 / room.batch_share:.0f} micro-batches "
-                f"of this workload: draw fewer (`count`), send more records, or set batch_records below {experiment.micro_batch}"
+                f"of this workload: draw fewer (`count`), or set batch_records below {experiment.micro_batch}"
             )
         left -= room.share(spec.fault, spec.parameters) + room.quiet_share
         drawn.append(spec)

@@ -98,14 +98,14 @@ def plan(experiment: Experiment) -> Schedule:
     if latest < IMPACT_SHARE / 2:
         raise BadInput(
             f"faults: those of the recovery phase need {1 - latest:.0%} of the records, expected at most {1 - IMPACT_SHARE / 2:.0%}: "
-            f"send more records, or set batch_records below {room.batch_records}"
+            f"{smaller_batches(experiment)}"
         )
     if reached > latest + 1e-9:
         names = ", ".join(injection.injection for group in impact for injection in group)
         later = "" if latest == LATEST_IMPACT_SHARE else ", to leave those of the recovery phase their part"
         raise BadInput(
             f"faults: {names} need records up to {reached:.0%} of the workload to show their evidence, expected at most "
-            f"{latest:.0%}{later}: inject earlier (`at`), send more records, or set batch_records below {room.batch_records}"
+            f"{latest:.0%}{later}: inject earlier (`at`), or {smaller_batches(experiment)}"
         )
     impact_share = round(max(min(IMPACT_SHARE, latest), reached), 3)
     late = (replace(injection, at=impact_share) for group in recovery for injection in group)
@@ -117,6 +117,12 @@ def plan(experiment: Experiment) -> Schedule:
         (*(injection for group in impact for injection in group), *late),
         experiment.quiet_between,
     )
+
+
+def smaller_batches(experiment: Experiment) -> str:
+    """What to do when the micro-batches are too few. Their size follows the number of records, unless the experiment gives it."""
+    below = f"set batch_records below {experiment.micro_batch}"
+    return below if experiment.batch_records is None else f"send more records, or {below}"
 
 
 def _injections(specs: Sequence[FaultSpec], room: Room, rng: random.Random) -> Iterator[Injection]:
