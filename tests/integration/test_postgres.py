@@ -476,7 +476,7 @@ def test_a_drain_is_not_complete_while_a_transaction_is_prepared(testbed: Testbe
     gids = both(job)
     found = PostgresTable().drain(job.run, job, testbed, 0.3)
     assert (found["complete"], found["records"]) == (False, 0)
-    assert "2 prepared transactions of the query are open" in found["reason"]
+    assert "2 prepared transactions are open" in found["reason"]
     Deliver(job).commit(gids, 0)
     found = PostgresTable().drain(job.run, job, testbed, 30)
     assert (found["complete"], found["reason"], found["records"]) == (True, None, 2 * RECORDS)

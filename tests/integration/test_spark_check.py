@@ -79,7 +79,11 @@ def merged(histories: Iterable[Evidence]) -> Evidence:
     progress: list[dict[str, Any]] = []
     intents: list[tuple[int, int, int]] = []
     producers = partitions = batches = 0
+    lived: list[tuple[int, int]] = []
+    steps: list[dict[str, Any]] = []
     for each in histories:
+        lived += [each.lived] if each.lived else []
+        steps += each.steps
         known = {*each.sent["producer"].tolist(), *each.delivered["producer"].tolist(), *(producer for producer, _, _ in each.intents)} - {
             -1
         }
@@ -104,6 +108,8 @@ def merged(histories: Iterable[Evidence]) -> Evidence:
         progress,
         intents,
         cuts=3,
+        lived=(min(since for since, _ in lived), max(until for _, until in lived)) if lived else None,
+        steps=steps,
     )
 
 
@@ -116,6 +122,8 @@ def everything_damaged(seed: int) -> Evidence:
 def test_every_damage_is_found_there_as_it_is_here(tmp_path: Path, spark: SparkSession) -> None:
     here, there = here_and_there(everything_damaged(1).write(tmp_path / "run"), spark)
     assert here == there
+    assert there[0]["untimed"] > 0, "times that lie"
+    assert there[0]["unordered"] > 0
     assert {anomaly for anomaly, count in there[0]["anomalies"].items() if count} == {*map(str, set(Anomaly) - set(RESULT_KINDS))}
 
 

@@ -43,6 +43,15 @@ class Evidence:
     """What is wrong with the files themselves: a run with such evidence must not be judged at all."""
     unjudged: bool = False
     """Whether a promise cannot be judged on all records."""
+    lived: tuple[int, int] | None = None
+    """When the run was created and its drain ended, in ms, where that is said."""
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    """The lines of the journal about the clock."""
+
+    @property
+    def twice(self) -> list[tuple[int, int]]:
+        """What the clock showed twice."""
+        return [(milliseconds(step["since"]), milliseconds(step["until"])) for step in self.steps if step["step_ms"] < 0]
 
     def copy(self) -> Evidence:
         return Evidence(
@@ -57,6 +66,8 @@ class Evidence:
             self.cuts,
             self.spoilt,
             self.unjudged,
+            self.lived,
+            list(self.steps),
         )
 
     # --- rows ---
@@ -159,11 +170,15 @@ class Evidence:
         _write(folder.delivered, _delivered_table(self.delivered), self.cuts)
         folder.intents.write_text("".join(json.dumps({"producer": p, "first": f, "count": c}) + "\n" for p, f, c in self.intents))
         folder.progress.write_text("".join(json.dumps(line) + "\n" for line in self.progress))
-        folder.drain.write_text(json.dumps({"complete": self.complete, "reason": None if self.complete else "cut", "stamps": "written"}))
+        ended = {"ended_at": stamp(self.lived[1])} if self.lived else {}
+        drain = {"complete": self.complete, "reason": None if self.complete else "cut", "stamps": "written", **ended}
+        folder.drain.write_text(json.dumps(drain))
         commits = sorted(line["committed_at"] for line in self.progress)
         marks = [stamp(0), *((commits[1], commits[-1]) if len(commits) > 2 else ()), stamp(4_000_000_000_000)]
         phases = zip(("steady", "impact", "recovery", "done"), marks, strict=False)
-        folder.journal.path.write_text("".join(json.dumps({"at": at, "event": "phase", "phase": name}) + "\n" for name, at in phases))
+        created = [{"at": stamp(self.lived[0]), "event": "run_created", "run": "run", "seed": 1}] if self.lived else []
+        lines = [*created, *self.steps, *({"at": at, "event": "phase", "phase": name} for name, at in phases)]
+        folder.journal.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
         return folder
 
 

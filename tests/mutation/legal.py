@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tests.mutation import times
 from tests.mutation.clean import MADE, make
 from tests.mutation.damage import DAMAGES
 from tests.mutation.evidence import INDETERMINATE, REJECTED, Evidence, milliseconds, stamp
@@ -186,6 +187,7 @@ ALWAYS: tuple[Change, ...] = (
     a_batch_that_a_later_start_reports_again,
     payloads_that_are_equal,
     records_that_expired,
+    *times.LEGAL,
 )
 RARELY: tuple[Change, ...] = (nothing_acknowledged, nothing_at_all)
 WHERE: dict[str, tuple[Change, ...]] = {

@@ -42,7 +42,7 @@ from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.scan import ranges, scan
-from tests.mutation import clean, damage, legal, results, unjudged, values  # noqa: F401
+from tests.mutation import clean, damage, legal, results, times, unjudged, values  # noqa: F401
 from tests.mutation.evidence import Evidence
 from tests.mutation.results import Computed
 
@@ -154,6 +154,8 @@ def due(evidence: History) -> str:
         return "PASSED" if evidence.rightly().results else "INCONCLUSIVE"
     if any(anomaly in _countable(evidence) for anomaly, _, _ in evidence.truth):
         return "FAILED"
+    if "OFFSET_AHEAD" in _countable(evidence) and times.unjudged(evidence):
+        return "INCONCLUSIVE"
     acked = (evidence.sent["outcome"] == "ACKED").any() if len(evidence.sent["outcome"]) else False
     return "PASSED" if acked and evidence.complete and len(evidence.progress) > 2 and not evidence.unjudged else "INCONCLUSIVE"
 

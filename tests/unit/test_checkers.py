@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from streamproof.evidence.clock import Clock
+from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import ClockStepped, RunCreated
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.checks import commits
 from streamproof.verdict.checks.atomicity import ranges, torn
-from streamproof.verdict.checks.commits import offset_ahead
 from streamproof.verdict.checks.matching import Finding, match
 from streamproof.verdict.checks.order import reordered
-from tests.support.histories import BEGUN, Copy, Histories, clean
+from tests.support.histories import BEGUN, Copy, Histories, at, clean
 
 BEGUN_MS = round(BEGUN.timestamp() * 1000)
 
@@ -199,7 +204,51 @@ def _ahead(
     """Each copy is made 10 ms before its batch is reported, but for those that were ``moved``, by row."""
     moved = moved or {}
     at = [BEGUN_MS + moved.get(row, 90 + 100 * (copy.batch or 0)) for row, copy in enumerate(histories.delivered)]
-    return _ids(offset_ahead(match(*histories.columns()), np.array(at, np.int64), COMMITS if progress is None else progress))
+    compared = commits.compare(match(*histories.columns()), np.array(at, np.int64), COMMITS if progress is None else progress)
+    assert compared.unordered == 0
+    return _ids(list(compared.findings))
+
+
+def _compared(moved: dict[int, int], clock: Clock, histories: Histories | None = None) -> tuple[list[tuple[int | None, int | None]], int]:
+    """The records that are ahead, and how many cannot be judged."""
+    histories = histories or _batched()
+    at = np.array([BEGUN_MS + moved.get(row, 90 + 100 * (copy.batch or 0)) for row, copy in enumerate(histories.delivered)], np.int64)
+    compared = commits.compare(match(*histories.columns()), clock.believed(at), COMMITS, clock)
+    return _ids(list(compared.findings)), compared.unordered
+
+
+YEAR_MS = 365 * 86_400_000
+
+
+def test_output_at_a_time_when_the_run_was_not_is_neither_early_nor_late() -> None:
+    clock = Clock(since=BEGUN_MS, until=BEGUN_MS + 1000)
+    assert _compared({7: -13 * YEAR_MS}, clock) == ([], 1)
+    assert _compared({7: +13 * YEAR_MS}, clock) == ([], 1)
+    assert _compared({7: 900}, clock) == ([(0, 7)], 0), "a time that is believed is judged"
+
+
+def test_a_copy_that_was_there_in_time_suffices_whatever_the_time_of_the_other() -> None:
+    clock, histories = Clock(since=BEGUN_MS, until=BEGUN_MS + 1000), _batched()
+    histories.double([(0, 7)])
+    assert _compared({15: -YEAR_MS}, clock, histories) == ([], 0)
+    assert _compared({7: 900, 15: -YEAR_MS}, clock, histories) == ([], 1), "the other may have been there in time"
+
+
+def test_two_times_that_the_clock_showed_twice_have_no_order() -> None:
+    clock = Clock(twice=((BEGUN_MS + 150, BEGUN_MS + 250),))
+    assert _compared({7: 240}, clock) == ([], 5), "the records of batch 1, which was reported at 200 ms"
+    assert _compared({7: 410}, clock) == ([(0, 7)], 4)
+
+
+def test_the_clock_of_a_run_joins_its_steps_back_and_knows_how_far_they_led(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    folder.journal.append(RunCreated(run="run", seed=1))
+    created = round(datetime.fromisoformat(folder.journal.events()[0].at).timestamp() * 1000)
+    for since, until in ((100, 500), (-200, 200)):
+        stamps = (at((since + created - BEGUN_MS) / 1000), at((until + created - BEGUN_MS) / 1000))
+        folder.journal.append(ClockStepped(step_ms=-400, since=stamps[0], until=stamps[1]))
+    found = Clock.of(folder)
+    assert found == Clock(since=created - 1000 - 800, twice=((created - 200, created + 500),))
 
 
 def test_output_before_its_commit_is_right() -> None:

@@ -41,7 +41,19 @@ DECIDING: list[tuple[RunOutcome, dict[str, Any], str]] = [
     ),
     (RunOutcome.INCONCLUSIVE, {"batches": {"steady": 1, "impact": 1}}, "no micro-batch was committed in the recovery phase"),
     (RunOutcome.INCONCLUSIVE, {"unjudged": ("atomic was not judged: no batch",)}, "atomic was not judged: no batch"),
+    (RunOutcome.INCONCLUSIVE, {"unordered": 3}, "3 records cannot be judged for OFFSET_AHEAD"),
 ]
+
+
+def test_times_that_nobody_needs_may_be_unknown() -> None:
+    allowed = replace(GOOD, guarantee=Guarantee.AT_MOST_ONCE, forbidden=forbidden(Guarantee.AT_MOST_ONCE, ()), recover_within_s=None)
+    assert decide(replace(allowed, unordered=3, untimed=3)).outcome is RunOutcome.PASSED
+
+
+def test_recovery_within_a_limit_needs_the_times_of_all_output() -> None:
+    decision = decide(replace(GOOD, untimed=3))
+    assert decision.outcome is RunOutcome.INCONCLUSIVE
+    assert decision.reason == "recovery was not measured: 3 records were delivered at an unknown time"
 
 
 def test_a_good_run_passes_and_nothing_else_is_as_expected() -> None:

@@ -78,6 +78,8 @@ class Story:
     recover_within_s: float | None = None
     ends: dict[str, int] = field(default_factory=lambda: {"0": RECORDS // 2, "1": RECORDS // 2})
     """Where the partitions of the input end."""
+    lies: int = 0
+    """So many records were delivered in another year, if one believes their times."""
 
     @property
     def spec(self) -> RunSpec:
@@ -142,7 +144,7 @@ def _committed_at(phase: str) -> float:
 def _delivered_at(story: Story, number: int) -> datetime:
     """Half a second before its batch ended."""
     batch = min(number * len(story.batches) // RECORDS, len(story.batches) - 1)
-    return T0 + timedelta(seconds=_committed_at(story.batches[batch]) - 0.5)
+    return T0 + timedelta(seconds=_committed_at(story.batches[batch]) - 0.5, days=-4000 if number < story.lies else 0)
 
 
 def _journal(folder: RunFolder, story: Story) -> None:
@@ -221,6 +223,17 @@ STORIES: dict[str, tuple[Story, RunOutcome, set[str]]] = {
         RunOutcome.INCONCLUSIVE,
         {"expect_every_fault_to_be_healed", "expect_recovery_in_time"},
     ),
+    "event times": (
+        replace(CLEAN, lies=RECORDS),
+        RunOutcome.INCONCLUSIVE,
+        {"expect_no_offset_to_be_committed_ahead_of_its_output"},
+    ),
+    "one event time, and a limit for the recovery": (
+        replace(CLEAN, lies=1, recover_within_s=1000),
+        RunOutcome.INCONCLUSIVE,
+        {"expect_no_offset_to_be_committed_ahead_of_its_output", "expect_recovery_in_time"},
+    ),
+    "event times where they do not matter": (replace(CLEAN, lies=RECORDS, guarantee=Guarantee.AT_MOST_ONCE), RunOutcome.PASSED, set()),
     "the source lost what it had acknowledged": (
         replace(CLEAN, ends={"0": RECORDS // 2, "1": RECORDS // 2 - 1}),
         RunOutcome.INCONCLUSIVE,
@@ -724,3 +737,13 @@ def test_the_output_of_a_run_is_all_of_it(tmp_path: Path) -> None:
 @given(st.floats(0.01, 1e6))
 def test_a_run_has_no_more_stretches_than_fit_and_not_many_fewer(end_s: float) -> None:
     assert BINS / 2.6 <= end_s / _bin(end_s) <= BINS * 1.002
+
+
+def test_a_run_whose_times_lie_measures_nothing_and_still_has_a_report(tmp_path: Path) -> None:
+    folder = tell(tmp_path / "run-1", replace(CLEAN, lies=RECORDS))
+    verdict = folder.read_json(folder.verdict)
+    assert (verdict["untimed"], verdict["unordered"]) == (RECORDS, RECORDS)
+    assert verdict["anomalies"]["OFFSET_AHEAD"] == 0
+    assert [verdict[name] for name in ("recovery_s", "caught_up_s", "longest_gap_s", "output_s")] == [None] * 4
+    assert {figures["records"] for figures in verdict["phases"].values()} == {None}
+    assert "INCONCLUSIVE" in render(folder).read_text()

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streamproof.evidence.clock import Clock
 from streamproof.evidence.columns import flags, integers
 from streamproof.evidence.folder import SCHEMA_VERSION, EvidenceError, RunFolder, read_json_lines
 from streamproof.evidence.outcome import Outcome
@@ -227,7 +228,8 @@ def read_sent_at(folder: RunFolder) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Both histories with their times, in ms since the epoch. ``sent_at`` and ``keys`` belong to the rows that are in ``sent/``, with which
+    """Both histories with their times, in ms since the epoch; ``delivered_at`` is UNKNOWN where it is not believed. ``sent_at`` and
+    ``keys`` belong to the rows that are in ``sent/``, with which
     ``sent`` begins. A key is a number here, -1 where there is none."""
 
     sent: Sent
@@ -256,7 +258,7 @@ def _evidence(folder: RunFolder, table: pa.Table, sent: Sent, delivered: pa.Tabl
 def _times(folder: RunFolder, column: pa.ChunkedArray) -> np.ndarray:
     if column.null_count:
         raise EvidenceError(f"{folder.delivered} holds a record without delivered_at: every drain gives one")
-    return _milliseconds(column)
+    return Clock.of(folder).believed(_milliseconds(column))
 
 
 def _only(schema: pa.Schema, column: str) -> pa.Schema:

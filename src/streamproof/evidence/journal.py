@@ -176,6 +176,15 @@ class HistoryFailed(Event, name="history_failed"):
     error: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClockStepped(Event, name="clock_stepped"):
+    """the machine's clock was set, by ``step_ms``; when it was set back it showed the time from ``since`` to ``until`` twice"""
+
+    step_ms: int
+    since: str
+    until: str
+
+
 # --- the job ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -229,6 +238,15 @@ class DriverExited(Event, name="driver_exited"):
     pid: int | None = None
     code: int | None = None
     reason: str = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritersEnded(Event, name="writers_ended"):
+    """before the drain every process of the job had ended: how many ended by themselves, how many were killed after ``seconds``"""
+
+    by_themselves: int
+    killed: int
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ from streamproof.jobs.job import Job
 from streamproof.load import timed, workload
 from streamproof.load.gate import Gate
 from streamproof.report.report import render
-from streamproof.run import healing, injector, lock, spark_check, supervisor, watchdog
+from streamproof.run import healing, injector, lock, spark_check, supervisor, watchdog, writers
 from streamproof.run.second_judge import disagreement_with, own_suite
 from streamproof.sinks import outputs, payloads
 from streamproof.suites import agreement, own
@@ -238,7 +238,12 @@ def inject_faults(folder: RunFolder) -> None:
 
 
 def drain(folder: RunFolder) -> None:
-    """Read everything that was delivered."""
+    """Read everything that was delivered, once every process of the job has ended."""
+    writers.end_writers(folder)
+    _drain(folder)
+
+
+def _drain(folder: RunFolder) -> None:
     job, testbed = Job.read(folder), chosen.current(folder)
     drained = outputs.of(job).drain(folder, job, testbed, DRAIN_S)
     ends = Cluster(testbed.direct_kafka).end_offsets(job.input_topic)
@@ -253,12 +258,23 @@ def drain(folder: RunFolder) -> None:
 def verify(folder: RunFolder, spark: str | None = None) -> None:
     """Check the histories against each other, here or by a Spark job on the master ``spark``; write ``reconciliation.parquet``, what the
     run is held to, and a preliminary ``verdict.json``: what the expectation suites say is not known yet."""
+    _look_again(folder)
     spec = run_spec(folder)
     judgement = judge(folder, spec) if spark is None else spark_check.judged(folder, spec, spark)
     suite_spec(spec).write(folder)
     write_reconciliation(folder, judgement.table)
     judgement.verdict.write(folder)
     log.info("%s: %s", judgement.verdict.outcome, judgement.verdict.reason)
+
+
+def _look_again(folder: RunFolder) -> None:
+    """Drain again what somebody has written to since the drain; when it grows for a second time the drain is not complete."""
+    if not folder.read_json(folder.drain).get("complete") or (grown := writers.wrote_since(folder)) is None:
+        return
+    log.warning("the output changed after it was drained: %s. It is drained again", grown)
+    _drain(folder)
+    if (grown := writers.wrote_since(folder)) is not None:
+        writers.deny(folder, f"somebody still writes to the output: {grown}")
 
 
 def expect(folder: RunFolder, evaluate: Callable[[RunFolder], Evaluation] = evaluate_here) -> None:

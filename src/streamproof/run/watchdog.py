@@ -9,6 +9,8 @@ however slow the holder is; once the lock is not the run's any more, its work is
 So a runner that got a SIGKILL leaves toxics, drivers and open transactions for ``GRACE_S`` and a look, and then for as long as a restore
 takes. A holder that is many processes (Airflow's tasks) is stale only after ``lock.STALE_S`` without a beat.
 
+Beside that it watches the machine's clock (:mod:`streamproof.run.clock_watch`).
+
 Concurrent restores are safe (``heal``, the next run's ``prepare``): the second is a no-op. The process carries
 the testbed's mark, so that ``streamproof down`` ends it, and it ends by itself when there is no testbed any more.
 """
@@ -23,7 +25,7 @@ from pathlib import Path
 from streamproof import settings
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import RunnerVanished, StageStarted
-from streamproof.run import lock
+from streamproof.run import clock_watch, lock
 from streamproof.testbed.process import remembered, spawn
 
 ROLE = "watchdog"
@@ -72,6 +74,7 @@ def give_back(folder: RunFolder) -> None:
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     folder = RunFolder.open(Path(sys.argv[1]))
+    clock_watch.watch(folder)
     if vanished(folder.name):
         give_back(folder)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamproof.evidence import histories
+from streamproof.evidence.files import utc_now
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.verdict.timing.recovery import Stamps
 
@@ -56,9 +57,9 @@ class Delivered:
             self._file.close()
             self._file = None
 
-    def settle(self, reason: str | None, end_offsets: Mapping[int, int], stamps: Stamps, **more: Any) -> dict[str, Any]:
+    def settle(self, reason: str | None, end_offsets: Mapping[int, int], stamps: Stamps, end: Any, **more: Any) -> dict[str, Any]:
         """Put the new files in place of the old, and say in ``drain.json`` whether they are all there is; ``reason`` is why not, ``stamps``
-        what their ``delivered_at`` is the time of.
+        what their ``delivered_at`` is the time of, ``end`` where the output ended (``Sink.end``).
 
         As long as this goes on there is no ``drain.json``, and so no evidence to judge by.
         """
@@ -77,6 +78,8 @@ class Delivered:
             "stamps": stamps,
             "end_offsets": {str(partition): end for partition, end in sorted(end_offsets.items())},
             "records": self.records,
+            "end": end,
+            "ended_at": utc_now(),
             "seconds": round(seconds, 3),
             "records_per_s": round(self.records / seconds, 1),
             **more,

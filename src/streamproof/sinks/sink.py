@@ -32,6 +32,10 @@ class Implementation(Protocol):
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
         """Read everything that was delivered into ``delivered/``; write and return ``delivered/drain.json``. May be repeated."""
 
+    def end(self, job: Job, testbed: Testbed) -> Any:
+        """Where the output ends now, as JSON has it: the same as long as nobody writes, and what the drain wrote as ``end`` when nobody
+        did since. Raises EvidenceError when there is no output."""
+
     def rows(self, job: Job, testbed: Testbed, run: str, drained: dict[str, Any], timeout_s: float) -> Iterator[Row]:
         """What the drain read once more, to the same end, with keys and values: the columns of ``payloads/``. Raises EvidenceError."""
 
@@ -70,6 +74,9 @@ class Deferred:
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
         return self._sink.drain(folder, job, testbed, timeout_s)
+
+    def end(self, job: Job, testbed: Testbed) -> Any:
+        return self._sink.end(job, testbed)
 
     def rows(self, job: Job, testbed: Testbed, run: str, drained: dict[str, Any], timeout_s: float) -> Iterator[Row]:
         return self._sink.rows(job, testbed, run, drained, timeout_s)

@@ -201,13 +201,14 @@ def _wait_for_end(processes: list[psutil.Process], timeout_s: float) -> list[psu
     """Those that still run after ``timeout_s``. A zombie has ended: when it is reaped is up to its parent."""
     deadline = time.monotonic() + timeout_s
     while True:
-        alive = [process for process in processes if _runs(process)]
+        alive = [process for process in processes if runs(process)]
         if not alive or time.monotonic() > deadline:
             return alive
         time.sleep(0.01)
 
 
-def _runs(process: psutil.Process) -> bool:
+def runs(process: psutil.Process) -> bool:
+    """Whether the process is there and no zombie."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

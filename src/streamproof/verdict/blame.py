@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from streamproof.evidence.clock import UNKNOWN
 from streamproof.evidence.histories import Delivered, Sent
 from streamproof.evidence.journal import (
     DecisionLost,
@@ -131,7 +132,7 @@ def _strike(event: Event) -> str:
 
 
 def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np.ndarray, timeline: Timeline) -> str:
-    """One sentence about ``finding``. ``delivered_at`` has the delivered rows' times, in ms since the epoch."""
+    """One sentence about ``finding``. ``delivered_at`` has the delivered rows' times, in ms since the epoch, or UNKNOWN."""
     if finding.anomaly in RESULT_KINDS:
         return _result(finding, delivered, delivered_at, timeline)
     name = _name(finding, sent)
@@ -142,7 +143,7 @@ def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np
     if finding.anomaly is Anomaly.DUPLICATED:
         held = "" if any(delivered.batch[row] >= 0 for row in finding.delivered) else f"; {_held(finding, sent, timeline)}"
         last = int(delivered_at[list(finding.delivered)].max())
-        cause = timeline.cause_before(datetime.fromtimestamp(last / 1000, UTC))
+        cause = timeline.cause_before(datetime.fromtimestamp(last / 1000, UTC)) if last != UNKNOWN else None
         return f"{name} was delivered {finding.copies} times: {', then '.join(copies)}{more}{held}" + (
             f"; shortly before, {cause}" if cause else ""
         )
@@ -176,8 +177,8 @@ def _result(finding: Finding, delivered: Delivered, delivered_at: np.ndarray, ti
     if finding.anomaly is Anomaly.DROPPED:
         return f"batch {finding.batch} of start {finding.start}: {finding.detail}"
     copies = [_copy(row, delivered) for row in finding.delivered[:4]]
-    last = int(delivered_at[finding.delivered[-1]]) if finding.delivered else None
-    cause = timeline.cause_before(datetime.fromtimestamp(last / 1000, UTC)) if last is not None else None
+    last = int(delivered_at[finding.delivered[-1]]) if finding.delivered else UNKNOWN
+    cause = timeline.cause_before(datetime.fromtimestamp(last / 1000, UTC)) if last != UNKNOWN else None
     what = _RESULTS[finding.anomaly].format(copies=finding.copies)
     more = f" and {len(finding.delivered) - 4} more" if len(finding.delivered) > 4 else ""
     where = f" ({', then '.join(copies)}{more})" if copies else ""

@@ -57,6 +57,7 @@ class Facts:
     ``aborted`` is why it was stopped, ``failed_stage`` names the stage and its error, ``disagreement`` the records that only one of the
     judges names, ``not_evaluated`` the expectations that could not be, ``own_suite`` says which expectations of the user's own suite do not
     hold. ``batches`` counts the micro-batches of each phase, ``behind_the_end`` the acknowledged records that the source lost,
+    ``untimed`` those that were delivered at an unknown time, ``unordered`` those whose order to the commit of their offsets is not known.
     ``unjudged`` has a sentence for each promise that was not judged on all records.
     """
 
@@ -81,6 +82,8 @@ class Facts:
     batches: Mapping[str, int] = field(default_factory=dict)
     behind_the_end: int = 0
     unjudged: tuple[str, ...] = ()
+    untimed: int = 0
+    unordered: int = 0
 
 
 @dataclass(frozen=True)
@@ -186,6 +189,15 @@ def _a_promise_not_judged(facts: Facts) -> Iterator[str]:
     yield from facts.unjudged
 
 
+def _times_unknown(facts: Facts) -> Iterator[str]:
+    """Times that the verdict needs are not known: whether OFFSET_AHEAD records are among those whose order to the commit of their offsets
+    is unknown, where that is forbidden; or how long recovery took, where the experiment limits it."""
+    if facts.unordered and Anomaly.OFFSET_AHEAD in facts.forbidden:
+        yield f"{facts.unordered} records cannot be judged for {Anomaly.OFFSET_AHEAD}: when they were delivered is not known well enough"
+    if facts.untimed and facts.injections and facts.recover_within_s is not None:
+        yield f"recovery was not measured: {facts.untimed} records were delivered at an unknown time"
+
+
 RULES: tuple[tuple[RunOutcome, Callable[[Facts], Iterator[str]]], ...] = (
     (RunOutcome.ABORTED, _stopped),
     (RunOutcome.ERROR, _a_stage_failed),
@@ -197,6 +209,7 @@ RULES: tuple[tuple[RunOutcome, Callable[[Facts], Iterator[str]]], ...] = (
     (RunOutcome.FAILED, _recovered_too_late),
     (RunOutcome.INCONCLUSIVE, _not_shown),
     (RunOutcome.INCONCLUSIVE, _a_promise_not_judged),
+    (RunOutcome.INCONCLUSIVE, _times_unknown),
 )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from streamproof.evidence.journal import (
     Aborted,
+    ClockStepped,
     DecisionLost,
     Event,
     HistoryFailed,
@@ -64,6 +65,10 @@ def notes(events: list[Event]) -> list[str]:
             lines.append(f"the testbed could not be brought back and was built anew ({event.reason})")
         elif isinstance(event, DecisionLost):
             lost[event.transaction] = event.batch
+        elif isinstance(event, ClockStepped):
+            lines.append(
+                f"the machine's clock was set by {event.step_ms / 1000:+.3f} s at {event.at}: times across that are off by as much"
+            )
         elif isinstance(event, HistoryFailed):
             unwritten = event.error
     if lost:

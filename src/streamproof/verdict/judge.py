@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamproof.evidence.batches import read_batches
+from streamproof.evidence.clock import Clock
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines
 from streamproof.evidence.histories import Evidence, read_evidence
 from streamproof.evidence.journal import (
@@ -32,8 +33,8 @@ from streamproof.evidence.journal import (
 from streamproof.evidence.payloads import read_payloads
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.blame import Timeline
+from streamproof.verdict.checks import commits
 from streamproof.verdict.checks.atomicity import torn
-from streamproof.verdict.checks.commits import offset_ahead
 from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.checks.order import reordered
 from streamproof.verdict.checks.records import KINDS, Reconciliation, count, sent_only
@@ -122,11 +123,12 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
     if spec.reference_model is None:
         scanned = scan(folder, spec.asked, progress, ends(events, progress), stamps(drain))
-        compared = _records(spec, progress, scanned)
+        compared = _records(spec, progress, scanned, Clock.of(folder))
     else:
         compared = _results(folder, spec.reference_model)
     reconciliation, flow = compared.reconciliation, compared.flow
     injections = [_injection(name, events, flow) for name in spec.planned]
+    moments = flow.moments
     account = spec.account().model_copy(
         update={
             "anomalies": count(compared.findings, spec.asked),
@@ -137,11 +139,13 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
             "phases": _phases(events, progress, flow),
             "recovery_s": max((injection.first_output_s for injection in injections if injection.first_output_s is not None), default=None),
             "caught_up_s": max((injection.caught_up_s for injection in injections if injection.caught_up_s is not None), default=None),
-            "longest_gap_s": longest_gap(flow.moments),
-            "output_s": round(float(flow.visible[-1] - flow.visible[0]) / 1000, 3) if len(flow.visible) else None,
+            "longest_gap_s": longest_gap(moments),
+            "output_s": round(float(moments[-1] - moments[0]) / 1000, 3) if len(moments) else None,
             "drain": Drain.model_validate(drain),
             "behind_the_end": behind_the_end(folder, {account.partition: account.acked for account in reconciliation.partitions}),
             "unjudged": unjudged(folder, spec.promises, progress) if spec.reference_model is None else (),
+            "untimed": flow.untimed,
+            "unordered": compared.unordered,
             "driver_starts": sum(isinstance(event, DriverStarted) for event in events),
             "batches": len(progress),
             "stage_seconds": {event.stage: event.seconds for event in events if isinstance(event, StageFinished)},
@@ -162,9 +166,10 @@ class _Compared:
     flow: Flow
     findings: list[Finding]
     results: ResultCounts | None = None
+    unordered: int = 0
 
 
-def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan) -> _Compared:
+def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan, clock: Clock) -> _Compared:
     """The findings about a job that delivers records."""
     evidence, matched = scanned.evidence, scanned.matched
     findings = list(scanned.reconciliation.findings)
@@ -172,9 +177,12 @@ def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan) -
         findings += reordered(matched, evidence.keys)
     if Anomaly.TORN in spec.asked:
         findings += torn(matched, progress)
+    unordered = 0
     if Anomaly.OFFSET_AHEAD in spec.asked:
-        findings += offset_ahead(matched, evidence.delivered_at, progress)
-    return _Compared(evidence, scanned.reconciliation, scanned.flow, findings)
+        compared = commits.compare(matched, evidence.delivered_at, progress, clock)
+        findings += compared.findings
+        unordered = compared.unordered
+    return _Compared(evidence, scanned.reconciliation, scanned.flow, findings, unordered=unordered)
 
 
 def _results(folder: RunFolder, model: ReferenceModel) -> _Compared:
@@ -183,7 +191,7 @@ def _results(folder: RunFolder, model: ReferenceModel) -> _Compared:
     judged = reference.judge(folder, model, evidence.sent, payloads)
     reconciliation = sent_only(evidence.sent, len(payloads.values))
     flow = reference.flow_of_batches(evidence.sent, evidence.sent_at, read_batches(folder.batches))
-    evidence = replace(evidence, delivered=payloads.delivered, delivered_at=payloads.delivered_at)
+    evidence = replace(evidence, delivered=payloads.delivered, delivered_at=Clock.of(folder).believed(payloads.delivered_at))
     figures = ResultCounts.model_validate(judged.figures)
     return _Compared(evidence, reconciliation, flow, list(judged.findings), figures)
 

@@ -165,6 +165,8 @@ class Account(_Part):
     drain: Drain | None = None
     behind_the_end: int = 0
     unjudged: tuple[str, ...] = ()
+    untimed: int = 0
+    unordered: int = 0
     driver_starts: int | None = None
     batches: int | None = None
     seed: int
@@ -201,6 +203,8 @@ class Account(_Part):
             batches={phase: figures.batches for phase, figures in self.phases.items()},
             behind_the_end=self.behind_the_end,
             unjudged=self.unjudged,
+            untimed=self.untimed,
+            unordered=self.unordered,
         )
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamproof.evidence import histories, identity
-from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.jobs.job import Job
 from streamproof.sinks.delivered import Delivered
 from streamproof.sinks.files import second_reader
@@ -39,7 +39,7 @@ class LoggedFiles:
         job.files.mkdir(parents=True)
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
-        delivered = Delivered(folder)
+        delivered, end = Delivered(folder), self.end(job, testbed)
         files = self._files(job)
         columns: dict[str, list[Any]] = {name: [] for name in histories.DELIVERED.names}
         unreadable = [path.name for number, path in enumerate(files) if not _read(path, number, columns)]
@@ -47,7 +47,14 @@ class LoggedFiles:
         # Spark's log names complete files only; a file that a listing reader finds half-written is not a delivery.
         reason = f"files that the log names cannot be read: {', '.join(unreadable)}" if unreadable and self.honours_log else None
         stamps = Stamps.WRITTEN if self.honours_log else Stamps.VISIBLE
-        return delivered.settle(reason, {}, stamps, files=len(files), half_written_files=unreadable)
+        return delivered.settle(reason, {}, stamps, end, files=len(files), half_written_files=unreadable)
+
+    def end(self, job: Job, testbed: Testbed) -> Any:
+        """Each file, how long it is, and when it was written last."""
+        if not job.files.is_dir():
+            raise EvidenceError(f"{job.files}: the run was not prepared, or was restored already")
+        there = [path for path in self._files(job) if path.exists()]
+        return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in there]
 
     def reader(self, job: Job, testbed: Testbed) -> FilesReader:
         return FilesReader(job.files)

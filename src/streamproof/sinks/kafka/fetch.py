@@ -42,11 +42,11 @@ class Piece:
 
 
 class Fetcher:
-    """Reads partitions of a topic side by side. ``advance`` what was read before the next ``pieces``."""
+    """Reads partitions of a topic side by side, from ``begins`` on or all of them. ``advance`` what was read before the next ``pieces``."""
 
-    def __init__(self, cluster: Cluster, topic: str, ends: Mapping[int, int]) -> None:
+    def __init__(self, cluster: Cluster, topic: str, ends: Mapping[int, int], begins: Mapping[int, int] | None = None) -> None:
         self._cluster, self._topic, self._ends = cluster, topic, dict(ends)
-        self._next = dict.fromkeys(ends, 0)
+        self._next = dict.fromkeys(ends, 0) | dict(begins or {})
         self._connections: dict[str, _Connection] = {}
 
     def __enter__(self) -> Fetcher:

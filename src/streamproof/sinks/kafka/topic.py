@@ -17,6 +17,8 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 
 FETCH = 10_000
+TIMES = {"message.timestamp.type": "LogAppendTime"}
+"""A record's time is the broker's own: the job cannot set it."""
 DRAIN = "streamproof.sinks.kafka.drain"  # imported when it is needed: nothing else is compiled
 
 
@@ -54,11 +56,18 @@ class KafkaReader:
 
 class KafkaTopic:
     def create(self, job: Job, testbed: Testbed, partitions: int) -> None:
-        Cluster(testbed.direct_kafka).create_topics({job.output_topic: partitions})
+        Cluster(testbed.direct_kafka).create_topics({job.output_topic: partitions}, **TIMES)
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
         drained: dict[str, Any] = import_module(DRAIN).drain(folder, testbed.direct_kafka, job.output_topic, timeout_s)
         return drained
+
+    def end(self, job: Job, testbed: Testbed) -> Any:
+        """The end of each partition, behind whatever lies there: also transactions that are open, and marks of those that ended."""
+        ends = Cluster(testbed.direct_kafka).end_offsets(job.output_topic)
+        if not ends:
+            raise EvidenceError(f"there is no topic {job.output_topic}: the run was not prepared, or was restored already")
+        return {str(partition): end for partition, end in sorted(ends.items())}
 
     def reader(self, job: Job, testbed: Testbed) -> KafkaReader:
         partitions = Cluster(testbed.direct_kafka).partitions(job.output_topic)

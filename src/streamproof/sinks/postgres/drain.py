@@ -4,8 +4,9 @@ The drain reads one snapshot, in the order of the rows' positions, with a binary
 fixed width apart. A delivery's time is that of its commit, as the server tracks it, not that of its writing: a prepared row is written
 long before anyone can see it.
 
-While a transaction of the query is prepared, part of the output is neither there nor not there. PostgreSQL never ends one by itself, so a
-drain that still finds one after a moment says so, and what is missing is then not known to be lost.
+While a transaction that wrote to the tables is open, part of the output is neither there nor not there. One in progress gets a moment to
+end, then its session is ended and it is rolled back. One that is prepared PostgreSQL never ends by itself, whatever its name: a drain that
+still finds one after a moment says so, and what is missing is then not known to be lost.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import psycopg
 
 from streamproof.evidence import identity
-from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.jobs.job import Job
 from streamproof.sinks.delivered import Delivered
 from streamproof.sinks.postgres import tables as postgres
@@ -33,18 +34,21 @@ from streamproof.verdict.timing.recovery import Stamps
 READ_RECORDS = 500_000
 DECIDED_S = 5.0
 
+_AT_MS = """floor(extract(epoch FROM coalesce(
+    pg_xact_commit_timestamp(coalesce(first_transaction, xmin)), written_at)) * 1000)::bigint"""
+"""When a row first became visible: an update keeps the transaction that made it so."""
 _QUERY = """
     COPY (
         SELECT position, start, batch, attempt,
-            floor(extract(epoch FROM coalesce(pg_xact_commit_timestamp(xmin), written_at)) * 1000)::bigint, value, key
+            {at_ms}, value, key
         FROM {delivered} ORDER BY position
     ) TO STDOUT (FORMAT binary)
-"""
+""".replace("{at_ms}", _AT_MS)
 _ROWS = """
     SELECT 0, position, batch, attempt, start,
-        floor(extract(epoch FROM coalesce(pg_xact_commit_timestamp(xmin), written_at)) * 1000)::bigint, key, value
+        {at_ms}, key, value
     FROM {delivered} ORDER BY position
-"""
+""".replace("{at_ms}", _AT_MS)
 _HEAD = np.dtype(
     [
         ("fields", ">i2"),
@@ -67,8 +71,11 @@ class PostgresTable:
         begun, tables, last = time.monotonic(), Tables(job.name), 0
         delivered = Delivered(folder)
         with _connected(testbed) as connection:
-            reason = _undecided(connection, tables, begun + min(timeout_s, DECIDED_S))
+            _wait_for_writers(connection, tables, begun + min(timeout_s, DECIDED_S))
+            terminated = postgres.terminate(connection, tables)
+            reason = _undecided(connection, tables)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            end = _end(connection, tables)
             for columns in _read(connection, tables):
                 delivered.write(columns)
                 last = int(columns["offset"][-1])
@@ -76,7 +83,15 @@ class PostgresTable:
                     reason = reason or f"the table was not read to its end within {timeout_s:.0f} s"
                     break
             connection.execute("COMMIT")
-        return delivered.settle(reason, {0: last}, Stamps.VISIBLE)
+        return delivered.settle(reason, {0: last}, Stamps.VISIBLE, end, terminated=terminated)
+
+    def end(self, job: Job, testbed: Testbed) -> Any:
+        """How many rows there are, the last position, the youngest transaction that wrote one, and the transactions that may write more."""
+        with _connected(testbed) as connection:
+            try:
+                return _end(connection, Tables(job.name))
+            except psycopg.errors.UndefinedTable as error:
+                raise EvidenceError(f"there is no output table: the run was not prepared, or was restored already ({error})") from error
 
     def reader(self, job: Job, testbed: Testbed) -> PostgresReader:
         return PostgresReader(testbed.direct_postgres, Tables(job.name))
@@ -122,13 +137,27 @@ def _connected(testbed: Testbed) -> Iterator[Connection]:
         yield connection
 
 
-def _undecided(connection: Connection, tables: Tables, deadline: float) -> str | None:
-    """Why the output is not settled: the query's transactions that are still prepared at ``deadline``; None when there are none."""
-    while gids := postgres.prepared(connection, f"{tables.schema}:"):
+def _end(connection: Connection, tables: Tables) -> dict[str, Any]:
+    count = "SELECT count(*), coalesce(max(position), 0), coalesce(max(xmin::text::bigint), 0) FROM {delivered}"
+    ((rows, position, transaction),) = connection.execute(tables.named(count)).fetchall()
+    return {"rows": rows, "position": position, "transaction": transaction, "open": sorted(postgres.open_writers(connection, tables))}
+
+
+def _wait_for_writers(connection: Connection, tables: Tables, deadline: float) -> None:
+    """Wait until no transaction writes to the tables, or for ``deadline``. A session ends its own once it sees that its client is gone."""
+    while postgres.open_writers(connection, tables) or postgres.prepared(connection, f"{tables.schema}:"):
         if time.monotonic() > deadline:
-            return f"{len(gids)} prepared transactions of the query are open: {', '.join(gids[:3])}"
+            return
         time.sleep(0.1)
-    return None
+
+
+def _undecided(connection: Connection, tables: Tables) -> str | None:
+    """Why the output is not settled: the transactions that are prepared or write to the tables; None when there are none."""
+    writers = postgres.open_writers(connection, tables)
+    gids = sorted({*postgres.prepared(connection, f"{tables.schema}:"), *(gid for gid in writers.values() if gid)})
+    if gids:
+        return f"{len(gids)} prepared transactions are open that may have written to the output: {', '.join(gids[:3])}"
+    return f"{len(writers)} sessions still write to the output: {', '.join(writers)}" if writers else None
 
 
 def _read(connection: Connection, tables: Tables) -> Iterator[dict[str, Any]]:

@@ -109,8 +109,8 @@ class Tables:
         return f"{name[: NAME_BYTES - 9].decode(errors='ignore')}-{zlib.crc32(name):08x}"
 
     def named(self, statement: str) -> sql.Composed:
-        """``statement`` with the names of the tables in place of ``{delivered}``, ``{ledger}``, ``{decisions}`` and ``{schema}``."""
-        tables = {name: sql.Identifier(self.schema, name) for name in ("delivered", "ledger", "decisions")}
+        """``statement`` with the names of the tables in place of ``{delivered}``, ``{ledger}``, ``{decisions}``, ... and ``{schema}``."""
+        tables = {name: sql.Identifier(self.schema, name) for name in ("delivered", "ledger", "decisions", "keep_first")}
         return sql.SQL(statement).format(schema=sql.Identifier(self.schema), **tables)
 
     def create(self, connection: Connection) -> None:
@@ -122,7 +122,24 @@ class Tables:
                 CREATE TABLE IF NOT EXISTS {delivered} (
                     position bigint GENERATED ALWAYS AS IDENTITY, written_at timestamptz NOT NULL DEFAULT now(),
                     start int NOT NULL, batch bigint NOT NULL, attempt int NOT NULL,
-                    source_partition int NOT NULL, source_offset bigint NOT NULL, key bytea, value bytea, identity text)
+                    source_partition int NOT NULL, source_offset bigint NOT NULL, key bytea, value bytea, identity text,
+                    first_transaction xid)
+                """
+            )
+        )
+        # An update makes a new row, and with it the time of its commit: what was visible before keeps the transaction that made it so.
+        connection.execute(
+            self.named(
+                """
+                CREATE OR REPLACE FUNCTION {keep_first} () RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN NEW.first_transaction := coalesce(OLD.first_transaction, OLD.xmin); RETURN NEW; END $$
+                """
+            )
+        )
+        connection.execute(
+            self.named(
+                """
+                CREATE OR REPLACE TRIGGER keep_first BEFORE UPDATE ON {delivered} FOR EACH ROW EXECUTE FUNCTION {keep_first} ()
                 """
             )
         )
@@ -152,9 +169,10 @@ class Tables:
         )
 
     def drop(self, connection: Connection) -> None:
-        """Roll back what is prepared, which holds locks on the tables, and drop the schema with all that is in it."""
-        for gid in prepared(connection, f"{self.schema}:"):
+        """Roll back whatever holds locks on the tables, and drop the schema with all that is in it."""
+        for gid in {*prepared(connection, f"{self.schema}:"), *(gid for gid in open_writers(connection, self).values() if gid)}:
             roll_back_prepared(connection, gid)
+        terminate(connection, self)
         connection.execute(self.named("DROP SCHEMA IF EXISTS {schema} CASCADE"))
 
 
@@ -381,6 +399,43 @@ def _end(connection: Connection, statement: sql.Composed) -> bool:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
+
+
+# --- who writes -------------------------------------------------------------------------------------------------------------------
+
+
+def open_writers(connection: Connection, tables: Tables) -> dict[str, str | None]:
+    """The transactions that are open, of whatever session and name, and may have written to the tables: what each holds is a lock that a
+    writer takes and a reader does not. By virtual transaction; the value is the gid of one that is prepared."""
+    rows = connection.execute(
+        """
+        SELECT DISTINCT locks.virtualtransaction, prepared.gid
+        FROM pg_locks AS locks
+        LEFT JOIN pg_locks AS own ON locks.pid IS NULL AND own.pid IS NULL AND own.locktype = 'transactionid'
+            AND own.virtualtransaction = locks.virtualtransaction
+        LEFT JOIN pg_prepared_xacts AS prepared ON prepared.transaction = own.transactionid
+        WHERE locks.locktype = 'relation' AND locks.granted AND locks.pid IS DISTINCT FROM pg_backend_pid()
+            AND locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND locks.mode NOT IN ('AccessShareLock', 'RowShareLock', 'ShareUpdateExclusiveLock')
+            AND locks.relation IN (SELECT oid FROM pg_class WHERE relnamespace = to_regnamespace(quote_ident(%s)))
+        ORDER BY 1
+        """,
+        [tables.schema],
+    )
+    return dict(rows.fetchall())
+
+
+def terminate(connection: Connection, tables: Tables) -> int:
+    """End the sessions whose transactions write to the tables: these are rolled back. Returns how many."""
+    sessions = [name for name, gid in open_writers(connection, tables).items() if gid is None]
+    rows = connection.execute(
+        """
+        SELECT pg_terminate_backend(pid, %s)
+        FROM (SELECT DISTINCT pid FROM pg_locks WHERE virtualtransaction = ANY(%s) AND pid IS NOT NULL) AS sessions
+        """,
+        (round(FINISH_S * 1000), sessions),
+    )
+    return len(rows.fetchall())
 
 
 # --- decisions --------------------------------------------------------------------------------------------------------------------

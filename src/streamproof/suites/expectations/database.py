@@ -8,6 +8,7 @@
     schedule                   injection, fault
     drain                      complete, reason, stamps
     source_ends                partition, end_offset
+    clock, shown_twice         which times of the output are believed, see :mod:`.clock`
     spec                       what the run is held to, where ``expectations/spec.json`` says it
     events, payloads, batches  of a stateful job
 
@@ -26,7 +27,7 @@ from typing import Any
 
 import duckdb
 
-from . import faults, records, results, second_reading
+from . import clock, faults, records, results, second_reading
 from .files import Unreadable, document, lines, milliseconds, parquet, table
 
 _INTENTS = {"producer": "INTEGER", "first": "BIGINT", "count": "BIGINT"}
@@ -109,6 +110,7 @@ def fill(connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collection[s
 
 def histories(connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collection[str] = ()) -> None:
     """What was sent and delivered, what was to be sent, and what was committed when."""
+    clock.define(connection, folder)
     parquet(connection, "sent", folder / "sent", HISTORIES["sent"], keep)
     second_reading.define(connection, folder, HISTORIES["delivered"], keep)
     intents = ([line["producer"], line["first"], line["count"]] for line in lines(folder / "sent" / "intents.jsonl", *_INTENTS))

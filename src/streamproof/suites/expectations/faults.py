@@ -3,7 +3,7 @@
     checks       injection, kind (evidence or heal), statement, passed, detail: every evidence check about every injection that was planned
                  or started. An injection of which nothing was checked has a row that did not pass
     injections   injection, injected_ms, healed_ms, first_output (whether there was output after it), caught_up_ms (how long its backlog
-                 was there)
+                 was there). When some output came at an unknown time the second is not known, and the first is not denied
     phases       phase, batches: how many micro-batches were committed in it
 
 Output is a record that was sent, from when a reader can see its first copy. Where the drain's stamps say when a record was *written*, it
@@ -47,8 +47,10 @@ _DECIDED = """
         SELECT committed_ms AS at_ms FROM progress UNION ALL SELECT at_ms FROM journal WHERE event = 'driver_ready'
     ) WHERE {written}"""
 _INJECTIONS = """
-    SELECT injection, injected_ms, healed_ms, injected_ms <= (SELECT max(at_ms) FROM output) AS first_output,
-           if(healed_ms IS NULL, NULL, greatest(coalesce(decided_ms, last_ms, injected_ms), injected_ms) - injected_ms) AS caught_up_ms
+    SELECT injection, injected_ms, healed_ms,
+           injected_ms <= (SELECT max(at_ms) FROM output) OR EXISTS (FROM output WHERE untimed) AS first_output,
+           if(healed_ms IS NULL OR EXISTS (FROM output WHERE untimed), NULL,
+              greatest(coalesce(decided_ms, last_ms, injected_ms), injected_ms) - injected_ms) AS caught_up_ms
     FROM (
         SELECT planned.injection, injected.at_ms AS injected_ms, healed.at_ms AS healed_ms,
                (SELECT max(at_ms) FROM output WHERE waited AND sent_ms <= healed.at_ms) AS last_ms,

@@ -8,6 +8,7 @@
                                                  are only in another partition of the output than those of its key
     torn            start, batch                 of the records of a micro-batch that one start made visible, others are missing
     offset_ahead    producer, sequence           delivered only after the job had committed an offset above the record's own
+    unordered       producer, sequence           whether it is one of these is not known, because its times are not
 
     unjudged_atomic, unjudged_ordered   missing, records   what the promise is about and the evidence does not say
 
@@ -40,13 +41,17 @@ _VIEWS = {
         FROM unsettled""",
     "copies": """
         SELECT d.producer, d.sequence, d.crc, d.partition AS output_partition, d."offset" AS output_offset, d.batch, d.start,
-               epoch_ms(d.delivered_at) AS at_ms, s.input_partition, s.input_offset, s.key, s.outcome, s.sent_ms,
+               if(epoch_ms(d.delivered_at) BETWEEN (SELECT since_ms FROM clock) AND (SELECT until_ms FROM clock),
+                  epoch_ms(d.delivered_at), NULL) AS at_ms,
+               s.input_partition, s.input_offset, s.key, s.outcome, s.sent_ms,
                d.closed IS false OR coalesce(d.digest <> s.sent_digest, d.crc IS NULL OR d.crc <> s.sent_crc) AS damaged
         FROM delivered AS d LEFT JOIN sends AS s USING (producer, sequence)""",
     "firsts": """
         SELECT producer, sequence, any_value(input_partition) AS input_partition, any_value(input_offset) AS input_offset,
                any_value(outcome) AS outcome, any_value(sent_ms) AS sent_ms, count(*) AS copies, min(at_ms) AS at_ms,
-               CAST(min(at_ms * 1048576 + coalesce(start, -1) + 1) % 1048576 AS INTEGER) - 1 AS start
+               count(*) > count(at_ms) AS untimed,
+               CAST(coalesce(min(at_ms * 1048576 + coalesce(start, -1) + 1) % 1048576, min(coalesce(start, -1)) + 1) AS INTEGER) - 1
+                   AS start
         FROM copies WHERE outcome IS NOT NULL GROUP BY producer, sequence""",
     "lost": """
         SELECT producer, sequence, input_partition, input_offset, key FROM sends ANTI JOIN firsts USING (producer, sequence)
@@ -104,7 +109,7 @@ _VIEWS = {
         ANTI JOIN (FROM copies WHERE start IS NULL OR batch IS NULL) AS nameless
             ON nameless.producer = read.producer AND nameless.sequence = read.sequence
         GROUP BY written.start, written.batch""",
-    "offset_ahead": """
+    "passed_over": """
         WITH passed AS (
             SELECT own.start, reached.partition, reached.until,
                    min(min(reached.committed_ms)) OVER (
@@ -113,9 +118,18 @@ _VIEWS = {
             FROM (SELECT DISTINCT start FROM firsts) AS own JOIN reached ON own.start <= reached.start
             GROUP BY own.start, reached.partition, reached.until
         )
-        SELECT producer, sequence, input_partition, input_offset, at_ms - committed_ms AS late_ms FROM firsts ASOF JOIN passed
+        SELECT producer, sequence, input_partition, input_offset, at_ms, committed_ms, untimed, EXISTS (
+                   FROM shown_twice AS t
+                   WHERE at_ms BETWEEN t.since_ms AND t.until_ms AND committed_ms BETWEEN t.since_ms AND t.until_ms) AS twice
+        FROM firsts ASOF JOIN passed
         ON firsts.start = passed.start AND firsts.input_partition = passed.partition AND firsts.input_offset < passed.until
-        WHERE firsts.outcome = 'ACKED' AND firsts.at_ms > passed.committed_ms""",
+        WHERE firsts.outcome = 'ACKED'""",
+    "offset_ahead": """
+        SELECT producer, sequence, input_partition, input_offset, at_ms - committed_ms AS late_ms FROM passed_over
+        WHERE at_ms > committed_ms AND NOT untimed AND NOT twice""",
+    "unordered": """
+        SELECT producer, sequence, input_partition, input_offset, at_ms - committed_ms AS late_ms FROM passed_over
+        WHERE twice OR (untimed AND (at_ms IS NULL OR at_ms > committed_ms))""",
 }
 _VIEWS["unjudged_atomic"] = """
     SELECT 'copies that do not name the batch that wrote them' AS missing, count(*) AS records FROM delivered
@@ -134,8 +148,8 @@ _REFUSED = {
     "sent/ holds a record without producer or sequence": "SELECT 1 FROM sent WHERE producer IS NULL OR sequence IS NULL",
     "delivered/ holds a record without delivered_at": "SELECT 1 FROM delivered WHERE delivered_at IS NULL",
 }
-_VIEWS["output"] = "SELECT sent_ms, outcome = 'ACKED' AND sent_ms IS NOT NULL AS waited, at_ms FROM firsts"
-COMPUTED = ("copies", "firsts")
+_VIEWS["output"] = "SELECT sent_ms, outcome = 'ACKED' AND sent_ms IS NOT NULL AS waited, at_ms, untimed FROM firsts"
+COMPUTED = ("copies", "firsts", "passed_over")
 """What several of the others read: computed once."""
 
 

@@ -93,7 +93,7 @@ def define(connection: duckdb.DuckDBPyConnection, folder: Path, computation: dic
     ends = ([place, partition, until] for place, line in enumerate(batches) for partition, until in line["until"].items())
     files.table(connection, "batch_ends", {"place": "BIGINT", "partition": "INTEGER", "until": "BIGINT"}, ends)
     output = """
-        SELECT read.sent_ms, true AS waited, batches.committed_ms AS at_ms FROM read JOIN batches USING (place)"""
+        SELECT read.sent_ms, true AS waited, batches.committed_ms AS at_ms, false AS untimed FROM read JOIN batches USING (place)"""
     files.define(connection, {"read": _READ, "output": output}, {"read"})
     reason = _unjudged(connection, batches, computation)
     files.table(connection, "unjudged", {"reason": "VARCHAR"}, [] if reason is None else [[reason]])

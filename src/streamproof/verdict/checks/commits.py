@@ -7,10 +7,16 @@ lose: whatever crashes between the commit and the output is LOST. A run in which
                    time) after the job had reported a micro-batch whose offsets reach beyond the record's
 
 A record without a copy is LOST, not OFFSET_AHEAD. When one start reports a batch and a later start writes it again (the checkpoint was put
-back), the batch is compared with the later start's own report: upserted rows carry the time of the last write.
+back), the batch is compared with the later start's own report: a row that was updated names the start that wrote it last.
 
-The two times come from the clock of the process that wrote the output and from the driver's clock. In the embedded testbed they are one
-clock; elsewhere the clocks must agree better than the time that a commit takes.
+The times come from the clock of the process that wrote the output (of a broker, of PostgreSQL) and from that of the job's driver, or of
+the process that follows it. In the embedded testbed they are one clock; elsewhere the clocks must agree better than the time that a commit
+takes. What the clock does not tell is not judged, and counted:
+
+    unordered   a record that would have to be compared, and a copy of it has an unknown time, or both times were shown twice by a clock
+                that was set back (``streamproof.evidence.clock``)
+
+A record of which one copy was there in time is in order, whatever the times of its other copies.
 
 A pure function of the matched histories, their times and the micro-batches.
 """
@@ -18,40 +24,55 @@ A pure function of the matched histories, their times and the micro-batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from streamproof.evidence.clock import NEVER, UNKNOWN, Clock
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import Finding, Matching
 from streamproof.verdict.timing.recovery import milliseconds
 
-_NEVER = np.iinfo(np.int64).max
+
+@dataclass(frozen=True)
+class Commits:
+    """The records that were delivered after their commit, and how many could not be judged."""
+
+    findings: tuple[Finding, ...]
+    unordered: int
 
 
-def offset_ahead(matched: Matching, delivered_at: np.ndarray, progress: Sequence[dict[str, Any]]) -> list[Finding]:
-    """The records that were delivered after their commit. ``delivered_at`` has the time of each delivered row, in ms since the epoch."""
+def compare(matched: Matching, delivered_at: np.ndarray, progress: Sequence[dict[str, Any]], clock: Clock | None = None) -> Commits:
+    """Compare output and commits. ``delivered_at`` has the time of each delivered row, in ms since the epoch, or UNKNOWN."""
     sent, delivered = matched.sent, matched.delivered
     rows, send = matched.rows[matched.was_sent], matched.send[matched.was_sent]
-    order = np.lexsort((delivered.start[rows], delivered_at[rows], send))
+    untimed = np.zeros(len(sent), bool)
+    untimed[send[delivered_at[rows] == UNKNOWN]] = True
+    at = np.where(delivered_at == UNKNOWN, NEVER, delivered_at)
+    order = np.lexsort((delivered.start[rows], at[rows], send))
     rows, send = rows[order], send[order]
     first = np.r_[True, send[1:] != send[:-1]] if len(send) else np.zeros(0, bool)
     rows, send = rows[first], send[first]
     judged = sent.acked[send] & (sent.offset[send] >= 0)
     rows, send = rows[judged], send[judged]
-    late = np.flatnonzero(delivered_at[rows] > _committed(sent.partition[send], sent.offset[send], delivered.start[rows], progress))
-    return [matched.finding(Anomaly.OFFSET_AHEAD, int(send[at]), 1, (int(rows[at]),)) for at in late]
+    committed = _committed(sent.partition[send], sent.offset[send], delivered.start[rows], progress)
+    late = at[rows] > committed
+    unordered = late & untimed[send] | (clock or Clock()).unordered(at[rows], committed)
+    ahead = np.flatnonzero(late & ~unordered)
+    findings = tuple(matched.finding(Anomaly.OFFSET_AHEAD, int(send[row]), 1, (int(rows[row]),)) for row in ahead)
+    return Commits(findings, int(unordered.sum()))
 
 
 def _committed(partition: np.ndarray, offset: np.ndarray, start: np.ndarray, progress: Sequence[dict[str, Any]]) -> np.ndarray:
     """When it was first reported that each of these was passed over, by its own start of the job or a later one."""
-    committed_at = np.full(len(offset), _NEVER)
+    committed_at = np.full(len(offset), NEVER)
     for own in np.unique(start):
         lines = [line for line in progress if own <= line["start"]]
         for number in {name for line in lines for name in line["until"]}:
             reports = sorted((line["until"][number], milliseconds(line["committed_at"])) for line in lines if number in line["until"])
             ends, times = (np.array(column, np.int64) for column in zip(*reports, strict=True))
-            earliest = np.r_[np.minimum.accumulate(times[::-1])[::-1], _NEVER]
+            earliest = np.r_[np.minimum.accumulate(times[::-1])[::-1], NEVER]
             here = np.flatnonzero((start == own) & (partition == int(number)))
             committed_at[here] = earliest[np.searchsorted(ends, offset[here], "right")]
     return committed_at
@@ -66,19 +87,19 @@ def passed(progress: Sequence[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
     reports = sorted((int(name), end, milliseconds(line["committed_at"])) for line in progress for name, end in line["until"].items())
     ends: list[int] = []
     times: list[int] = []
-    earliest, above = int(_NEVER), None
+    earliest, above = NEVER, None
     for partition, end, at in reversed(reports):
         if partition != above:
             if above is not None:
                 ends.append(above << PARTITION_BITS)  # what lies before a partition's first offset belongs to another
-                times.append(int(_NEVER))
+                times.append(NEVER)
             ends.append((partition + 1 << PARTITION_BITS) - 1)
-            times.append(int(_NEVER))
-            earliest, above = int(_NEVER), partition
+            times.append(NEVER)
+            earliest, above = NEVER, partition
         earliest = min(earliest, at)
         ends.append((partition << PARTITION_BITS) + end)
         times.append(earliest)
     if above is not None:
         ends.append(above << PARTITION_BITS)
-        times.append(int(_NEVER))
-    return np.array(ends[::-1], np.int64), np.array([*times[::-1], int(_NEVER)], np.int64)
+        times.append(NEVER)
+    return np.array(ends[::-1], np.int64), np.array([*times[::-1], NEVER], np.int64)

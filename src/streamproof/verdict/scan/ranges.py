@@ -11,7 +11,7 @@ time and nothing else. A record is clear when
 
     it is ACKED, has one copy, and that copy has the checksum that was sent; or is INDETERMINATE and has such a copy or none;
     or is REJECTED and has no copy
-    OFFSET_AHEAD  its first copy is no later than the first report of any start that passed it over
+    OFFSET_AHEAD  its first copy is no later than the first report of any start that passed it over, and its time is not in doubt
     REORDERED     in its lane (source partition to output partition) both offsets ascend, and its key has no other lane from there
     TORN          its copy's write set belongs to the batch that read it, and holds as many records as that batch read
 """
@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamproof.evidence.clock import UNKNOWN, Clock
 from streamproof.evidence.columns import array, flags, integers, numbers
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.checks.atomicity import ranges
@@ -49,6 +50,7 @@ class Asked:
     offset_ahead: bool
     reordered: bool
     torn: bool
+    clock: Clock = field(default_factory=Clock)
 
 
 @dataclass
@@ -62,6 +64,8 @@ class RangeResult:
     """By source partition: acked, indeterminate, rejected, and how many have exactly one copy."""
     written: Moments = field(default_factory=lambda: Moments())
     waits: Moments = field(default_factory=lambda: Moments())
+    untimed: int = 0
+    """How many records with one copy were delivered at an unknown time."""
     lanes: dict[Lane, tuple[int, int, int, int]] = field(default_factory=dict)
     """By source and output partition: the first and the last offset in each."""
     tangled: set[int] = field(default_factory=set)
@@ -211,7 +215,7 @@ class RangeScan:
             self._state[seen] = np.where(again, _AGAIN, _ONCE)
         at = places[first]
         self._crc[at] = numbers(table["crc"], pa.uint32(), 0)[first]
-        self._at[at] = integers(table["delivered_at"])[first]
+        self._at[at] = self._asked.clock.believed(integers(table["delivered_at"]))[first]
         if self._asked.reordered:
             self._output[at] = integers(table["partition"])[first]
             self._offset[at] = integers(table["offset"])[first]
@@ -255,7 +259,8 @@ class RangeScan:
         clean = np.where(acked, once & right, np.where(rejected, state == 0, (state == 0) | (once & right)))
         at = self._at[places]
         if self._asked.offset_ahead and self._due is not None:
-            clean &= ~(acked & once & (offset >= 0) & self._due.behind(at, partition, offset))
+            late = self._due.behind(at, partition, offset) | self._asked.clock.doubtful(at)
+            clean &= ~(acked & once & (offset >= 0) & late)
         if not clean.all():
             self._add_candidates(places[~clean])
         self._account(partition, acked, rejected, once)
@@ -282,6 +287,10 @@ class RangeScan:
 
     def _time(self, at: np.ndarray, sent_at: np.ndarray | None, once: np.ndarray, acked: np.ndarray) -> None:
         """The moments of the records with one copy. The first of several copies is only known from all of them (``scan_histories``)."""
+        unknown = once & (at == UNKNOWN)
+        if unknown.any():
+            self.result.untimed += int(unknown.sum())
+            once = once & ~unknown
         if not once.all():
             at = at[once]
             sent_at, acked = (sent_at[once] if sent_at is not None else None), acked[once]

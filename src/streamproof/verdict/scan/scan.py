@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamproof.evidence import histories
+from streamproof.evidence.clock import Clock
 from streamproof.evidence.columns import array, flags, integers
 from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.evidence.histories import DELIVERED, SENT, Evidence, read_evidence
@@ -58,7 +59,12 @@ def scan_histories(
     sent, delivered = Parts(folder.sent, SENT), Parts(folder.delivered, DELIVERED)
     intents = [(int(line["producer"]), int(line["first"]), int(line["count"])) for line in read_json_lines(folder.intents)]
     wanted = Asked(
-        None if kind is Stamps.VISIBLE else ends, progress, Anomaly.OFFSET_AHEAD in asked, Anomaly.REORDERED in asked, Anomaly.TORN in asked
+        None if kind is Stamps.VISIBLE else ends,
+        progress,
+        Anomaly.OFFSET_AHEAD in asked,
+        Anomaly.REORDERED in asked,
+        Anomaly.TORN in asked,
+        Clock.of(folder),
     )
     scanned = _scan_ranges(sent, delivered, intents, wanted)
     if scanned is None:
@@ -126,6 +132,7 @@ def _add(total: RangeResult, result: RangeResult) -> None:
         total.accounts[partition] = total.accounts.get(partition, np.zeros(4, np.int64)) + counted
     total.written.merge(result.written)
     total.waits.merge(result.waits)
+    total.untimed += result.untimed
     total.tangled |= result.tangled
     for lane, through in result.lanes.items():
         passing(total, lane, through)
@@ -262,6 +269,7 @@ class _Candidates:
             np.r_[sent, more.sent],
             np.r_[shown, more.shown],
             np.r_[waited, more.waited],
+            self._result.untimed + more.untimed,
         )
 
 

@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamproof.evidence import histories
+from streamproof.evidence.clock import NEVER, Clock
 from streamproof.evidence.columns import integers
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines
 from streamproof.evidence.histories import DELIVERED, SENT
@@ -41,7 +42,7 @@ from streamproof.verdict.checks.matching import match
 from streamproof.verdict.checks.records import PartitionCount, Reconciliation, reconcile
 from streamproof.verdict.scan.scan import Scan
 from streamproof.verdict.timing import recovery
-from streamproof.verdict.timing.recovery import NEVER, Stamps
+from streamproof.verdict.timing.recovery import Stamps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +73,8 @@ _SENDS = f"""
     UNION ALL
     SELECT producer, sequence, -1, NULL, NULL, NULL, false, false, NULL FROM intended"""
 _COPIES = """
-    SELECT producer, sequence, crc, partition AS output, offset AS position, batch, start, unix_millis(delivered_at) AS at
+    SELECT producer, sequence, crc, partition AS output, offset AS position, batch, start,
+           CASE WHEN unix_millis(delivered_at) BETWEEN {since} AND {until} THEN unix_millis(delivered_at) END AS at
     FROM delivered WHERE producer IS NOT NULL AND sequence IS NOT NULL"""
 _SETTLED = """
     SELECT producer, sequence, count(acked) AS sends, max(partition) AS partition, max(place) AS place, max(acked) AS acked,
@@ -90,7 +92,7 @@ _CANDIDATES = """
     WHERE sends <> 1 OR copies > 1 OR (acked AND copies = 0) OR (rejected AND copies > 0)
        OR timed < copies OR intact < copies OR low <> due OR high <> due"""
 _OFFSET_AHEAD = """
-    SELECT producer, sequence FROM settled JOIN passed ON {within} WHERE acked AND at > passed.value"""
+    SELECT producer, sequence FROM settled JOIN passed ON {within} WHERE acked AND (at > passed.value OR {doubtful})"""
 _PLACED = """
     SELECT key, partition, place, output, min(position) AS position, producer, sequence
     FROM sends JOIN copies USING (producer, sequence) WHERE key IS NOT NULL AND place IS NOT NULL
@@ -140,12 +142,13 @@ _ACCOUNTS = """
     SELECT partition, count_if(acked), count_if(NOT acked AND NOT rejected), count_if(rejected),
            sum(copies), count_if(acked AND copies = 0), count_if(NOT rejected AND copies > 1)
     FROM settled WHERE sends > 0 GROUP BY partition"""
-_WRITTEN = "SELECT at, count(*) FROM settled WHERE sends > 0 AND at IS NOT NULL GROUP BY at"
+_WRITTEN = "SELECT at, count(*) FROM settled WHERE sends > 0 AND at IS NOT NULL AND timed = copies GROUP BY at"
+_UNTIMED = "SELECT count(*) FROM settled WHERE sends > 0 AND timed < copies"
 _WAITED = """
     SELECT sent_at, coalesce(ended.value, at) AS shown, sum(records)
     FROM (
         SELECT coalesce(sent_at, -1) AS sent_at, at, greatest(at, {earliest}) AS place, count(*) AS records FROM settled
-        WHERE acked AND at IS NOT NULL GROUP BY sent_at, at
+        WHERE acked AND at IS NOT NULL AND timed = copies GROUP BY sent_at, at
     ) LEFT JOIN ended ON {within}
     GROUP BY sent_at, shown"""
 
@@ -163,10 +166,12 @@ def scan_histories(
     unsettled = intents if intended > rows["sent"] else intents[:0]
     _table(spark, **dict(zip(("number", "producer", "first", "count"), unsettled.T, strict=True))).createOrReplaceTempView("intents")
     try:
-        for name, query in (("intended", _INTENDED), ("sends", _SENDS), ("copies", _COPIES)):
+        clock = Clock.of(folder)
+        copies = _COPIES.format(since=clock.since + 1, until=clock.until)  # Spark does not read the smallest number there is
+        for name, query in (("intended", _INTENDED), ("sends", _SENDS), ("copies", copies)):
             spark.sql(query).createOrReplaceTempView(name)
         spark.sql(_SETTLED).cache().createOrReplaceTempView("settled")
-        candidates = _candidates(spark, asked, progress).distinct().cache()
+        candidates = _candidates(spark, asked, progress, clock).distinct().cache()
         _sent_to_all(candidates, candidates.count()).createOrReplaceTempView("candidates")
         number, producer, sequence = _numbers(spark, _INTENDED_CANDIDATES)
         order = np.lexsort((sequence, number))
@@ -252,11 +257,12 @@ def _table(spark: SparkSession, **columns: np.ndarray) -> DataFrame:
 # --- the candidates ---------------------------------------------------------------------------------------------------------------
 
 
-def _candidates(spark: SparkSession, asked: Collection[Anomaly], progress: Sequence[dict[str, Any]]) -> DataFrame:
+def _candidates(spark: SparkSession, asked: Collection[Anomaly], progress: Sequence[dict[str, Any]], clock: Clock) -> DataFrame:
     candidates = spark.sql(_CANDIDATES)
     if Anomaly.OFFSET_AHEAD in asked:
         within = _view_of_ranges(spark, "passed", *passed_over(progress))
-        candidates = candidates.union(spark.sql(_OFFSET_AHEAD.format(within=within)))
+        doubtful = " OR ".join(["false", *(f"at BETWEEN {since} AND {until}" for since, until in clock.twice)])
+        candidates = candidates.union(spark.sql(_OFFSET_AHEAD.format(within=within, doubtful=doubtful)))
     if Anomaly.REORDERED in asked:
         spark.sql(_PLACED).createOrReplaceTempView("placed")
         candidates = candidates.union(spark.sql(_REORDERED))
@@ -326,4 +332,5 @@ def _flow(spark: SparkSession, ends: np.ndarray) -> recovery.Flow:
     within = _view_of_ranges(spark, "ended", *decided_by(ends))
     written, records = _numbers(spark, _WRITTEN)
     sent, shown, waited = _numbers(spark, _WAITED.format(within=within, earliest=int(ends[0]) if len(ends) else 0))
-    return recovery.arranged(written, recovery.decided(written, ends), records, sent, shown, waited)
+    (untimed,) = _numbers(spark, _UNTIMED)
+    return recovery.arranged(written, recovery.decided(written, ends), records, sent, shown, waited, int(untimed.sum()))

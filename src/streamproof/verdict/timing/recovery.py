@@ -4,10 +4,11 @@
 output, a record that nobody sent is none. When that moment is depends on the sink, and ``delivered/drain.json`` says what the drain's
 ``delivered_at`` is worth, under ``stamps``:
 
-    visible  the moment itself. PostgreSQL: the server's own time of the commit, also of a COMMIT PREPARED (of a row that was upserted
-             again: the last). A folder that is listed: when the file was finished.
-    written  the moment at which it was made; it could be read later. Kafka: a record carries the time at which its producer was given
-             it, and may wait there for a broker, and then for the end of its transaction. Files that a log names wait for the log.
+    visible  the moment itself. PostgreSQL: the server's own time of the commit, also of a COMMIT PREPARED (of a row that was updated:
+             the first). A folder that is listed: when the file was finished.
+    written  the moment at which it was written; it could be read later. Kafka: a record carries the time at which a broker appended
+             it (the output topic's ``message.timestamp.type`` is LogAppendTime: a job that sets times of its own changes nothing), and
+             may wait for the end of its transaction. Files that a log names wait for the log.
              Such a record counts from the end of the micro-batch that went on when it was made, or from a start of the driver whose
              query runs (what earlier starts left is finished or undone by then), whichever came first. That is never too early, but
              for the moment in which a broker carries a commit out, and late by at most what remained of the batch.
@@ -22,6 +23,9 @@ Of each injection, from the moment at which it was injected:
 A record waits, and belongs to the *backlog*, from when it was sent until it is output; only records that were ACKED, and not those that
 are LOST: nobody waits for them, the verdict counts them. All stamps are the clock of one machine, in ms.
 
+A time that lies before the run was created, or after its drain had ended, is not believed (``streamproof.evidence.clock``). When that of
+a single record is unknown, nothing of this is measured.
+
 Results of a stateful job are no records that were sent: of such a job a record is output once the micro-batch that read it is committed.
 """
 
@@ -35,11 +39,11 @@ from typing import Any
 
 import numpy as np
 
+from streamproof.evidence.clock import NEVER, UNKNOWN
 from streamproof.evidence.folder import EvidenceError
 from streamproof.evidence.histories import Delivered, Sent
 from streamproof.evidence.journal import DriverReady, Event
 
-NEVER = np.iinfo(np.int64).max
 _SHIFT = 48
 
 
@@ -54,7 +58,7 @@ class Stamps(StrEnum):
 class Flow:
     """A run's records in time, in ms since the epoch. ``written`` and ``visible`` have a row for the ``records`` that were delivered then,
     in the order of ``visible``; ``sent`` and ``shown`` one for the ``waited`` of these that were ACKED: when they were sent, when they
-    were output."""
+    were output. The ``untimed`` records that were delivered at an unknown time are in none of them."""
 
     written: np.ndarray
     visible: np.ndarray
@@ -62,11 +66,12 @@ class Flow:
     sent: np.ndarray
     shown: np.ndarray
     waited: np.ndarray
+    untimed: int = 0
 
     @property
     def moments(self) -> np.ndarray:
-        """When there was new output, each moment once."""
-        return np.unique(self.visible)
+        """When there was new output, each moment once; none when that was not measured."""
+        return np.unique(self.visible) if not self.untimed else self.visible[:0]
 
     def backlog(self, at: np.ndarray) -> np.ndarray:
         """How many records were waiting at each of these moments."""
@@ -119,20 +124,27 @@ def flow(sent: Sent, sent_at: np.ndarray, delivered: Delivered, delivered_at: np
     send, at = order[place[was_sent]], delivered_at[rows[was_sent]]
     first = np.full(len(sent), NEVER, np.int64)
     np.minimum.at(first, send, at)
-    seen = np.flatnonzero(first != NEVER)
+    untimed = int((first == UNKNOWN).sum())
+    seen = np.flatnonzero((first != NEVER) & (first != UNKNOWN))
     written = first[seen]
     visible = written if kind is Stamps.VISIBLE else decided(written, ends)
     waited = sent.acked[seen] & (seen < len(sent_at))
     counts = np.ones(len(seen), np.int64)
-    return arranged(written, visible, counts, sent_at[seen[waited]], visible[waited], counts[waited])
+    return arranged(written, visible, counts, sent_at[seen[waited]], visible[waited], counts[waited], untimed)
 
 
 def arranged(
-    written: np.ndarray, visible: np.ndarray, records: np.ndarray, sent: np.ndarray, shown: np.ndarray, waited: np.ndarray
+    written: np.ndarray,
+    visible: np.ndarray,
+    records: np.ndarray,
+    sent: np.ndarray,
+    shown: np.ndarray,
+    waited: np.ndarray,
+    untimed: int = 0,
 ) -> Flow:
     """A flow with its rows in order."""
     earliest = np.argsort(visible, kind="stable")
-    return Flow(written[earliest], visible[earliest], records[earliest], sent, shown, waited)
+    return Flow(written[earliest], visible[earliest], records[earliest], sent, shown, waited, untimed)
 
 
 def decided(written: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -145,7 +157,7 @@ def decided(written: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 def recovery(flow: Flow, injected: int | None, healed: int | None) -> Recovery:
     """What an injection cost that happened at ``injected`` and was healed at ``healed``; None for what did not happen."""
-    if injected is None:
+    if injected is None or flow.untimed:
         return Recovery()
     after = flow.visible[flow.written >= injected]
     first = _seconds(int(after.min()) - injected) if len(after) else None
@@ -165,12 +177,14 @@ def longest_gap(moments: np.ndarray, since: int | None = None, until: int | None
     return _seconds(int((later - earlier)[touching].max())) if touching.any() else None
 
 
-def throughput(flow: Flow, begun: int, ended: int) -> tuple[int, float | None]:
+def throughput(flow: Flow, begun: int, ended: int) -> tuple[int | None, float | None]:
     """The records that became output from ``begun`` until before ``ended``, and how many that is a second.
 
     How long a job takes to start is no part of its rate: the time counts from the run's first output on, and what comes after it.
-    None when that leaves no time, or no output.
+    None when that leaves no time, or no output; two times None when it was not measured.
     """
+    if flow.untimed:
+        return None, None
     records = _between(flow, begun, ended)
     opened = int(flow.visible[0]) if len(flow.visible) else ended
     counted = _between(flow, opened + 1, ended) if opened >= begun else records
