@@ -24,6 +24,7 @@ from streamproof import extras, settings
 from streamproof.engines.lookup import engine_of, read_job
 from streamproof.engines.spark.registry import PIPELINES
 from streamproof.errors import BadInput
+from streamproof.evidence import manifest, sent_stream
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.evidence.journal import (
     Aborted,
@@ -43,7 +44,7 @@ from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.progress import Progress
 from streamproof.experiment import model
 from streamproof.experiment.model import Experiment
-from streamproof.experiment.schedule import Schedule, plan
+from streamproof.experiment.schedule import Schedule, plan, planned_faults
 from streamproof.faults import FAULTS
 from streamproof.history.record import HistoryError
 from streamproof.jobs.context import RunContext, RunEnded
@@ -237,13 +238,15 @@ def inject_faults(folder: RunFolder) -> None:
 
 
 def drain(folder: RunFolder) -> None:
-    """Read everything that was delivered."""
+    """Read everything that was delivered, and write the manifest of the evidence."""
     job, testbed = Job.read(folder), chosen.current(folder)
     drained = outputs.of(job).drain(folder, job, testbed, DRAIN_S)
     ends = Cluster(testbed.direct_kafka).end_offsets(job.input_topic)
     write_atomically(folder.source, json.dumps({"end_offsets": {str(partition): end for partition, end in sorted(ends.items())}}))
     if load(folder).keeps_values:
         payloads.keep(folder, job, testbed, drained, DRAIN_S)
+    sent_stream.fold_all(folder.sent)
+    manifest.write(folder)
 
 
 def verify(folder: RunFolder, spark: str | None = None) -> None:
@@ -396,6 +399,8 @@ def run_spec(folder: RunFolder) -> RunSpec:
         promises=experiment.promises,
         reference_model=experiment.reference_model,
         recover_within_s=experiment.recover_within_s,
+        records=experiment.workload.records,
+        faults=planned_faults(experiment),
     )
 
 
