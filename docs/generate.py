@@ -26,6 +26,7 @@ from streamproof.engines.spark.registry import PIPELINES, Strategy
 from streamproof.engines.spark.spec import profile
 from streamproof.evidence import batches, events, histories, journal, payloads
 from streamproof.evidence.outcome import Outcome
+from streamproof.experiment import catalogue as catalogue_of_faults
 from streamproof.experiment.model import Stateful
 from streamproof.faults import Fault
 from streamproof.history import changes, compare, junit, matrix
@@ -110,7 +111,16 @@ def protocol(strategy: Strategy) -> str:
 
 
 def faults() -> str:
-    return table(("fault", "target", "in short"), ((f"[`{name}`](#{name})", fault.target, fault.summary) for name, fault in FAULTS.items()))
+    rows = ((f"[`{name}`](#{name})", fault.target, fault.summary, _own_job(name)) for name, fault in FAULTS.items())
+    return table(("fault", "target", "in short", "your own job"), rows)
+
+
+def _own_job(name: str) -> str:
+    """Whether a fault can be injected into a job of the user's own."""
+    described = catalogue_of_faults.describe(name)
+    if described["own_job"]:
+        return "yes"
+    return "with `transactions`" if described["own_job_with_transactions"] else "–"
 
 
 def catalogue() -> str:

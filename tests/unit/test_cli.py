@@ -436,6 +436,10 @@ def test_the_catalogue_of_faults_has_what_a_machine_needs_to_make_an_experiment(
     assert (crash["type"], crash["nullable"], crash["choices"]) == ("string", True, ["kill_driver", "kill_worker", "raise"])
     assert "checkpoint" not in listed["cut_postgres"]["strategies"]
     assert listed["kill_driver"]["strategies"] == list(STRATEGIES)
+    of_own = {name: (listed[name]["own_job"], listed[name]["own_job_with_transactions"]) for name in ("kill_driver", "kill_executor")}
+    assert of_own == {"kill_driver": (True, True), "kill_executor": (False, False)}
+    fenced = listed["kill_transaction_coordinator"]
+    assert (fenced["own_job"], fenced["own_job_with_transactions"]) == (False, True)
     assert listed["network_latency"]["occupies"] == ["the link to kafka"]
     assert listed["kill_executor"]["sites"] == ["task"]
 

@@ -322,8 +322,16 @@ def faults(as_json: JsonOption = False) -> None:
         say(f"  target: {fault['target']}")
         for name, about in fault["parameters"].items():
             say(f"  {name} = {about['default']}: {about['description']}")
-        if len(fault["strategies"]) < len(STRATEGIES):
-            say(f"  can be injected into a job with {', '.join(fault['strategies']) or 'none'}")
+        say(f"  can be injected into {_jobs_of(fault)}")
+
+
+def _jobs_of(fault: dict[str, Any]) -> str:
+    """The jobs that a fault can be injected into, in words."""
+    every = len(fault["strategies"]) == len(STRATEGIES)
+    jobs = ["every strategy"] if every else list(fault["strategies"])
+    if fault["own_job_with_transactions"]:
+        jobs.append("a job of your own" + ("" if fault["own_job"] else " with `transactions: true`"))
+    return ", ".join(jobs) or "no job"
 
 
 @app.command()

@@ -1,19 +1,30 @@
-"""The catalogue of faults for machines: each fault with its parameters, their bounds, and the strategies that it applies to."""
+"""The catalogue of faults for machines: each fault with its parameters, their bounds, and the jobs that it applies to."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
+from streamproof.engines.command.job import CommandSpec
 from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.engines.spark.spec import profile
 from streamproof.faults import FAULTS
+from streamproof.jobs.profile import JobProfile
+from streamproof.verdict.guarantee import Guarantee
 
+OWN_JOBS = {
+    transactions: CommandSpec(command=["job"], promises=Guarantee.AT_LEAST_ONCE, transactions=transactions).profile
+    for transactions in (False, True)
+}
+"""A job of the user's own, any command line, by whether it says that it writes in Kafka transactions."""
 _BOUNDS = {"minimum": "minimum", "maximum": "maximum", "exclusiveMinimum": "above", "exclusiveMaximum": "below", "enum": "choices"}
 
 
 def describe(name: str) -> dict[str, Any]:
-    """One fault. ``occupies`` is what it needs for itself, None when it is injected alone; at ``sites`` the job may be held for it."""
+    """One fault. ``occupies`` is what it needs for itself, None when it is injected alone; at ``sites`` the job may be held for it.
+
+    ``own_job`` and ``own_job_with_transactions`` say whether it can be injected into a job of the user's own (``job:``).
+    """
     fault = FAULTS[name]
     schema = fault.parameters_model.model_json_schema()
     parameters = {key: _parameter(about, schema.get("$defs", {})) for key, about in schema.get("properties", {}).items()}
@@ -23,7 +34,9 @@ def describe(name: str) -> dict[str, Any]:
         "summary": fault.summary,
         "target": fault.target,
         "parameters": {key: {**about, "required": key in required} for key, about in parameters.items()},
-        "strategies": [strategy for strategy in STRATEGIES if _can_be_injected(name, strategy)],
+        "strategies": [strategy for strategy in STRATEGIES if _can_be_injected(name, profile(strategy))],
+        "own_job": _can_be_injected(name, OWN_JOBS[False]),
+        "own_job_with_transactions": _can_be_injected(name, OWN_JOBS[True]),
         "occupies": None if fault.occupies is None else sorted(fault.occupies),
         "sites": sorted(fault.sites),
         "document": (sys.modules[type(fault).__module__].__doc__ or "").strip(),
@@ -49,9 +62,9 @@ def _resolved(kind: dict[str, Any], definitions: dict[str, Any]) -> dict[str, An
     return {**definitions[reference.rsplit("/", 1)[1]], **kind} if reference else kind
 
 
-def _can_be_injected(name: str, strategy: str) -> bool:
+def _can_be_injected(name: str, job: JobProfile) -> bool:
     try:
-        FAULTS[name].check(profile(strategy), {})
+        FAULTS[name].check(job, {})
     except ValueError:
         return False
     return True

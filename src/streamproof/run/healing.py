@@ -8,10 +8,7 @@ it is in its steady state. A testbed that cannot be brought back there is built 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
-import os
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +19,7 @@ from streamproof.engines.lookup import engine_of, read_job
 from streamproof.engines.spark import failpoints
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.journal import EvidenceCheck, InjectionHealed, InjectionStarted, Restored, TestbedRebuilt, TestbedTaken
+from streamproof.exclusive import exclusive
 from streamproof.faults import FAULTS
 from streamproof.jobs.job import Job
 from streamproof.kafka.transactions import CoordinatorBusy, TransactionLost
@@ -101,23 +99,14 @@ def _rebuild(folder: RunFolder, reason: str) -> None:
 @contextlib.contextmanager
 def _alone(folder: RunFolder) -> Iterator[None]:
     """One restorer of a run at a time; the kernel drops the lock when its holder dies."""
-    deadline = time.monotonic() + RESTORE_S
-    with (folder.path / "restore.lock").open("a+") as lock_file:
-        while True:
-            try:
-                fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    lock_file.seek(0)
-                    raise RestoredElsewhere(
-                        f"run {folder.name} has been restored by another process (pid {lock_file.read() or 'unknown'}) for "
-                        f"{RESTORE_S:.0f} s: end that one, then `streamproof heal`"
-                    ) from error
-                time.sleep(POLL_S)
-        lock_file.truncate(0)
-        lock_file.write(str(os.getpid()))
-        lock_file.flush()
+
+    def taken(holder: str) -> RestoredElsewhere:
+        return RestoredElsewhere(
+            f"run {folder.name} has been restored by another process (pid {holder}) for {RESTORE_S:.0f} s: end that one, then "
+            "`streamproof heal`"
+        )
+
+    with exclusive(folder.path / "restore.lock", RESTORE_S, taken):
         yield
 
 

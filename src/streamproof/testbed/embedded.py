@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import json
 import shutil
@@ -18,6 +17,7 @@ import psutil
 
 from streamproof import extras, settings
 from streamproof.evidence.folder import write_atomically
+from streamproof.exclusive import exclusive
 from streamproof.testbed import install, kafka, postgres, spark, toxiproxy
 from streamproof.testbed.process import MARK, Handle, TestbedError, free_port, listening, marked, remembered, stop, tail, wait_until
 
@@ -264,19 +264,11 @@ class FreePorts:
 @contextlib.contextmanager
 def _starting() -> Iterator[None]:
     """One starter at a time; the kernel drops the lock when its holder dies."""
-    folder().mkdir(parents=True, exist_ok=True)
-    with (folder() / "start.lock").open("w") as lock:
-        deadline = time.monotonic() + START_LOCK_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise TestbedError(
-                        f"another process has been starting the testbed for {START_LOCK_S:.0f} s: `streamproof down`"
-                    ) from error
-                time.sleep(POLL_S)
+
+    def taken(holder: str) -> TestbedError:
+        return TestbedError(f"another process (pid {holder}) has been starting the testbed for {START_LOCK_S:.0f} s: `streamproof down`")
+
+    with exclusive(folder() / "start.lock", START_LOCK_S, taken):
         yield
 
 

@@ -14,7 +14,6 @@ those wheels are needed before there is an environment.
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import importlib.util
@@ -35,6 +34,7 @@ from typing import IO
 
 from streamproof import settings
 from streamproof.evidence.folder import write_atomically
+from streamproof.exclusive import exclusive
 
 JARS_LOCK = Path(__file__).with_name("jars.lock")
 TOXIPROXY_LOCK = Path(__file__).with_name("toxiproxy.lock")
@@ -457,25 +457,14 @@ def check_modules(description: str) -> None:
 @contextmanager
 def only_one(path: Path, report: Report, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[IO[str]]:
     """Hold ``path`` against other set-ups. The system frees it when its holder ends, however that ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    deadline, reported = time.monotonic() + timeout_s, False
-    with path.open("a+") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read().strip() or "unknown"
-            if not reported:
-                report(f"another set-up (pid {holder}) is at work; waiting for it, at most {timeout_s:.0f} s")
-                reported = True
-            if time.monotonic() > deadline:
-                raise SetupError(f"{path}: held by another set-up (pid {holder}) for {timeout_s:.0f} s. End that process, then try again.")
-            time.sleep(0.2)
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+
+    def waits(holder: str) -> None:
+        report(f"another set-up (pid {holder}) is at work; waiting for it, at most {timeout_s:.0f} s")
+
+    def taken(holder: str) -> SetupError:
+        return SetupError(f"{path}: held by another set-up (pid {holder}) for {timeout_s:.0f} s. End that process, then try again.")
+
+    with exclusive(path, timeout_s, taken, waits) as file:
         yield file
 
 
