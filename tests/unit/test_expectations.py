@@ -283,6 +283,7 @@ def test_a_result_says_what_was_observed_and_shows_the_rows(tmp_path: Path) -> N
     assert doubled.sample[0]["copies"] == 3
     assert found["expect_source_to_be_complete"].observed == "40 acknowledged in 2 partitions"
     assert found["expect_every_phase_to_have_batches"].observed == "steady 1, impact 1, recovery 1"
+    assert found["expect_every_phase_to_have_sends"].observed == "steady 14, impact 13, recovery 13"
     assert found["expect_every_fault_to_have_evidence"].observed == "1 of 1 checks passed, 1 injected"
     assert all(result.description.endswith(".") for result in evaluation.results)
 

@@ -5,7 +5,7 @@
     injections   injection, injected_ms, healed_ms, first_output (whether there was output after it), caught_up_ms (how long its backlog
                  was there)
     phases       phase, batches: how many micro-batches were committed in it
-    sent_in      phase, acked: how many ACKED records were sent in it
+    sent_in      number, phase, acked: how many ACKED records were sent in it
     known        sends, indeterminate: how many sends there are, and of how many the outcome is unknown
     deliveries   at_ms: when each delivered record, or each result of a stateful job, was made
 
@@ -74,10 +74,10 @@ _PHASES = """
     GROUP BY named.number, named.phase ORDER BY named.number"""
 _SENT_IN = " UNION ALL ".join(
     f"""
-    SELECT '{phase}' AS phase, count(*) AS acked FROM sent
+    SELECT {number} AS number, '{phase}' AS phase, count(*) AS acked FROM sent
     WHERE outcome = 'ACKED' AND epoch_ms(sent_at) >= (SELECT at_ms FROM spans WHERE phase = '{phase}')
           AND epoch_ms(sent_at) < (SELECT ended_ms FROM spans WHERE phase = '{phase}')"""
-    for phase in ("steady", "impact", "recovery")
+    for number, phase in enumerate(("steady", "impact", "recovery"))
 )
 _KNOWN = """
     SELECT greatest(rows, intended) AS sends, unknown + greatest(intended - rows, 0) AS indeterminate

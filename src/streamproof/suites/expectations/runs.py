@@ -90,7 +90,7 @@ class ExpectSomethingToBeDelivered(RunExpectation):
 class ExpectEveryPhaseToHaveSends(RunExpectation):
     description: str = "Records were sent and acknowledged before, during and after the faults."
     unexpected_query: ClassVar[str] = "SELECT * FROM sent_in WHERE acked = 0"
-    observed_query: ClassVar[str] = "SELECT string_agg(phase || ' ' || acked, ', ') FROM sent_in"
+    observed_query: ClassVar[str] = "SELECT string_agg(phase || ' ' || acked, ', ' ORDER BY number) FROM sent_in"
 
 
 class ExpectDrainToReachTheEnd(RunExpectation):
