@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamproof import settings
-from streamproof.evidence import histories, identity
+from streamproof.evidence import histories, identity, manifest
 from streamproof.evidence.folder import RunFolder, append_json_line
 from streamproof.evidence.journal import DriverReady
 from streamproof.run.stages import suite_spec
@@ -285,6 +285,8 @@ def _drain_and_check(folder: RunFolder, bootstrap: str, topic: str) -> dict[str,
     drained = drain(folder, bootstrap, topic, LIMIT_S)
     read = time.monotonic() - begun
     assert drained["complete"], drained["reason"]
+    folder.source.write_text(json.dumps({"end_offsets": {}}))
+    manifest.write(folder)
     records_found = _check(folder)["found"]
     return {"seconds": time.monotonic() - begun, "found": records_found, "more": {"drain_s": round(read, 2)}}
 

@@ -36,7 +36,7 @@ from streamproof.suites.expectations import results as suites_of_results
 from streamproof.testbed import listeners
 from streamproof.verdict import decide, reconciliation
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
-from streamproof.verdict.checks import atomicity, commits, order, unjudged
+from streamproof.verdict.checks import accounts, atomicity, commits, order, unjudged
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 from streamproof.verdict.stateful import deduplication, joins, results, sessions, totals, watermark, windows
 from streamproof.verdict.timing import baseline, recovery
@@ -303,6 +303,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "payloads": lambda: columns(payloads.PAYLOADS),
     "promises": promises,
     "exit_codes": exit_codes,
+    "accounts": lambda: told(accounts),
     "order": lambda: told(order),
     "atomicity": lambda: told(atomicity),
     "unjudged": lambda: told(unjudged),

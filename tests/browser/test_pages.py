@@ -31,7 +31,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     story.histories.double([(0, number) for number in range(20, 30)])
     for line, second in zip(story.progress, (1.0, 3.5, 7.0, 9.0), strict=True):
         line["started_at"] = at(second)
-    story.drain["records"] = len(story.histories.delivered)
     folder = write(tmp_path_factory.mktemp("runs"), "night-1", story=story)
     write_reconciliation(folder, judge(folder, SPEC).table)
     evaluate(folder)

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from streamproof.evidence import manifest
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import FailpointFired, Recovered
 from streamproof.experiment.model import Experiment, FaultSpec
@@ -30,6 +32,7 @@ EXPECTED_FILES = (
     "experiment.yaml",
     "schedule.json",
     "journal.jsonl",
+    "manifest.json",
     "sent/00000.parquet",
     "delivered/00000.parquet",
     "progress.jsonl",
@@ -120,7 +123,11 @@ def _tampered(folder: RunFolder, tmp_path: Path, change: Any) -> dict[str, Any]:
     copy = tmp_path / folder.name
     shutil.copytree(folder.path, copy)
     path = copy / "delivered" / "00000.parquet"
-    pq.write_table(change(pq.read_table(path)), path)
+    changed = change(pq.read_table(path))
+    pq.write_table(changed, path)
+    drain = copy / "delivered" / "drain.json"
+    drain.write_text(json.dumps({**json.loads(drain.read_text()), "records": len(changed), "end_offsets": {}}))
+    manifest.write(RunFolder(copy))
     judgement = judge(RunFolder.open(copy), stages.run_spec(RunFolder.open(copy)))
     return {**judgement.verdict.to_json(), "records": [row for row in judgement.table.to_pylist() if row["row"] == "record"]}
 
@@ -134,8 +141,14 @@ def test_a_delivered_row_that_is_removed_is_one_lost_record_by_name(three_faults
     assert f"record {removed['producer']}/{removed['sequence']}" in found["records"][0]["blame"]
 
 
+def _with_one_again(table: pa.Table) -> pa.Table:
+    """Its second copy lies behind all others."""
+    again = pa.array([pc.max(table["offset"]).as_py() + 1], pa.int64())
+    return pa.concat_tables([table, table.slice(77, 1).set_column(table.schema.get_field_index("offset"), "offset", again)])
+
+
 def test_a_delivered_row_that_is_doubled_is_one_duplicated_record(three_faults: RunFolder, tmp_path: Path) -> None:
-    found = _tampered(three_faults, tmp_path, lambda table: pa.concat_tables([table, table.slice(77, 1)]))
+    found = _tampered(three_faults, tmp_path, _with_one_again)
     assert found["outcome"] == "FAILED"
     assert found["anomalies"]["DUPLICATED"] == 1
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from streamproof.evidence import histories as history
+from streamproof.evidence import manifest
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.outcome import Outcome
 from streamproof.run import spark_check
@@ -206,6 +207,7 @@ def test_a_run_without_any_record_is_judged_alike(tmp_path: Path, spark: SparkSe
     folder = Story(histories=Histories()).write(tmp_path / "run")
     for path in [*history.files(folder.sent), *history.files(folder.delivered)]:
         path.unlink()
+    manifest.write(folder)
     here, there = here_and_there(folder, spark)
     assert here == there
 
@@ -229,6 +231,7 @@ def test_a_file_that_lacks_a_column_is_no_evidence(tmp_path: Path, spark: SparkS
     folder = Story().write(tmp_path / "run")
     (path,) = history.files(folder.delivered)
     pq.write_table(pq.read_table(path).drop_columns(["crc"]), path)
+    manifest.write(folder)
     with pytest.raises(EvidenceError, match=r"00000\.parquet cannot be read as evidence: no column crc"):
         judge(folder, SPEC, scan=partial(spark_scan.scan_histories, spark))
 
@@ -247,5 +250,6 @@ def test_a_file_with_damaged_data_is_no_evidence(tmp_path: Path, spark: SparkSes
     (path,) = history.files(folder.sent)
     whole = path.read_bytes()
     path.write_bytes(whole[:4] + bytes(400) + whole[404:])
+    manifest.write(folder)
     with pytest.raises(EvidenceError, match="cannot be read as evidence"), spark_check._told("local[2]", folder):
         judge(folder, SPEC, scan=partial(spark_scan.scan_histories, spark))

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from streamproof.evidence import manifest
 from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.experiment.schedule import plan
@@ -44,6 +45,7 @@ def run(tmp_path: Path) -> RunFolder:
     found = Experiment(name="test", strategy="two_phase_commit", faults=[FaultSpec(fault="kill_executor", at=0.4)], seed=7)
     folder.experiment.write_text(found.to_yaml())
     folder.schedule.write_text(plan(found).to_json())
+    manifest.write(folder)
     return folder
 
 

@@ -37,7 +37,7 @@ def make(rng: np.random.Generator, strategy: str) -> Evidence:
     """A clean history of 40 to 300 records: some producers, keys and partitions, 4 to 8 micro-batches, here and there a restart, partitions
     that were added half way, gaps between the offsets of the output, sends that are not decided, refused ones, records without a key."""
     count, partitions, batches = int(rng.integers(40, 300)), int(rng.integers(1, 5)), int(rng.integers(4, 9))
-    sent = _sent(rng, count, partitions)
+    sent = _sent(rng, count, partitions, batches)
     log = np.flatnonzero(sent["place"] >= 0)
     batch = np.full(count, -1)
     until: dict[int, dict[str, int]] = {number: {} for number in range(batches)}
@@ -74,7 +74,7 @@ def make(rng: np.random.Generator, strategy: str) -> Evidence:
     return found
 
 
-def _sent(rng: np.random.Generator, count: int, partitions: int) -> Columns:
+def _sent(rng: np.random.Generator, count: int, partitions: int, batches: int) -> Columns:
     producers = int(rng.integers(1, 4))
     producer = np.sort(rng.integers(0, producers, count))
     sequence = np.arange(count) - np.searchsorted(producer, producer)
@@ -86,7 +86,7 @@ def _sent(rng: np.random.Generator, count: int, partitions: int) -> Columns:
     width = np.where(np.arange(count) < count // 2, partitions, partitions + int(rng.integers(0, 3)))
     partition = np.where(key < 0, rng.integers(0, 100, count), key) % width
     outcome = np.full(count, ACKED, dtype=object)
-    share = float(rng.choice([0.0, 0.05]))
+    share = float(rng.choice([0.0, 0.03]))
     outcome[rng.random(count) < share] = INDETERMINATE
     outcome[rng.random(count) < share] = REJECTED
     absent = (outcome == REJECTED) | ((outcome == INDETERMINATE) & (rng.random(count) < 0.5))
@@ -97,7 +97,7 @@ def _sent(rng: np.random.Generator, count: int, partitions: int) -> Columns:
     crc = rng.integers(0, 1 << 32, count)
     crc[rng.random(count) < 0.02] = 0  # the checksum of an empty payload
     offset = np.where(outcome == ACKED, place, -1)
-    at = BEGUN_MS - 1000 + np.arange(count)
+    at = BEGUN_MS + np.arange(count) * (batches * BATCH_MS) // count
     return {
         "producer": producer,
         "sequence": sequence,

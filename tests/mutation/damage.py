@@ -294,7 +294,7 @@ def a_file_that_is_there_twice(evidence: Evidence, rng: np.random.Generator) -> 
     half = rows[: len(rows) // 2] if rng.random() < 0.5 else rows[len(rows) // 2 :]
     if not len(half):
         return False
-    _twice(evidence, half)
+    evidence.spoilt = "holds two records at one place"
     evidence.delivered = {name: np.concatenate([column, column[half]]) for name, column in evidence.delivered.items()}
     return True
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamproof.evidence import histories
+from streamproof.evidence import histories, manifest
 from streamproof.evidence.folder import RunFolder
 
 ACKED, REJECTED, INDETERMINATE = "ACKED", "REJECTED", "INDETERMINATE"
 BEGUN_MS = 1_767_225_600_000
 BATCH_MS = 100
+INJECTION = "kill_executor-1"
 Named = tuple[str, int | None, int | None]
 Columns = dict[str, np.ndarray]
 
@@ -53,6 +55,13 @@ class Evidence:
         """What the clock showed twice."""
         return [(milliseconds(step["since"]), milliseconds(step["until"])) for step in self.steps if step["step_ms"] < 0]
 
+    spoil: Callable[[RunFolder], None] | None = None
+    """Damages the files after the drain made their manifest."""
+    only_checkers: bool = False
+    """Whether only they look at what is spoilt."""
+    injected_ms: int | None = None
+    """When a fault was injected, where there was one."""
+
     def copy(self) -> Evidence:
         return Evidence(
             self.guarantee,
@@ -68,6 +77,9 @@ class Evidence:
             self.unjudged,
             self.lived,
             list(self.steps),
+            self.spoil,
+            self.only_checkers,
+            self.injected_ms,
         )
 
     # --- rows ---
@@ -127,7 +139,8 @@ class Evidence:
 
     def unsettle(self, records: np.ndarray) -> None:
         """The generator was killed: that these were to be sent was written down, what became of them was not."""
-        self.intents = [(*self.id_of(record), 1) for record in range(len(self.sent_ids))]
+        rows = [self.id_of(record) for record in range(len(self.sent_ids))]
+        self.intents = [(*identity, 1) for identity in [*rows, *self.intended_only()]]
         mask = np.ones(len(self.sent_ids), bool)
         mask[records] = False
         self.sent = {name: column[mask] for name, column in self.sent.items()}
@@ -162,6 +175,43 @@ class Evidence:
         mask[rows] = False
         self.keep(mask)
 
+    # --- how much there is ---
+
+    def intended_only(self) -> list[tuple[int, int]]:
+        """The records that were to be sent and have no row. Where there are as many rows as records were to be sent, there are none."""
+        if sum(count for _, _, count in self.intents) <= len(self.sent_ids):
+            return []
+        rows = {self.id_of(record) for record in range(len(self.sent_ids))}
+        intended = {(producer, first + at) for producer, first, count in self.intents for at in range(count)}
+        return sorted(intended - rows)
+
+    def outcomes(self) -> Counter[str]:
+        return Counter({INDETERMINATE: len(self.intended_only())}) + Counter(self.sent["outcome"].tolist())
+
+    def output_after_the_fault(self) -> bool:
+        """Whether the first copy of a record that was sent came after the fault; so it is where there was no fault."""
+        if self.injected_ms is None:
+            return True
+        known = {*(self.id_of(record) for record in range(len(self.sent_ids))), *self.intended_only()}
+        first: dict[tuple[int, int], int] = {}
+        copies = zip(*(self.delivered[name].tolist() for name in ("producer", "sequence", "delivered_at")), strict=True)
+        for producer, sequence, at in copies:
+            if (producer, sequence) in known:
+                first[producer, sequence] = min(first.get((producer, sequence), at), at)
+        return max(first.values(), default=-1) >= self.injected_ms
+
+    def marks(self) -> list[int]:
+        """When the phases begin: steady has the first commit and the first ACKED record, recovery the last of both."""
+        commits = sorted(milliseconds(line["committed_at"]) for line in self.progress) or [0]
+        sends = np.sort(self.sent["sent_at"][self.sent["outcome"] == ACKED]).tolist() or [0]
+        return [0, max(commits[0], sends[0]) + 1, min(commits[-1], sends[-1]), 4_000_000_000_000]
+
+    def every_phase_shows_something(self) -> bool:
+        """Whether each has a commit, and an ACKED record that was sent in it."""
+        commits = np.array([milliseconds(line["committed_at"]) for line in self.progress], np.int64)
+        sends, marks = self.sent["sent_at"][self.sent["outcome"] == ACKED], self.marks()
+        return all(((times >= begin) & (times < end)).any() for begin, end in itertools.pairwise(marks) for times in (commits, sends))
+
     # --- the folder ---
 
     def write(self, path: Path) -> RunFolder:
@@ -171,15 +221,30 @@ class Evidence:
         folder.intents.write_text("".join(json.dumps({"producer": p, "first": f, "count": c}) + "\n" for p, f, c in self.intents))
         folder.progress.write_text("".join(json.dumps(line) + "\n" for line in self.progress))
         ended = {"ended_at": stamp(self.lived[1])} if self.lived else {}
+        end = {str(number): int(self.delivered["offset"].max()) + 1 for number in np.unique(self.delivered["partition"])}
         drain = {"complete": self.complete, "reason": None if self.complete else "cut", "stamps": "written", **ended}
-        folder.drain.write_text(json.dumps(drain))
-        commits = sorted(line["committed_at"] for line in self.progress)
-        marks = [stamp(0), *((commits[1], commits[-1]) if len(commits) > 2 else ()), stamp(4_000_000_000_000)]
-        phases = zip(("steady", "impact", "recovery", "done"), marks, strict=False)
-        created = [{"at": stamp(self.lived[0]), "event": "run_created", "run": "run", "seed": 1}] if self.lived else []
-        lines = [*created, *self.steps, *({"at": at, "event": "phase", "phase": name} for name, at in phases)]
-        folder.journal.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        folder.drain.write_text(json.dumps({**drain, "end_offsets": end, "records": len(self.ids)}))
+        highest = int(self.sent["offset"].max(initial=-1))
+        folder.source.write_text(json.dumps({"end_offsets": {str(number): highest + 1 for number in np.unique(self.sent["partition"])}}))
+        manifest.write(folder)
+        self._write_journal(folder)
+        if self.spoil is not None:
+            self.spoil(folder)
         return folder
+
+    def _write_journal(self, folder: RunFolder) -> None:
+        outcomes, marks = self.outcomes(), [stamp(at) for at in self.marks()]
+        finished = {name.lower(): outcomes[name] for name in (ACKED, REJECTED, INDETERMINATE)}
+        phases = zip(("steady", "impact", "recovery", "done"), marks, strict=True)
+        created = [{"at": stamp(self.lived[0]), "event": "run_created", "run": "run", "seed": 1}] if self.lived else []
+        lines: list[dict[str, Any]] = [*created, *self.steps, *({"at": at, "event": "phase", "phase": name} for name, at in phases)]
+        lines.append({"at": marks[-1], "event": "load_finished", **finished})
+        if self.injected_ms is not None:
+            fault = {"at": stamp(self.injected_ms), "injection": INJECTION, "fault": "kill_executor"}
+            moments = ("injection_started", "injection_injected", "injection_evidence", "injection_healed")
+            lines += [{**fault, "event": event, "checks": [{"check": "it is gone", "passed": True}]} for event in moments]
+            lines.append(lines[3])
+        folder.journal.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def milliseconds(at: str) -> int:

@@ -56,6 +56,27 @@ def a_generator_that_was_killed(evidence: Evidence, rng: np.random.Generator) ->
     evidence.unsettle(records)
 
 
+def a_generator_that_was_killed_and_repeated(evidence: Evidence, rng: np.random.Generator) -> None:
+    """What the first knew was written down but for its last few records; the next one went on behind them, as the next producer."""
+    producer = int(evidence.sent["producer"].max())
+    mine = evidence.sent["producer"] == producer
+    if producer >= 0xFFFF or not mine.any():
+        return
+    cut = int(rng.choice(evidence.sent["sequence"][mine]))
+    few = int(rng.integers(1, max(len(evidence.sent_ids) // 40, 1) + 1))
+    for side in (evidence.sent, evidence.delivered):
+        later = np.flatnonzero((side["producer"] == producer) & (side["sequence"] >= cut + few))
+        evidence.set(side, "producer", later, producer + 1)
+    between = (evidence.sent["producer"] == producer) & (evidence.sent["sequence"] >= cut)
+    records = np.flatnonzero(between)
+    _absent(evidence, records[rng.random(len(records)) < 0.5])
+    evidence.unsettle(records)
+
+
+def a_fault_in_the_middle(evidence: Evidence, rng: np.random.Generator) -> None:
+    evidence.injected_ms = int(np.median(evidence.delivered["delivered_at"])) if len(evidence.ids) else None
+
+
 def _absent(evidence: Evidence, records: np.ndarray) -> None:
     mask = np.ones(len(evidence.ids), bool)
     mask[evidence.rows_of(int(record) for record in records)] = False
@@ -149,7 +170,9 @@ def losses(evidence: Evidence, rng: np.random.Generator) -> None:
 
 def another_order(evidence: Evidence, rng: np.random.Generator) -> None:
     """Nobody promised one."""
-    evidence.delivered["offset"] = rng.permutation(evidence.delivered["offset"])
+    for number in np.unique(evidence.delivered["partition"]):
+        here = np.flatnonzero(evidence.delivered["partition"] == number)
+        evidence.set(evidence.delivered, "offset", here, rng.permutation(evidence.delivered["offset"][here]))
 
 
 def parts_by_several_starts(evidence: Evidence, rng: np.random.Generator) -> None:
@@ -180,6 +203,8 @@ ALWAYS: tuple[Change, ...] = (
     wide_gaps,
     answers_that_were_lost,
     a_generator_that_was_killed,
+    a_generator_that_was_killed_and_repeated,
+    a_fault_in_the_middle,
     sends_that_were_refused,
     no_keys_at_all,
     sent_twice_by_the_source,

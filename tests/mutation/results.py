@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from streamproof.evidence import manifest
 from streamproof.evidence.folder import RunFolder
 from streamproof.verdict.stateful.reference import Deduplication, Join, Sessions, Totals, Windows
 from tests.support import stateful
@@ -52,10 +53,15 @@ class Computed:
     spoilt: str | None = None
     undecided: bool = False
     """Whether there are sends without an answer: then some results may be one thing or another."""
+    spoil: Callable[[RunFolder], None] | None = None
+    only_checkers: bool = False
 
     def write(self, path: Path) -> RunFolder:
         shutil.rmtree(path / "results", ignore_errors=True)
-        return stateful.write(path / "results", self.story, self.output)
+        folder = stateful.write(path / "results", self.story, self.output)
+        if self.spoil is not None:
+            self.spoil(folder)
+        return folder
 
     def rightly(self) -> Output:
         return job(self.story, self.model)
@@ -349,6 +355,22 @@ def _passage(found: Computed, at: int) -> str:
 
 
 DAMAGES.update({function.__name__: function for function in (deduplicated_lost, deduplicated_doubled, deduplicated_of_nobody)})
+
+
+def batch_line_lost(found: Computed, rng: np.random.Generator) -> bool:
+    """A line of ``batches.jsonl`` is gone, and not the last: then nobody knows which batch read what."""
+    place = int(rng.integers(0, len(found.story.batches) - 1))
+
+    def spoil(folder: RunFolder) -> None:
+        lines = folder.batches.read_text().splitlines(keepends=True)
+        folder.batches.write_text("".join(line for number, line in enumerate(lines) if number != place))
+        manifest.write(folder)
+
+    found.spoil, found.spoilt = spoil, f"batch {place} is missing"
+    return True
+
+
+DAMAGES["batch_line_lost"] = batch_line_lost
 
 
 # --- what is legal ----------------------------------------------------------------------------------------------------------------------

@@ -42,8 +42,8 @@ from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.scan import ranges, scan
-from tests.mutation import clean, damage, legal, results, times, unjudged, values  # noqa: F401
-from tests.mutation.evidence import Evidence
+from tests.mutation import clean, counts, damage, legal, results, times, unjudged, values  # noqa: F401
+from tests.mutation.evidence import INJECTION, Evidence
 from tests.mutation.results import Computed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +61,7 @@ FORBIDDEN_RESULTS = {
     "exactly-once": {"MISSING", "UNEXPECTED", "WRONG_VALUE", "REPEATED", "DROPPED"},
 }
 """What the words mean, written down here once more: ``streamproof.verdict.guarantee`` is one of the things that are tested."""
+MOST_UNKNOWN = 0.05
 JUDGES = ("checkers", "suites")
 PARTS = 24
 """The work is shared in so many parts, each with a seed of its own: so many processes can take part."""
@@ -68,7 +69,8 @@ MUTANTS, LEGAL, SEED = 15_000, 12_000, 20_261_121
 REAL_SHARE, REAL_RUNS, RESULTS_SHARE = 0.08, 24, 0.2
 SCALES = ((scan.RANGE_SIZE, ranges._BUCKET_BITS), (64, 3), (11, 1))
 """Records in a range, and bits of an offset in a bucket: as they are, and so small that even these histories have many of each."""
-DAMAGES = [*damage.DAMAGES, *results.DAMAGES]
+OF_RECORDS = {**damage.DAMAGES, **counts.DAMAGES}
+DAMAGES = [*OF_RECORDS, *results.DAMAGES]
 History = Evidence | Computed
 Named = tuple[Any, ...]
 
@@ -151,13 +153,16 @@ def due(evidence: History) -> str:
     if isinstance(evidence, Computed):
         if any(anomaly in FORBIDDEN_RESULTS[evidence.guarantee] for anomaly, _ in evidence.truth):
             return "FAILED"
-        return "PASSED" if evidence.rightly().results else "INCONCLUSIVE"
+        return "PASSED" if evidence.rightly().results and evidence.output.results else "INCONCLUSIVE"
     if any(anomaly in _countable(evidence) for anomaly, _, _ in evidence.truth):
         return "FAILED"
     if "OFFSET_AHEAD" in _countable(evidence) and times.unjudged(evidence):
         return "INCONCLUSIVE"
-    acked = (evidence.sent["outcome"] == "ACKED").any() if len(evidence.sent["outcome"]) else False
-    return "PASSED" if acked and evidence.complete and len(evidence.progress) > 2 and not evidence.unjudged else "INCONCLUSIVE"
+    outcomes = evidence.outcomes()
+    known = outcomes["ACKED"] > 0 and outcomes["INDETERMINATE"] <= MOST_UNKNOWN * outcomes.total()
+    shown = known and evidence.complete and len(evidence.ids) > 0 and evidence.every_phase_shows_something()
+    shown = shown and evidence.output_after_the_fault() and not evidence.unjudged
+    return "PASSED" if shown else "INCONCLUSIVE"
 
 
 def _countable(evidence: History) -> set[str]:
@@ -171,7 +176,9 @@ def _countable(evidence: History) -> set[str]:
 def _terms(evidence: History) -> RunSpec:
     promises = frozenset(Promise(promise) for promise in evidence.promises)
     model = evidence.model if isinstance(evidence, Computed) else None
-    return RunSpec("run", "mutant", "job", "strategy", Guarantee(evidence.guarantee), (), (), 1, promises=promises, reference_model=model)
+    planned = () if isinstance(evidence, Computed) or evidence.injected_ms is None else (INJECTION,)
+    guarantee = Guarantee(evidence.guarantee)
+    return RunSpec("run", "mutant", "job", "strategy", guarantee, (), planned, 1, promises=promises, reference_model=model)
 
 
 def judged(evidence: History, path: Path, scale: tuple[int, int] = SCALES[0]) -> tuple[str, Counter[Named]]:
@@ -256,11 +263,12 @@ def mutate(result: Result, kind: str, evidence: History, rng: np.random.Generato
     if isinstance(evidence, Computed):
         if not results.DAMAGES[kind](evidence, rng):
             return False
-    elif not damage.DAMAGES[kind](evidence, rng):
+    elif not OF_RECORDS[kind](evidence, rng):
         return False
     tally = result.by_kind[kind]
     expected = due(evidence)
-    opinions = {"checkers": judged(evidence, path, SCALES[tally.mutants % len(SCALES)]), "suites": suites.judged(evidence, path)}
+    of_checkers, only_theirs = judged(evidence, path, SCALES[tally.mutants % len(SCALES)]), evidence.only_checkers
+    opinions = {"checkers": of_checkers, "suites": None if only_theirs else suites.judged(evidence, path)}
     tally.mutants += 1
     tally.forbidden += evidence.spoilt is not None or expected == "FAILED"
     for name, opinion in opinions.items():
@@ -326,7 +334,7 @@ def run(seed: int, mutants: int, legal_histories: int, folders: list[Path], part
 
 def _mutant(result: Result, kind: str, real: list[Evidence], rng: np.random.Generator, path: Path, suites: Suites) -> None:
     for _ in range(100):
-        from_run = kind in damage.DAMAGES and bool(real) and rng.random() < REAL_SHARE
+        from_run = kind in OF_RECORDS and bool(real) and rng.random() < REAL_SHARE
         evidence = real[int(rng.integers(0, len(real)))].copy() if from_run else _clean(rng, kind)
         if due(evidence) == "PASSED" and mutate(result, kind, evidence, rng, path, suites):
             result.real += from_run

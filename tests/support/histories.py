@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from streamproof.evidence import histories as history
+from streamproof.evidence import manifest
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.evidence.journal import EVENTS, Event
 from streamproof.evidence.outcome import Outcome
@@ -26,6 +27,7 @@ from streamproof.verdict.judge import RunSpec
 from streamproof.verdict.verdict import Account, Verdict
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
+SENT_S = 9.0
 Id = tuple[int, int]
 
 
@@ -130,10 +132,12 @@ class Histories:
 
     def write(self, folder: RunFolder, delivered_at: Callable[[int], datetime] | None = None) -> None:
         """As ``sent/00000.parquet`` and ``delivered/00000.parquet``. ``delivered_at`` is asked for the n-th copy's time: n ms after the
-        begin when absent."""
+        begin when absent. Records are sent one after the other until ``SENT_S``."""
+        step_s = SENT_S / max(len(self.sent), 1)
+        times = [BEGUN + timedelta(seconds=1 + number * step_s) for number in range(len(self.sent))]
         rows = [
-            history.SentRow(row.producer, row.sequence, row.partition, row.offset, f"k{row.sequence}", row.crc, BEGUN, row.outcome)
-            for row in self.sent
+            history.SentRow(row.producer, row.sequence, row.partition, row.offset, f"k{row.sequence}", row.crc, sent_at, row.outcome)
+            for row, sent_at in zip(self.sent, times, strict=True)
         ]
         history.write_sent(folder.sent / "00000.parquet", rows)
         columns: dict[str, list[Any]] = {
@@ -181,7 +185,7 @@ class Story:
     histories: Histories = field(default_factory=lambda: _batched(clean(60)))
     events: list[dict[str, Any]] = field(default_factory=lambda: [dict(event) for event in _EVENTS])
     progress: list[dict[str, Any]] = field(default_factory=lambda: [dict(line) for line in _PROGRESS])
-    drain: dict[str, Any] = field(default_factory=lambda: {"complete": True, "reason": None, "records": 60})
+    drain: dict[str, Any] = field(default_factory=lambda: {"complete": True, "reason": None})
 
     def without(self, *events: str) -> Story:
         self.events = [event for event in self.events if event["event"] not in events]
@@ -192,8 +196,15 @@ class Story:
         self.histories.write(folder, _just_before_its_batch_ended)
         folder.journal.path.write_text("".join(json.dumps(event) + "\n" for event in self.events))
         folder.progress.write_text("".join(json.dumps(line) + "\n" for line in self.progress))
-        write_atomically(folder.drain, json.dumps(self.drain))
+        write_atomically(folder.drain, json.dumps({"records": len(self.histories.delivered), **self.drain}))
+        write_atomically(folder.source, json.dumps({"end_offsets": self.ends()}))
+        manifest.write(folder)
         return folder
+
+    def ends(self) -> dict[str, int]:
+        """Where the partitions of the source end: behind the last ACKED record of each."""
+        placed = [(row.partition, row.offset) for row in self.histories.sent if row.offset is not None]
+        return {str(partition): offset + 1 for partition, offset in sorted(placed)}
 
 
 def unjudged(spec: RunSpec, outcome: RunOutcome, reason: str) -> dict[str, Any]:

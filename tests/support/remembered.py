@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from streamproof.evidence import manifest
 from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment
 from streamproof.experiment.schedule import plan
@@ -80,6 +81,7 @@ def write(runs: Path, name: str, *, began: float = 0, outcome: str | None = None
     folder.journal.path.write_text(json.dumps(created) + "\n" + folder.journal.path.read_text())
     folder.experiment.write_text(found.to_yaml())
     folder.schedule.write_text(plan(found).to_json())
+    manifest.write(folder)
     verdict = judge(folder, replace(SPEC, run=name, strategy=found.strategy, guarantee=found.promised, seed=found.seed)).verdict.to_json()
     folder.verdict.write_text(json.dumps(verdict if outcome is None else {**verdict, "outcome": outcome}))
     return folder

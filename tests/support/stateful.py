@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamproof.evidence import manifest
 from streamproof.evidence.batches import Batch
 from streamproof.evidence.events import EVENTS, Inputs
 from streamproof.evidence.folder import RunFolder, write_atomically
-from streamproof.evidence.histories import Delivered, SentRow, write_sent, write_table
+from streamproof.evidence.histories import DELIVERED, Delivered, SentRow, write_delivered, write_sent, write_table
 from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.payloads import PAYLOADS, Payloads, write_payloads
 from streamproof.verdict.stateful.reference import Deduplication, Join, Sessions, Totals, Windows
@@ -258,8 +259,8 @@ def write(path: Path, story: Story, output: Output) -> RunFolder:
     write_table(folder.events, pa.table({"sequence": list(range(len(events))), **columns}, schema=EVENTS))
     outcomes = [Outcome.ACKED if event.sure else Outcome.INDETERMINATE for _, event in events]
     rows = [
-        SentRow(0, number, 0, number if outcome is Outcome.ACKED else None, "k", number, BEGUN, outcome)
-        for number, outcome in enumerate(outcomes)
+        SentRow(0, number, 0, number if outcome is Outcome.ACKED else None, "k", number, _sent_at(place), outcome)
+        for number, (outcome, (place, _)) in enumerate(zip(outcomes, events, strict=True))
     ]
     write_sent(folder.sent / "00000.parquet", rows)
     ends, lines, progress = 0, [], []
@@ -274,8 +275,18 @@ def write(path: Path, story: Story, output: Output) -> RunFolder:
     values = payloads(output.results).values
     shown = [(0, number, 0, 0, 1, BEGUN, b"k", value) for number, value in enumerate(values)]
     write_payloads(folder.payloads, 0, {name: [row[at] for row in shown] for at, name in enumerate(PAYLOADS.names)})
+    nothing: list[Any] = [None] * len(values)
+    written = {"partition": [0] * len(values), "offset": list(range(len(values))), "delivered_at": [BEGUN] * len(values)}
+    write_delivered(folder.delivered / "00000.parquet", {name: written.get(name, nothing) for name in DELIVERED.names})
     write_atomically(folder.drain, json.dumps({"complete": True, "reason": None, "records": len(values)}))
+    write_atomically(folder.source, json.dumps({"end_offsets": {"0": len(events)}}))
+    manifest.write(folder)
     return folder
+
+
+def _sent_at(place: int) -> datetime:
+    """A moment before the batch that read it was committed, in the same phase."""
+    return BEGUN + timedelta(seconds=place + 0.9)
 
 
 def _at(place: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamproof.errors import BadInput
+from streamproof.evidence import manifest
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.run import baseline, stages
@@ -29,6 +30,7 @@ def _passed(home: Path, name: str, found: Experiment, **changes: Any) -> RunFold
         Story().without("injection_started", "injection_injected", "injection_evidence", "injection_healed").write(home / "runs" / name)
     )
     folder.experiment.write_text(found.to_yaml())
+    manifest.write(folder)
     verdict = {**judge(folder, replace(PLAIN, run=name, versions=stages.versions())).verdict.to_json(), **changes}
     folder.verdict.write_text(json.dumps(verdict))
     return folder

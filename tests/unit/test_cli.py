@@ -18,6 +18,7 @@ import pytest
 from streamproof import extras
 from streamproof.cli import main as cli
 from streamproof.engines.spark.registry import STRATEGIES
+from streamproof.evidence import manifest
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import Restored, StageFailed, StageFinished
 from streamproof.experiment.model import Experiment, FaultSpec
@@ -78,6 +79,7 @@ def _run(home: Path, story: Story, outcome: str | None = None, name: str = "run"
     folder = story.write(home / "runs" / name)
     folder.experiment.write_text(found.to_yaml())
     folder.schedule.write_text(plan(found).to_json())
+    manifest.write(folder)
     if outcome is not None:
         verdict = judge(folder, replace(SPEC, run=name)).verdict.to_json()
         folder.verdict.write_text(json.dumps({**verdict, "outcome": outcome}))

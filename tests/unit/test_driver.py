@@ -44,3 +44,10 @@ def test_a_replay_that_reads_nothing_because_its_batch_is_committed_still_passes
 
 def test_the_first_batch_of_a_checkpoint_counts_what_it_read_wherever_it_began(tmp_path: Path) -> None:
     assert lines(tmp_path, report(0, None, {"0": 1000}, 250)) == [(0, 250, {"0": 1000})]
+
+
+def test_a_line_that_a_killed_driver_left_half_written_costs_that_line_alone(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    lines(tmp_path, report(0, None, {"0": 5}, 5), report(1, {"0": 5}, {"0": 9}, 4))
+    path.write_bytes(path.read_bytes()[:-30])
+    assert [found[0] for found in lines(tmp_path, report(2, {"0": 9}, {"0": 20}, 11))] == [0, 2]

@@ -20,6 +20,7 @@ import vl_convert
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamproof.evidence import manifest
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
 from streamproof.evidence.histories import SentRow, write_delivered, write_sent
 from streamproof.evidence.journal import (
@@ -68,6 +69,9 @@ class Story:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     expected: tuple[Anomaly, ...] = ()
     acked: int = RECORDS
+    unknown: int = 0
+    """Of so many the outcome is unknown; they are delivered all the same."""
+    injected_at: float = 11
     deliver: list[int] = field(default_factory=lambda: list(range(RECORDS)))
     phases: tuple[str, ...] = ("steady", "impact", "recovery")
     batches: tuple[str, ...] = ("steady", "impact", "recovery")
@@ -97,9 +101,13 @@ def tell(path: Path, story: Story) -> RunFolder:
     folder = RunFolder.create(path)
     folder.experiment.write_text("name: story\n")
     outcomes = [Outcome.ACKED if number < story.acked else Outcome.REJECTED for number in range(RECORDS)]
+    outcomes[5 : 5 + story.unknown] = [Outcome.INDETERMINATE] * story.unknown
     write_sent(
         folder.sent / "0.parquet",
-        [SentRow(0, number, number % 2, number // 2, f"k{number}", number, T0, outcome) for number, outcome in enumerate(outcomes)],
+        [
+            SentRow(0, number, number % 2, number // 2, f"k{number}", number, _sent_at(number), outcome)
+            for number, outcome in enumerate(outcomes)
+        ],
     )
     count = len(story.deliver)
     write_delivered(
@@ -130,6 +138,7 @@ def tell(path: Path, story: Story) -> RunFolder:
     folder.progress.write_text("".join(json.dumps(line) + "\n" for line in lines))
     planned = [{"injection": name, "fault": "kill_executor"} for name in story.planned]
     folder.schedule.write_text(json.dumps({"injections": planned}))
+    manifest.write(folder)
     judgement = judge(folder, story.spec)
     write_reconciliation(folder, judgement.table)
     write_atomically(folder.verdict, json.dumps(judgement.verdict.to_json()))
@@ -139,6 +148,11 @@ def tell(path: Path, story: Story) -> RunFolder:
 
 def _committed_at(phase: str) -> float:
     return 10 * ("steady", "impact", "recovery").index(phase) + 5.0
+
+
+def _sent_at(number: int) -> datetime:
+    """Some in each phase; the last record first, so that it waits from the beginning."""
+    return T0 + timedelta(seconds=(number + 1) % RECORDS * 30 / RECORDS)
 
 
 def _delivered_at(story: Story, number: int) -> datetime:
@@ -153,7 +167,7 @@ def _journal(folder: RunFolder, story: Story) -> None:
     for phase in story.phases:
         events.append({"at": at(10 * ("steady", "impact", "recovery").index(phase)), "event": "phase", "phase": phase})
     for number, name in enumerate(story.planned):
-        injected_at = 11 + number
+        injected_at = story.injected_at + number
         target = {"executor": "2", "pid": 4711}
         parameters: dict[str, Any] = {}
         started = {"event": "injection_started", "fault": "kill_executor", "target": target, "parameters": parameters}
@@ -209,7 +223,7 @@ STORIES: dict[str, tuple[Story, RunOutcome, set[str]]] = {
     "no recovery phase": (
         replace(CLEAN, phases=("steady", "impact"), batches=("steady", "impact")),
         RunOutcome.INCONCLUSIVE,
-        {"expect_every_phase_to_have_batches"},
+        {"expect_every_phase_to_have_batches", "expect_every_phase_to_have_sends"},
     ),
     "no output after the fault": (
         replace(CLEAN, batches=("steady",)),
@@ -242,8 +256,21 @@ STORIES: dict[str, tuple[Story, RunOutcome, set[str]]] = {
     "nothing acknowledged": (
         replace(CLEAN, acked=0, deliver=[]),
         RunOutcome.INCONCLUSIVE,
-        {"expect_source_to_be_complete", "expect_output_after_every_fault"},
+        {
+            "expect_source_to_be_complete",
+            "expect_output_after_every_fault",
+            "expect_every_phase_to_have_sends",
+            "expect_something_to_be_delivered",
+        },
     ),
+    "most outcomes unknown": (replace(CLEAN, unknown=3), RunOutcome.INCONCLUSIVE, {"expect_outcomes_to_be_known"}),
+    "few outcomes unknown": (replace(CLEAN, unknown=2), RunOutcome.PASSED, set()),
+    "nothing delivered": (
+        replace(CLEAN, guarantee=Guarantee.AT_MOST_ONCE, deliver=[]),
+        RunOutcome.INCONCLUSIVE,
+        {"expect_output_after_every_fault", "expect_something_to_be_delivered"},
+    ),
+    "a fault after all output": (replace(CLEAN, injected_at=26), RunOutcome.INCONCLUSIVE, {"expect_output_after_every_fault"}),
 }
 
 
@@ -269,6 +296,7 @@ def test_a_result_says_what_was_observed_and_shows_the_rows(tmp_path: Path) -> N
     assert doubled.sample[0]["copies"] == 3
     assert found["expect_source_to_be_complete"].observed == "40 acknowledged in 2 partitions"
     assert found["expect_every_phase_to_have_batches"].observed == "steady 1, impact 1, recovery 1"
+    assert found["expect_every_phase_to_have_sends"].observed == "steady 14, impact 13, recovery 13"
     assert found["expect_every_fault_to_have_evidence"].observed == "1 of 1 checks passed, 1 injected"
     assert all(result.description.endswith(".") for result in evaluation.results)
 
@@ -414,7 +442,8 @@ def test_the_data_docs_hold_no_remote_asset_no_script_and_no_trace_of_the_projec
 def test_what_a_record_says_does_not_become_markup_in_the_data_docs(tmp_path: Path) -> None:
     evil = '<script>alert(1)</script><img src="http://evil.example/x" onerror=alert(2)>'
     folder = tell(tmp_path / "run-1", replace(CLEAN, checks=[{"check": evil, "passed": False, "detail": evil}], drained=False))
-    folder.drain.write_text(json.dumps({"complete": False, "reason": evil, "records": 0}))
+    folder.drain.write_text(json.dumps({"complete": False, "reason": evil, "records": RECORDS}))
+    manifest.write(folder)
     verdict = judge(folder, CLEAN.spec).verdict.to_json()
     write_atomically(folder.verdict, json.dumps(verdict, default=str))
     evaluate(folder)
@@ -633,15 +662,15 @@ def test_the_report_tells_what_a_fault_cost_and_beside_the_run_without_it(tmp_pa
     verdict = {**judge(folder, CLEAN.spec).verdict.to_json(), "notes": ["the testbed was built anew <on purpose>"]}
     write_atomically(folder.verdict, json.dumps(verdict, default=str))
     text = re.sub(r"\s+", " ", render(folder).read_text())
-    # Struck at 11.1 s and healed at 13 s; the batches ended at 5, 15 and 25 s, and all was sent before the first.
-    name, *figures = ("kill_executor-1", "3.9 s", "10.0 s", "10.0 s", "26 records", "13.9 s")
+    # Struck at 11.1 s and healed at 13 s; the batches ended at 5, 15 and 25 s, and the last record was sent first.
+    name, *figures = ("kill_executor-1", "3.9 s", "10.0 s", "10.0 s", "4 records", "13.9 s")
     assert "".join([f"<td>{name}</td>", *(f'<td class="right">{figure}</td>' for figure in figures)]) in text
     assert "during (impact)" in text
     assert "1.00 ×" in text
     assert str(plain.path) in text
     assert "the testbed was built anew &lt;on purpose&gt;" in text
     assert "backlog: records sent, not yet to be read" in text
-    assert "At most 40 records were waiting, at 7.0 s." in text
+    assert "At most 7 records were waiting, at 11.6 s." in text
 
 
 def test_a_report_without_a_drain_says_that_the_backlog_is_not_known(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streamproof.errors import BadInput
+from streamproof.evidence import manifest
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.evidence.payloads import PAYLOADS, write_payloads
 from streamproof.experiment import reading
@@ -53,6 +54,7 @@ def _run(path: Path, suite: dict[str, Any] | None, values: list[bytes] = VALUES)
     write_payloads(folder.payloads, 0, {name: [row[at] for row in rows] for at, name in enumerate(PAYLOADS.names)})
     if suite is not None:
         write_atomically(own.path(folder), json.dumps(suite))
+    manifest.write(folder)
     return folder
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamproof.evidence import manifest
 from streamproof.evidence.batches import Batch, in_order
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.report.report import render
@@ -20,13 +23,14 @@ from streamproof.run.stages import suite_spec
 from streamproof.suites import agreement, shipped
 from streamproof.suites.evaluate import evaluate
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
+from streamproof.verdict.checks.accounts import check_batches
 from streamproof.verdict.guarantee import Guarantee
 from streamproof.verdict.judge import RunSpec
 from streamproof.verdict.judge import judge as verdict_of
 from streamproof.verdict.reconciliation import RECONCILIATION, write_reconciliation
 from streamproof.verdict.stateful.reference import Join, Windows
 from tests.support.histories import as_of, unjudged
-from tests.support.stateful import Event, Model, Output, Story, job, write
+from tests.support.stateful import BEGUN, Event, Model, Output, Story, job, write
 
 WINDOWS = Windows(60_000, 60_000, 60_000)
 MINUTE = 60_000
@@ -154,12 +158,74 @@ def test_damaged_evidence_is_no_verdict(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", STORY, job(STORY, WINDOWS))
     lines = folder.batches.read_text()
     folder.batches.write_text('{"batch":1}\n')
+    manifest.write(folder)
     with pytest.raises(EvidenceError, match=r"batches\.jsonl is damaged: start, until"):
         verdict_of(folder, SPEC)
     folder.batches.write_text(lines)
     folder.events.unlink()
+    manifest.write(folder)
     with pytest.raises(EvidenceError, match=r"events\.parquet cannot be read"):
         verdict_of(folder, SPEC)
+
+
+def _without_batch(folder: RunFolder, number: int) -> None:
+    lines = folder.batches.read_text().splitlines(keepends=True)
+    folder.batches.write_text("".join(line for line in lines if json.loads(line)["batch"] != number))
+    manifest.write(folder)
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_micro_batch_that_is_missing_is_damaged_evidence_to_both_judges(tmp_path: Path, number: int) -> None:
+    folder, _, _ = _judged(tmp_path, job(STORY, WINDOWS))
+    table = verdict_of(folder, SPEC).table
+    _without_batch(folder, number)
+    with pytest.raises(EvidenceError, match=rf"batches\.jsonl is damaged evidence: batch {number} is missing"):
+        verdict_of(folder, SPEC)
+    with pytest.raises(EvidenceError, match=rf"batches\.jsonl is damaged evidence: batch {number} is missing"):
+        agreement.check(folder, suite_spec(SPEC), table)
+
+
+def test_a_start_with_an_empty_checkpoint_counts_from_the_beginning_again() -> None:
+    numbers = [0, 1, 2, 2, 0, 1, 2, 3]
+    batches = [Batch(number, 1, {"0": place}, None, 0, "t") for place, number in enumerate(numbers)]
+    check_batches(Path("batches.jsonl"), batches)
+
+
+def test_results_that_were_drained_and_are_not_there_are_damaged_evidence(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", STORY, job(STORY, WINDOWS))
+    path = next(folder.payloads.glob("*.parquet"))
+    pq.write_table(pq.read_table(path).slice(0, 3), path)
+    manifest.write(folder)
+    with pytest.raises(EvidenceError, match=r"drain\.json says 5 records, .*payloads holds 3"):
+        verdict_of(folder, SPEC)
+
+
+@pytest.mark.parametrize(("second", "outcome"), [(-1, "PASSED"), (1, "INCONCLUSIVE")])
+def test_results_must_come_after_the_fault_whatever_the_guarantee(tmp_path: Path, second: int, outcome: str) -> None:
+    """All of these results were written at ``BEGUN``."""
+    folder = write(tmp_path / "run", STORY, job(STORY, WINDOWS))
+    at = (BEGUN + timedelta(seconds=second)).isoformat()
+    checks = [{"check": "the process is gone", "passed": True}]
+    lines = [
+        {"at": at, "event": "injection_started", "injection": "kill_executor-1", "fault": "kill_executor"},
+        {"at": at, "event": "injection_injected", "injection": "kill_executor-1"},
+        {"at": at, "event": "injection_evidence", "injection": "kill_executor-1", "checks": checks},
+        {"at": at, "event": "injection_healed", "injection": "kill_executor-1", "checks": checks},
+    ]
+    journal = folder.journal.path.read_text()
+    folder.journal.path.write_text("".join(json.dumps(line) + "\n" for line in lines) + journal)
+    folder.schedule.write_text(json.dumps({"injections": [{"injection": "kill_executor-1", "fault": "kill_executor"}]}))
+    manifest.write(folder)
+    spec = replace(SPEC, guarantee=Guarantee.AT_MOST_ONCE, planned=("kill_executor-1",))
+    judgement = verdict_of(folder, spec)
+    assert judgement.verdict.outcome == outcome, judgement.verdict.reason
+    assert outcome == "PASSED" or judgement.verdict.reason.startswith("nothing was delivered after kill_executor-1")
+    write_reconciliation(folder, judgement.table)
+    judgement.verdict.write(folder)
+    suite_spec(spec).write(folder)
+    evaluation = evaluate(folder)
+    failing = [result.expectation for result in evaluation.results if not result.success]
+    assert failing == ([] if outcome == "PASSED" else ["expect_output_after_every_fault"])
 
 
 # --- the second judge -----------------------------------------------------------------------------------------------------------

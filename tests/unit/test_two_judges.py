@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from streamproof.cli.main import app
+from streamproof.evidence import manifest
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.outcome import Outcome
 from streamproof.run.stages import suite_spec
@@ -176,6 +179,7 @@ def test_a_stored_run_is_checked_by_both_judges(tmp_path: Path, monkeypatch: pyt
     folder = story.write(tmp_path / "run")
     folder.experiment.write_text("strategy: two_phase_commit\n")
     folder.schedule.write_text(json.dumps({"schema": 1, "seed": 7, "injections": []}))
+    manifest.write(folder)
     monkeypatch.setattr("streamproof.run.stages.run_spec", lambda _: SPEC)
     assert "FAILED" in CliRunner().invoke(app, ["check", str(folder.path)]).output
     monkeypatch.setattr("streamproof.verdict.judge.reconciliation_table", lambda *_: RECONCILIATION.empty_table())
@@ -272,7 +276,9 @@ def test_the_suites_judge_a_runs_folder_without_the_product(tmp_path: Path) -> N
     for name in ("whole", "damaged"):
         shutil.copytree(FIXTURES / "two-phase-commit-killed-between-commits", tmp_path / "runs" / name)
     copies = RunFolder(tmp_path / "runs" / "damaged").delivered / "00000.parquet"
-    shutil.copy(copies, copies.with_name("00001.parquet"))
+    table = pq.read_table(copies)
+    again = pc.add(table["offset"], 1_000_000)
+    pq.write_table(table.set_column(table.schema.get_field_index("offset"), "offset", again), copies.with_name("00001.parquet"))
     (tmp_path / "alone" / "judge.py").write_text(ALONE)
     command = [sys.executable, "judge.py", str(tmp_path / "runs"), "expectations"]
     done = subprocess.run(command, cwd=tmp_path / "alone", capture_output=True, text=True, timeout=200, check=False)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamproof.evidence import histories as history
-from streamproof.evidence import identity
+from streamproof.evidence import identity, manifest
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.anomaly import Anomaly
@@ -178,6 +178,7 @@ def test_neither_may_one_whose_generator_was_killed_be_there_twice(tmp_path: Pat
         story.histories.double([(0, 30)])
     folder = story.write(tmp_path / "run")
     folder.intents.write_text(json.dumps({"producer": 0, "first": 0, "count": 60}) + "\n")
+    manifest.write(folder)
     found = judge(folder, SPEC).verdict.to_json()
     assert found["anomalies"]["DUPLICATED"] == (copies == 2)
     assert found["anomalies"]["PHANTOM"] == found["anomalies"]["LOST"] == 0

@@ -17,7 +17,7 @@ from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
 from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.reconciliation import RECONCILIATION, write_reconciliation
-from tests.support.histories import INJECTION, SPEC, Story, at
+from tests.support.histories import INJECTION, SENT_S, SPEC, Story, at
 
 AT_LEAST_ONCE = replace(SPEC, strategy="checkpoint", guarantee=Guarantee.AT_LEAST_ONCE)
 CONTROL = replace(AT_LEAST_ONCE, expected=(Anomaly.DUPLICATED,))
@@ -145,7 +145,9 @@ def test_an_injection_that_failed_says_why(verdict: Judged) -> None:
 
 def test_a_planned_injection_that_was_never_tried_is_missed(verdict: Judged) -> None:
     found = verdict(Story(), replace(SPEC, planned=(INJECTION, "network_latency-1")))
-    _inconclusive(found, "network_latency-1 did not take effect (no evidence was recorded); network_latency-1 was not healed")
+    _inconclusive(
+        found, "network_latency-1 did not take effect (the journal does not say that it was injected); network_latency-1 was not healed"
+    )
 
 
 def test_an_injection_that_was_not_healed_is_named(verdict: Judged) -> None:
@@ -281,3 +283,72 @@ def test_evidence_that_is_missing_is_an_error_that_names_it(tmp_path: Path, miss
     (folder.path / missing).unlink()
     with pytest.raises(EvidenceError, match=missing):
         judge(folder, SPEC)
+
+
+# --- how much must be known ---------------------------------------------------------------------------------------------------------
+
+
+def test_most_sends_without_an_outcome_prove_nothing(verdict: Judged) -> None:
+    story = Story()
+    unknown = [row.id for row in story.histories.sent if row.sequence % 10 != 9]
+    story.histories.settle(unknown, Outcome.INDETERMINATE)
+    story.histories.drop(unknown[::2])
+    found = verdict(story)
+    expected = "the outcome of 90.0% of the sends is unknown (INDETERMINATE), expected at most 5%: they may be lost unseen"
+    _inconclusive(found, expected)
+    assert found["sent"] == {"acked": 6, "rejected": 0, "indeterminate": 54, "indeterminate_share": 0.9}
+
+
+@pytest.mark.parametrize(("unknown", "outcome"), [(3, "PASSED"), (4, "INCONCLUSIVE")])
+def test_a_few_sends_without_an_outcome_are_no_obstacle_and_are_counted(verdict: Judged, unknown: int, outcome: str) -> None:
+    story = Story()
+    story.histories.settle([(0, number) for number in range(20, 20 + unknown)], Outcome.INDETERMINATE)
+    found = verdict(story)
+    assert found["outcome"] == outcome
+    if outcome == "PASSED":
+        assert found["reason"].endswith("57 acknowledged records (the outcome of 5.0% of the sends is unknown)")
+
+
+@pytest.mark.parametrize("phase", ["steady", "impact", "recovery"])
+def test_a_phase_in_which_nothing_was_acknowledged_shows_nothing(verdict: Judged, phase: str) -> None:
+    story = Story()
+    begins = {"steady": (1, 4), "impact": (4, 9), "recovery": (9, 99)}
+    first, last = begins[phase]
+    sent_in = [row for number, row in enumerate(story.histories.sent) if first <= 1 + number * SENT_S / 60 < last]
+    story.histories.settle([row.id for row in sent_in], Outcome.REJECTED)
+    story.histories.drop([row.id for row in sent_in])
+    found = verdict(story)
+    assert found["outcome"] == "INCONCLUSIVE"
+    assert found["reason"].startswith(f"no acknowledged record was sent in the {phase} phase")
+
+
+# --- what must be delivered, and when -----------------------------------------------------------------------------------------------
+
+AT_MOST_ONCE = replace(SPEC, strategy="at_most_once", guarantee=Guarantee.AT_MOST_ONCE)
+TOO_LATE = f"nothing was delivered after {INJECTION}: it came too late to show anything, or the job never came back"
+
+
+def test_nothing_delivered_proves_nothing_even_where_all_may_be_lost(verdict: Judged) -> None:
+    story = Story()
+    story.histories.delivered = []
+    _inconclusive(verdict(story, AT_MOST_ONCE), "nothing was delivered")
+
+
+def test_a_job_that_delivered_nothing_after_the_fault_did_not_come_back(verdict: Judged) -> None:
+    story = Story()
+    story.histories.delivered = story.histories.delivered[:30]
+    _inconclusive(verdict(story, AT_MOST_ONCE), TOO_LATE)
+    assert verdict(story)["outcome"] == "FAILED", "what is forbidden is forbidden"
+
+
+@pytest.mark.parametrize("spec", [SPEC, AT_LEAST_ONCE, AT_MOST_ONCE])
+def test_a_fault_that_struck_when_all_was_delivered_struck_nothing(verdict: Judged, spec: RunSpec) -> None:
+    story = Story()
+    _event(story, "injection_injected")["at"] = at(10.5)
+    _inconclusive(verdict(story, spec), TOO_LATE)
+
+
+def test_a_fault_of_which_nobody_wrote_when_it_was_injected_did_not_take_effect(verdict: Judged) -> None:
+    found = verdict(Story().without("injection_injected"))
+    _inconclusive(found, f"{INJECTION} did not take effect (the journal does not say that it was injected)")
+    assert found["injections"][0]["took_effect"] is False

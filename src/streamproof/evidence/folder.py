@@ -91,6 +91,10 @@ class RunFolder:
         return self.path / "payloads"
 
     @property
+    def manifest(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
     def reconciliation(self) -> Path:
         return self.path / "reconciliation.parquet"
 

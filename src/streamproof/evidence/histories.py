@@ -10,7 +10,7 @@ producer and sequence, one that contradicts the checksum it carries has a null c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -75,11 +75,15 @@ class SentRow:
 
 
 def write_sent(path: Path, rows: Iterable[SentRow]) -> None:
-    kept = list(rows)
+    write_table(path, sent_table(list(rows)))
+
+
+def sent_table(rows: Sequence[SentRow]) -> pa.Table:
+    """These rows as a table of ``sent/``, with the digest that the second judge reads."""
     schema = SENT.append(pa.field("sha256", pa.int64()))
-    columns = {name: [getattr(row, name) for row in kept] for name in schema.names}
+    columns = {name: [getattr(row, name) for row in rows] for name in schema.names}
     columns["outcome"] = [str(outcome) for outcome in columns["outcome"]]
-    write_table(path, pa.table(columns, schema=schema))
+    return pa.table(columns, schema=schema)
 
 
 def write_delivered(path: Path, columns: Mapping[str, Any]) -> None:

@@ -90,7 +90,7 @@ def plan(experiment: Experiment) -> Schedule:
             f"batch_records: {room.records} records in micro-batches of {room.batch_records} are fewer than {MIN_BATCHES} batches, too few "
             f"for three phases: set batch_records to at most {room.records // MIN_BATCHES}"
         )
-    specs = experiment.faults if experiment.random is None else draw(experiment, experiment.random)
+    specs = _specs(experiment)
     groups = overlap.groups(_injections(specs, room, random.Random(f"schedule:{experiment.seed}")))
     impact = sorted((group for group in groups if group[0].phase is Phase.IMPACT), key=lambda group: group[0].at)
     recovery = [group for group in groups if group[0].phase is Phase.RECOVERY]
@@ -123,6 +123,15 @@ def smaller_batches(experiment: Experiment) -> str:
     """What to do when the micro-batches are too few. Their size follows the number of records, unless the experiment gives it."""
     below = f"set batch_records below {experiment.micro_batch}"
     return below if experiment.batch_records is None else f"send more records, or {below}"
+
+
+def planned_faults(experiment: Experiment) -> tuple[str, ...]:
+    """The fault of each injection that :func:`plan` plans."""
+    return tuple(spec.fault for spec in _specs(experiment))
+
+
+def _specs(experiment: Experiment) -> Sequence[FaultSpec]:
+    return experiment.faults if experiment.random is None else draw(experiment, experiment.random)
 
 
 def _injections(specs: Sequence[FaultSpec], room: Room, rng: random.Random) -> Iterator[Injection]:

@@ -3,8 +3,8 @@
 ``flights`` replays real flights of 2013 as JSON events with their own event times; the seed picks where in the year it starts.
 ``synthetic`` makes seeded events. Both are the same, byte for byte, for the same seed.
 
-The intent to send a range of sequences is written down before the first of them is sent. Records of an intent without an outcome
-(the generator was killed) are INDETERMINATE: they may be in the topic, nobody knows.
+The intent to send a range of sequences is written down before the first of them is sent, and the outcomes of a chunk as soon as they are
+known. Records of an intent without an outcome (the generator was killed) are INDETERMINATE: they may be in the topic, nobody knows.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamproof.evidence import histories, identity
+from streamproof.evidence import histories, identity, sent_stream
 from streamproof.evidence.folder import RunFolder, append_json_line, read_json_lines
 from streamproof.evidence.outcome import Outcome
+from streamproof.evidence.sent_stream import SentStream
 from streamproof.kafka.asking import UNKNOWN_TOPIC_OR_PARTITION, asked
 from streamproof.load import nycflights
 from streamproof.load.gate import Orders, chosen, hot
@@ -111,9 +112,12 @@ class Sender:
         # second of the producer behind this one.
         self.number = len({intent["producer"] for intent in earlier})
         self.reached = max((intent["first"] + intent["count"] for intent in earlier), default=0)
-        self._saved: Counter[Outcome] = Counter()
+        sent_stream.fold_all(folder.sent)
+        self._logged: Counter[Outcome] = Counter()
         self._rows: list[histories.SentRow] = []
+        """Records whose outcome is not written down yet."""
         self._file = len(histories.files(folder.sent))
+        self._stream: SentStream | None = None
         self._partitions: int | None = None
         self._orders = Orders(folder)
         self._held: deque[Numbered] = deque()
@@ -153,7 +157,7 @@ class Sender:
         if orders.get("twice"):
             self._intend(self.number + 1, first, len(chunk))
             self._send(self.number + 1, numbered, partitions)
-        if len(self._rows) >= FILE_RECORDS:
+        if self._stream is not None and self._stream.records >= FILE_RECORDS:
             self.save()
 
     def send_late(self, partitions: int, keep: int = 0) -> None:
@@ -180,6 +184,16 @@ class Sender:
                 log.warning("record %d/%d was refused: %s", producer, sequence, error)
         if numbered:
             self._producer.flush(FLUSH_S)
+            settled = [row for row in self._rows if row.outcome is not Outcome.INDETERMINATE]
+            self._rows = [row for row in self._rows if row.outcome is Outcome.INDETERMINATE]
+            self._log(settled)
+
+    def _log(self, rows: list[histories.SentRow]) -> None:
+        """Write outcomes down that no longer change."""
+        if self._stream is None:
+            self._stream = SentStream(self._folder.sent / f"{self._file:05d}{sent_stream.SUFFIX}")
+        self._stream.append(rows)
+        self._logged.update(row.outcome for row in rows)
 
     def _settle(self, row: histories.SentRow) -> Any:
         def settle(error: Any, message: Any) -> None:
@@ -193,16 +207,18 @@ class Sender:
     @property
     def counts(self) -> dict[Outcome, int]:
         """How many of this sender's records have each outcome, as far as it is known now."""
-        now = self._saved + Counter(row.outcome for row in self._rows)
+        now = self._logged + Counter(row.outcome for row in self._rows)
         return {outcome: now[outcome] for outcome in Outcome}
 
     def save(self) -> None:
         """Write down what became of the records so far, once no answer is outstanding (or ``FLUSH_S`` have passed)."""
         if self._rows:
             self._producer.flush(FLUSH_S)
-            histories.write_sent(self._folder.sent / f"{self._file:05d}.parquet", self._rows)
-            self._saved = Counter(self.counts)
-            self._file, self._rows = self._file + 1, []
+            self._log(self._rows)
+            self._rows = []
+        if self._stream is not None:
+            self._stream.fold()
+            self._file, self._stream = self._file + 1, None
 
 
 def _sha256(key: bytes, payload: bytes) -> int:

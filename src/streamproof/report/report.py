@@ -152,7 +152,7 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
     sent, drain, results = verdict.sent, verdict.drain, verdict.results
     facts = [("Pipeline", verdict.pipeline), ("Commit strategy", verdict.strategy), ("Guarantee", str(verdict.guarantee))]
     if sent is not None:
-        unsure = [(sent.rejected, "rejected"), (sent.indeterminate, "indeterminate")]
+        unsure = [(sent.rejected, "rejected"), (sent.indeterminate, f"indeterminate ({sent.indeterminate_share:.1%})")]
         facts.append(("Sent", ", ".join([f"{_number(sent.acked)} acknowledged", *(f"{_number(n)} {what}" for n, what in unsure if n)])))
     if verdict.delivered is not None:
         facts.append(("Delivered", _number(verdict.delivered)))

@@ -24,6 +24,7 @@ from streamproof import extras, settings
 from streamproof.engines.lookup import engine_of, read_job
 from streamproof.engines.spark.registry import PIPELINES
 from streamproof.errors import BadInput
+from streamproof.evidence import manifest, sent_stream
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.evidence.journal import (
     Aborted,
@@ -43,7 +44,7 @@ from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.progress import Progress
 from streamproof.experiment import model
 from streamproof.experiment.model import Experiment
-from streamproof.experiment.schedule import Schedule, plan
+from streamproof.experiment.schedule import Schedule, plan, planned_faults
 from streamproof.faults import FAULTS
 from streamproof.history.record import HistoryError
 from streamproof.jobs.context import RunContext, RunEnded
@@ -238,7 +239,7 @@ def inject_faults(folder: RunFolder) -> None:
 
 
 def drain(folder: RunFolder) -> None:
-    """Read everything that was delivered, once every process of the job has ended."""
+    """Read everything that was delivered, once every process of the job has ended, and write the manifest of the evidence."""
     writers.end_writers(folder)
     _drain(folder)
 
@@ -253,6 +254,8 @@ def _drain(folder: RunFolder) -> None:
         payloads.keep(folder, folder.payloads, job, testbed, drained, DRAIN_S)
     if experiment.reference_model is None and drained["records"] <= READ_TWICE_RECORDS:
         payloads.keep(folder, folder.delivered_again, job, testbed, drained, DRAIN_S)
+    sent_stream.fold_all(folder.sent)
+    manifest.write(folder)
 
 
 def verify(folder: RunFolder, spark: str | None = None) -> None:
@@ -275,6 +278,7 @@ def _look_again(folder: RunFolder) -> None:
     _drain(folder)
     if (grown := writers.wrote_since(folder)) is not None:
         writers.deny(folder, f"somebody still writes to the output: {grown}")
+        manifest.write(folder)
 
 
 def expect(folder: RunFolder, evaluate: Callable[[RunFolder], Evaluation] = evaluate_here) -> None:
@@ -416,6 +420,8 @@ def run_spec(folder: RunFolder) -> RunSpec:
         promises=experiment.promises,
         reference_model=experiment.reference_model,
         recover_within_s=experiment.recover_within_s,
+        records=experiment.workload.records,
+        faults=planned_faults(experiment),
     )
 
 

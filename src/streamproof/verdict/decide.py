@@ -16,6 +16,8 @@ from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
 
 PHASES = ("steady", "impact", "recovery")
+MOST_INDETERMINATE = 0.05
+"""The largest share of sends without a known outcome: whatever becomes of these is right, so they prove nothing."""
 NEEDS_THE_END = frozenset({Anomaly.LOST, Anomaly.TORN, Anomaly.MISSING})
 """What is not known before the drain has read the output to its end: what is missing may still be there."""
 
@@ -32,7 +34,9 @@ class RunOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class InjectionFacts:
-    """One planned injection. ``failed_checks`` are the checks of its evidence that did not pass, ``error`` is why it could not be made."""
+    """One planned injection. ``failed_checks`` are the checks of its evidence that did not pass, ``error`` is why it could not be made.
+    ``injected`` says that the journal has the moment at which it was injected, ``output_after`` that the job delivered something after
+    it."""
 
     injection: str
     took_effect: bool
@@ -40,6 +44,8 @@ class InjectionFacts:
     failed_checks: tuple[str, ...] = ()
     error: str | None = None
     caught_up_s: float | None = None
+    injected: bool = True
+    output_after: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,10 @@ class Facts:
 
     ``aborted`` is why it was stopped, ``failed_stage`` names the stage and its error, ``disagreement`` the records that only one of the
     judges names, ``not_evaluated`` the expectations that could not be, ``own_suite`` says which expectations of the user's own suite do not
-    hold. ``batches`` counts the micro-batches of each phase, ``behind_the_end`` the acknowledged records that the source lost,
-    ``untimed`` those that were delivered at an unknown time, ``unordered`` those whose order to the commit of their offsets is not known.
-    ``unjudged`` has a sentence for each promise that was not judged on all records.
+    hold. ``batches`` counts the micro-batches of each phase, ``acked_in`` the ACKED records that were sent in each; a phase that it lacks
+    is not judged by it. ``behind_the_end`` counts the acknowledged records that the source lost, ``untimed`` those that were delivered at
+    an unknown time, ``unordered`` those whose order to the commit of their offsets is not known. ``unjudged`` has a sentence for each
+    promise that was not judged on all records.
     """
 
     strategy: str
@@ -74,6 +81,9 @@ class Facts:
     own_suite: tuple[str, ...] = ()
 
     acked: int | None = None
+    indeterminate_share: float = 0.0
+    delivered: int | None = None
+    acked_in: Mapping[str, int] = field(default_factory=dict)
     anomalies: Mapping[Anomaly, int] = field(default_factory=dict)
     results: ResultFacts | None = None
     drained: bool = False
@@ -164,11 +174,13 @@ def _recovered_too_late(facts: Facts) -> Iterator[str]:
 
 
 def _not_shown(facts: Facts) -> Iterator[str]:
-    """Something was not shown: nothing was acknowledged; no result of a stateful job was due; the drain did not reach the end of the
-    output; an injection has no evidence, or one of its checks did not pass, or it was not healed; one of the phases steady, impact and
-    recovery has no committed micro-batch; a negative control did not show its anomaly; the source lost acknowledged records."""
-    if not facts.acked:
-        yield "nothing was acknowledged, so nothing could be lost"
+    """Something was not shown: nothing was acknowledged, or the outcome of more than 5 % of the sends is unknown; nothing was delivered, or
+    nothing after an injection; no result of a stateful job was due; the drain did not reach the end of the output; an injection has no
+    evidence, or one of its checks did not pass, or it was not healed; one of the phases steady, impact and recovery has no committed
+    micro-batch, or no acknowledged record was sent in it; a negative control did not show its anomaly; the source lost acknowledged
+    records."""
+    yield from _too_little_known(facts)
+    yield from _nothing_delivered(facts)
     if facts.results is not None and not facts.results.due:
         yield "no result was due, so none could be missing"
     if not facts.drained:
@@ -216,9 +228,31 @@ RULES: tuple[tuple[RunOutcome, Callable[[Facts], Iterator[str]]], ...] = (
 # --- sentences ------------------------------------------------------------------------------------------------------------------------
 
 
+def _too_little_known(facts: Facts) -> Iterator[str]:
+    if not facts.acked:
+        yield "nothing was acknowledged, so nothing could be lost"
+        return
+    if facts.indeterminate_share > MOST_INDETERMINATE:
+        share, most = facts.indeterminate_share, MOST_INDETERMINATE
+        yield f"the outcome of {share:.1%} of the sends is unknown (INDETERMINATE), expected at most {most:.0%}: they may be lost unseen"
+    yield from (f"no acknowledged record was sent in the {phase} phase" for phase in PHASES if facts.acked_in.get(phase) == 0)
+
+
+def _nothing_delivered(facts: Facts) -> Iterator[str]:
+    if facts.results is not None and not facts.results.due:
+        return
+    if facts.delivered == 0:
+        yield "nothing was delivered"
+        return
+    for injection in facts.injections:
+        if injection.injected and not injection.output_after:
+            yield f"nothing was delivered after {injection.injection}: it came too late to show anything, or the job never came back"
+
+
 def _injection_not_shown(facts: InjectionFacts) -> Iterator[str]:
     if not facts.took_effect:
-        why = f"not shown: {', '.join(facts.failed_checks)}" if facts.failed_checks else facts.error or "no evidence was recorded"
+        unknown = "no evidence was recorded" if facts.injected else "the journal does not say that it was injected"
+        why = f"not shown: {', '.join(facts.failed_checks)}" if facts.failed_checks else facts.error or unknown
         yield f"{facts.injection} did not take effect ({why})"
     if not facts.healed:
         yield f"{facts.injection} was not healed"
@@ -227,6 +261,8 @@ def _injection_not_shown(facts: InjectionFacts) -> Iterator[str]:
 def _kept(facts: Facts) -> str:
     """Why a run PASSED."""
     kept = f"{facts.strategy} kept {facts.guarantee} for {facts.acked} acknowledged records"
+    if facts.indeterminate_share:
+        kept += f" (the outcome of {facts.indeterminate_share:.1%} of the sends is unknown)"
     if facts.results is not None:
         kept += f": {facts.results.due} results were due, {facts.results.late_records} records came too late to count"
     shown = _counts(facts.anomalies)

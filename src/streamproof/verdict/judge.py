@@ -6,7 +6,8 @@ For a job that delivers records, the scan compares them with what was sent. For 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from streamproof.evidence import manifest
 from streamproof.evidence.batches import read_batches
 from streamproof.evidence.clock import Clock
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines
@@ -27,6 +29,7 @@ from streamproof.evidence.journal import (
     InjectionHealed,
     InjectionInjected,
     InjectionStarted,
+    LoadFinished,
     PhaseBegan,
     StageFinished,
 )
@@ -34,6 +37,7 @@ from streamproof.evidence.payloads import read_payloads
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.blame import Timeline
 from streamproof.verdict.checks import commits
+from streamproof.verdict.checks.accounts import check_batches, check_delivered, check_faults, check_load, check_results, check_sent
 from streamproof.verdict.checks.atomicity import torn
 from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.checks.order import reordered
@@ -71,6 +75,9 @@ class RunSpec:
     promises: frozenset[Promise] = frozenset()
     reference_model: ReferenceModel | None = None
     recover_within_s: float | None = None
+    records: int | None = None
+    """How many records the experiment sends; None where that is not known, as ``faults``, the faults that it plans."""
+    faults: tuple[str, ...] | None = None
 
     @property
     def forbidden(self) -> frozenset[Anomaly]:
@@ -117,7 +124,10 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
 
     ``scan`` compares the histories of a job that delivers records.
     """
-    drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason")
+    manifest.verify(folder)
+    check_faults(folder, spec.planned, spec.faults)
+    drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason", "records")
+    check_delivered(folder, drain)
     events = folder.journal.events()
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
@@ -125,10 +135,13 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
         scanned = scan(folder, spec.asked, progress, ends(events, progress), stamps(drain))
         compared = _records(spec, progress, scanned, Clock.of(folder))
     else:
-        compared = _results(folder, spec.reference_model)
+        compared = _results(folder, spec.reference_model, drain)
     reconciliation, flow = compared.reconciliation, compared.flow
-    injections = [_injection(name, events, flow) for name in spec.planned]
     moments = flow.moments
+    acked_in = check_sent(folder, _spans(events))
+    check_load(folder, _last_load(events), reconciliation, spec.records)
+    last_ms = compared.last_result_ms if compared.results is not None else int(flow.written.max(initial=-1))
+    injections = [_injection(name, events, flow, last_ms) for name in spec.planned]
     account = spec.account().model_copy(
         update={
             "anomalies": count(compared.findings, spec.asked),
@@ -136,7 +149,7 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
             "delivered": reconciliation.delivered,
             "results": compared.results,
             "injections": tuple(injections),
-            "phases": _phases(events, progress, flow),
+            "phases": _phases(events, progress, flow, acked_in),
             "recovery_s": max((injection.first_output_s for injection in injections if injection.first_output_s is not None), default=None),
             "caught_up_s": max((injection.caught_up_s for injection in injections if injection.caught_up_s is not None), default=None),
             "longest_gap_s": longest_gap(moments),
@@ -167,6 +180,7 @@ class _Compared:
     findings: list[Finding]
     results: ResultCounts | None = None
     unordered: int = 0
+    last_result_ms: int = -1
 
 
 def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan, clock: Clock) -> _Compared:
@@ -185,15 +199,20 @@ def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan, c
     return _Compared(evidence, scanned.reconciliation, scanned.flow, findings, unordered=unordered)
 
 
-def _results(folder: RunFolder, model: ReferenceModel) -> _Compared:
+def _results(folder: RunFolder, model: ReferenceModel, drain: Mapping[str, Any]) -> _Compared:
     """The findings about the results of a stateful job."""
     evidence, payloads = read_evidence(folder), read_payloads(folder)
+    check_results(folder, drain, len(payloads.values))
     judged = reference.judge(folder, model, evidence.sent, payloads)
     reconciliation = sent_only(evidence.sent, len(payloads.values))
-    flow = reference.flow_of_batches(evidence.sent, evidence.sent_at, read_batches(folder.batches))
-    evidence = replace(evidence, delivered=payloads.delivered, delivered_at=Clock.of(folder).believed(payloads.delivered_at))
+    batches = read_batches(folder.batches)
+    check_batches(folder.batches, batches)
+    flow = reference.flow_of_batches(evidence.sent, evidence.sent_at, batches)
+    delivered_at = Clock.of(folder).believed(payloads.delivered_at)
+    evidence = replace(evidence, delivered=payloads.delivered, delivered_at=delivered_at)
     figures = ResultCounts.model_validate(judged.figures)
-    return _Compared(evidence, reconciliation, flow, list(judged.findings), figures)
+    last_result_ms = int(payloads.delivered_at.max(initial=-1))
+    return _Compared(evidence, reconciliation, flow, list(judged.findings), figures, last_result_ms=last_result_ms)
 
 
 def _with(path: Path, fields: Any, *keys: str) -> dict[str, Any]:
@@ -204,8 +223,8 @@ def _with(path: Path, fields: Any, *keys: str) -> dict[str, Any]:
     return dict(fields)
 
 
-def _injection(name: str, events: Sequence[Event], flow: Flow) -> Injection:
-    """One planned injection, as the journal has it, and what it cost."""
+def _injection(name: str, events: Sequence[Event], flow: Flow, last_ms: int) -> Injection:
+    """One planned injection, as the journal has it, and what it cost. ``last_ms`` is when the last output was made, -1 without any."""
     started = _last(events, InjectionStarted, name)
     injected = _last(events, InjectionInjected, name)
     evidence = _last(events, InjectionEvidence, name)
@@ -223,9 +242,10 @@ def _injection(name: str, events: Sequence[Event], flow: Flow) -> Injection:
         healed_at=healed.at if healed is not None else None,
         evidence=checks,
         heal=healed.checks if healed is not None else (),
-        took_effect=bool(checks) and all(check.passed for check in checks),
+        took_effect=injected is not None and bool(checks) and all(check.passed for check in checks),
         healed=healed is not None and all(check.passed for check in healed.checks),
         error=failed.error if failed is not None else None,
+        output_after=injected is None or flow.untimed > 0 or last_ms >= milliseconds(injected.at),
         **asdict(cost),
     )
 
@@ -235,21 +255,31 @@ def _last(events: Sequence[Event], kind: type[Moment], injection: str) -> Moment
     return next((event for event in reversed(events) if isinstance(event, kind) and event.injection == injection), None)
 
 
-def _phases(events: Sequence[Event], progress: Sequence[dict[str, Any]], flow: Flow) -> dict[str, PhaseFigures]:
+def _last_load(events: Sequence[Event]) -> LoadFinished | None:
+    return next((event for event in reversed(events) if isinstance(event, LoadFinished)), None)
+
+
+def _spans(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
+    """When each phase began and ended, in ms."""
     starts = [event for event in events if isinstance(event, PhaseBegan)]
+    borders = [milliseconds(event.at) for event in starts] + [milliseconds(events[-1].at)] if starts else []
+    return {start.phase: span for start, span in zip(starts, itertools.pairwise(borders), strict=True) if start.phase in PHASES}
+
+
+def _phases(
+    events: Sequence[Event], progress: Sequence[dict[str, Any]], flow: Flow, acked_in: Mapping[str, int]
+) -> dict[str, PhaseFigures]:
+    starts = {event.phase: event.at for event in events if isinstance(event, PhaseBegan)}
     commits = [milliseconds(line["committed_at"]) for line in progress]
     phases = {}
-    for number, start in enumerate(starts):
-        if start.phase not in PHASES:
-            continue
-        begun = milliseconds(start.at)
-        ended = milliseconds(starts[number + 1].at if number + 1 < len(starts) else events[-1].at)
+    for phase, (begun, ended) in _spans(events).items():
         records, records_per_s = throughput(flow, begun, ended)
-        phases[start.phase] = PhaseFigures(
-            started_at=start.at,
+        phases[phase] = PhaseFigures(
+            started_at=starts[phase],
             seconds=round((ended - begun) / 1000, 3),
             batches=sum(begun <= commit < ended for commit in commits),
             records=records,
             records_per_s=records_per_s,
+            acked=acked_in[phase],
         )
     return phases

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError, computed_field
 
 from streamproof.evidence.files import SCHEMA_VERSION, EvidenceError, write_atomically
 from streamproof.evidence.folder import RunFolder
@@ -42,6 +42,12 @@ class SentCounts(_Part):
     acked: int
     rejected: int
     indeterminate: int
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def indeterminate_share(self) -> float:
+        """The share of the sends whose outcome is unknown."""
+        return round(self.indeterminate / max(self.acked + self.rejected + self.indeterminate, 1), 6)
 
 
 class ResultCounts(_Part):
@@ -105,10 +111,14 @@ class Injection(_Part):
     caught_up_s: float | None = None
     backlog_records: int | None = None
     longest_gap_s: float | None = None
+    output_after: bool = True
 
     def facts(self) -> InjectionFacts:
         failed = tuple(check.check for check in self.evidence if not check.passed)
-        return InjectionFacts(self.injection, self.took_effect, self.healed, failed, self.error, self.caught_up_s)
+        injected = self.injected_at is not None
+        return InjectionFacts(
+            self.injection, self.took_effect, self.healed, failed, self.error, self.caught_up_s, injected, self.output_after
+        )
 
 
 class PhaseFigures(_Part):
@@ -117,6 +127,8 @@ class PhaseFigures(_Part):
     batches: int
     records: int | None = None
     records_per_s: float | None = None
+    acked: int | None = None
+    """How many of the records that were sent in the phase were ACKED; None in a verdict of an older version."""
 
 
 class BaselineRatios(_Part):
@@ -200,6 +212,9 @@ class Account(_Part):
             drained=self.drain is not None and self.drain.complete,
             drain_reason=self.drain.reason if self.drain is not None else None,
             injections=tuple(injection.facts() for injection in self.injections),
+            indeterminate_share=self.sent.indeterminate_share if self.sent is not None else 0.0,
+            delivered=self.results.delivered if self.results is not None else self.delivered,
+            acked_in={phase: figures.acked for phase, figures in self.phases.items() if figures.acked is not None},
             batches={phase: figures.batches for phase, figures in self.phases.items()},
             behind_the_end=self.behind_the_end,
             unjudged=self.unjudged,

@@ -21,7 +21,7 @@ from streamproof.engines.spark import checkpoints, kafka_to_kafka, spark_kafka
 from streamproof.engines.spark.batch_log import BatchLog
 from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
-from streamproof.evidence.folder import RunFolder, write_atomically
+from streamproof.evidence.folder import RunFolder, append_json_line, write_atomically
 from streamproof.evidence.journal import DriverReady, Recovered
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ class ProgressLog:
             if line["rows"] == 0:
                 continue
             self._last = report.batchId
-            with self._path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            append_json_line(self._path, line)
 
     def _line(self, report: Any) -> dict[str, Any]:
         source = report["sources"][0]

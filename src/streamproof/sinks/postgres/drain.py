@@ -68,22 +68,22 @@ class PostgresTable:
             Tables(job.name).create(connection)
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
-        begun, tables, last = time.monotonic(), Tables(job.name), 0
+        begun, tables, end = time.monotonic(), Tables(job.name), 0
         delivered = Delivered(folder)
         with _connected(testbed) as connection:
             _wait_for_writers(connection, tables, begun + min(timeout_s, DECIDED_S))
             terminated = postgres.terminate(connection, tables)
             reason = _undecided(connection, tables)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            end = _end(connection, tables)
+            rows = _end(connection, tables)
             for columns in _read(connection, tables):
                 delivered.write(columns)
-                last = int(columns["offset"][-1])
+                end = int(columns["offset"][-1]) + 1
                 if time.monotonic() - begun > timeout_s:
                     reason = reason or f"the table was not read to its end within {timeout_s:.0f} s"
                     break
             connection.execute("COMMIT")
-        return delivered.settle(reason, {0: last}, Stamps.VISIBLE, end, terminated=terminated)
+        return delivered.settle(reason, {0: end}, Stamps.VISIBLE, rows, terminated=terminated)
 
     def end(self, job: Job, testbed: Testbed) -> Any:
         """How many rows there are, the last position, the youngest transaction that wrote one, and the transactions that may write more."""

@@ -5,6 +5,9 @@
     injections   injection, injected_ms, healed_ms, first_output (whether there was output after it), caught_up_ms (how long its backlog
                  was there). When some output came at an unknown time the second is not known, and the first is not denied
     phases       phase, batches: how many micro-batches were committed in it
+    sent_in      number, phase, acked: how many ACKED records were sent in it
+    known        sends, indeterminate: how many sends there are, and of how many the outcome is unknown
+    deliveries   at_ms: when each delivered record, or each result of a stateful job, was made
 
 Output is a record that was sent, from when a reader can see its first copy. Where the drain's stamps say when a record was *written*, it
 counts from the end of the micro-batch that went on then, or from the next start of the driver (``decided``).
@@ -48,7 +51,7 @@ _DECIDED = """
     ) WHERE {written}"""
 _INJECTIONS = """
     SELECT injection, injected_ms, healed_ms,
-           injected_ms <= (SELECT max(at_ms) FROM output) OR EXISTS (FROM output WHERE untimed) AS first_output,
+           injected_ms <= (SELECT max(at_ms) FROM {made}) OR EXISTS (FROM output WHERE untimed) AS first_output,
            if(healed_ms IS NULL OR EXISTS (FROM output WHERE untimed), NULL,
               greatest(coalesce(decided_ms, last_ms, injected_ms), injected_ms) - injected_ms) AS caught_up_ms
     FROM (
@@ -60,28 +63,42 @@ _INJECTIONS = """
         LEFT JOIN (FROM last_entries WHERE event = 'injection_injected') AS injected USING (injection)
         LEFT JOIN (FROM last_entries WHERE event = 'injection_healed') AS healed USING (injection)
     )"""
-_PHASES = """
-    WITH begun AS (
+_SPANS = """
+    SELECT * FROM (
         SELECT entry->>'phase' AS phase, at_ms, line,
                coalesce(lead(at_ms) OVER (ORDER BY line), (SELECT arg_max(at_ms, line) FROM journal)) AS ended_ms
         FROM journal WHERE event = 'phase'
-    ), last AS (
-        SELECT * FROM begun QUALIFY line = max(line) OVER (PARTITION BY phase)
-    )
+    ) QUALIFY line = max(line) OVER (PARTITION BY phase)"""
+_PHASES = """
     SELECT named.phase, count(progress.line) AS batches
-    FROM (VALUES (1, 'steady'), (2, 'impact'), (3, 'recovery')) AS named(number, phase) LEFT JOIN last USING (phase)
-    LEFT JOIN progress ON progress.committed_ms >= last.at_ms AND progress.committed_ms < last.ended_ms
+    FROM (VALUES (1, 'steady'), (2, 'impact'), (3, 'recovery')) AS named(number, phase) LEFT JOIN spans USING (phase)
+    LEFT JOIN progress ON progress.committed_ms >= spans.at_ms AND progress.committed_ms < spans.ended_ms
     GROUP BY named.number, named.phase ORDER BY named.number"""
+_SENT_IN = " UNION ALL ".join(
+    f"""
+    SELECT {number} AS number, '{phase}' AS phase, count(*) AS acked FROM sent
+    WHERE outcome = 'ACKED' AND epoch_ms(sent_at) >= (SELECT at_ms FROM spans WHERE phase = '{phase}')
+          AND epoch_ms(sent_at) < (SELECT ended_ms FROM spans WHERE phase = '{phase}')"""
+    for number, phase in enumerate(("steady", "impact", "recovery"))
+)
+_KNOWN = """
+    SELECT greatest(rows, intended) AS sends, unknown + greatest(intended - rows, 0) AS indeterminate
+    FROM (SELECT count(*) AS rows, count(*) FILTER (outcome = 'INDETERMINATE') AS unknown FROM sent)
+    CROSS JOIN (SELECT coalesce(sum(count), 0) AS intended FROM intents)"""
 
 
 def define(connection: duckdb.DuckDBPyConnection) -> None:
     """Define the views; those that read the plan are left out where there is none."""
     tables = {name for (name,) in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
-    files.define(connection, {"last_entries": _LAST, "stated": _STATED, "phases": _PHASES}, {"last_entries", "stated"})
+    made = "payloads" if "batches" in tables else "delivered"
+    views = {"last_entries": _LAST, "stated": _STATED, "spans": _SPANS, "phases": _PHASES, "sent_in": _SENT_IN, "known": _KNOWN}
+    views["deliveries"] = f"SELECT epoch_ms(delivered_at) AS at_ms FROM {made}"
+    files.define(connection, views, {"last_entries", "stated", "spans"})
     if "drain" in tables:
         ((kind,),) = connection.execute("SELECT coalesce(max(stamps), 'written') FROM drain").fetchall()
         written = kind == "written" and "batches" not in tables  # a result is output once its batch is committed
         files.define(connection, {"decided": _DECIDED.format(written=written)}, {"decided"})
     if {"schedule", "drain"} <= tables:
-        views = {"planned_or_started": _PLANNED_OR_STARTED, "checks": _CHECKS, "injections": _INJECTIONS}
+        injections = _INJECTIONS.format(made="deliveries" if "batches" in tables else "output")
+        views = {"planned_or_started": _PLANNED_OR_STARTED, "checks": _CHECKS, "injections": injections}
         files.define(connection, views, {"planned_or_started", "checks", "injections"})

@@ -146,6 +146,11 @@ _VIEWS["unjudged_ordered"] = """
 _REFUSED = {
     "the workload sent one identity twice": "SELECT 1 FROM sent GROUP BY producer, sequence HAVING count(*) > 1",
     "sent/ holds a record without producer or sequence": "SELECT 1 FROM sent WHERE producer IS NULL OR sequence IS NULL",
+    "sent/ holds an outcome that is none of ACKED, REJECTED, INDETERMINATE": """
+        SELECT 1 FROM sent WHERE outcome IS NULL OR outcome NOT IN ('ACKED', 'REJECTED', 'INDETERMINATE')""",
+    "sent/ holds two records at one place": """
+        SELECT 1 FROM sent WHERE outcome = 'ACKED' AND "offset" IS NOT NULL GROUP BY partition, "offset" HAVING count(*) > 1""",
+    "delivered/ holds two records at one place": 'SELECT 1 FROM delivered GROUP BY partition, "offset" HAVING count(*) > 1',
     "delivered/ holds a record without delivered_at": "SELECT 1 FROM delivered WHERE delivered_at IS NULL",
 }
 _VIEWS["output"] = "SELECT sent_ms, outcome = 'ACKED' AND sent_ms IS NOT NULL AS waited, at_ms, untimed FROM firsts"

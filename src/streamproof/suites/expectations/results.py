@@ -136,10 +136,15 @@ def _of_join(computation: dict[str, Any]) -> dict[str, Any]:
 
 def _batches(path: Path) -> list[dict[str, Any]]:
     """The batches in the order in which they ran. One that ran again, with the same number and input, is the later one in the earlier's
-    place."""
+    place. Raises Unreadable naming one that is missing."""
     latest: dict[str, dict[str, Any]] = {}
     for line in files.lines(path, *_NEEDED):
         latest[json.dumps([line["batch"], line["until"]], sort_keys=True)] = line
+    expected = 0
+    for line in latest.values():
+        if line["batch"] > expected:
+            raise files.Unreadable(f"{path} is damaged evidence: batch {expected} is missing")
+        expected = line["batch"] + 1
     return list(latest.values())
 
 

@@ -76,6 +76,24 @@ class ExpectSourceToBeComplete(RunExpectation):
         SELECT count(*) || ' acknowledged in ' || count(DISTINCT partition) || ' partitions' FROM sent WHERE outcome = 'ACKED'"""
 
 
+class ExpectOutcomesToBeKnown(RunExpectation):
+    description: str = "The outcomes are known: at most 5 % of the sends are INDETERMINATE, for whatever becomes of these is right."
+    unexpected_query: ClassVar[str] = "SELECT * FROM known WHERE round(indeterminate / greatest(sends, 1), 6) > 0.05"
+    observed_query: ClassVar[str] = "SELECT indeterminate || ' of ' || sends || ' sends are INDETERMINATE' FROM known"
+
+
+class ExpectSomethingToBeDelivered(RunExpectation):
+    description: str = "Something was delivered."
+    unexpected_query: ClassVar[str] = "SELECT 'nothing was delivered' AS reason WHERE NOT EXISTS (FROM deliveries)"
+    observed_query: ClassVar[str] = "SELECT count(*) || ' delivered' FROM deliveries"
+
+
+class ExpectEveryPhaseToHaveSends(RunExpectation):
+    description: str = "Records were sent and acknowledged before, during and after the faults."
+    unexpected_query: ClassVar[str] = "SELECT * FROM sent_in WHERE acked = 0"
+    observed_query: ClassVar[str] = "SELECT string_agg(phase || ' ' || acked, ', ' ORDER BY number) FROM sent_in"
+
+
 class ExpectDrainToReachTheEnd(RunExpectation):
     description: str = "The drain read the output to its end, so that a record which was not found is not there."
     unexpected_query: ClassVar[str] = "SELECT * FROM drain WHERE NOT complete"
