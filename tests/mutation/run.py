@@ -305,7 +305,13 @@ def tolerate(result: Result, evidence: History, changes: list[str], path: Path, 
 def _told(what: str, evidence: History, outcome: str, expected: str, named: Counter[Named]) -> str:
     missing, surplus = evidence.truth - named, named - evidence.truth
     held = ", ".join([evidence.guarantee, *sorted(evidence.promises)])
-    return f"{what} ({held}): {outcome}, due {expected}; missing {sorted(missing, key=str)[:4]}, surplus {sorted(surplus, key=str)[:4]}"
+    return f"{what} ({held}): {outcome}, due {expected}; missing {_listed(missing)}, surplus {_listed(surplus)}"
+
+
+def _listed(named: Counter[Named]) -> str:
+    """How many of each anomaly, and the first of them."""
+    counts = Counter(anomaly for anomaly, *_ in named.elements())
+    return f"{', '.join(f'{count} {anomaly}' for anomaly, count in sorted(counts.items()))} {sorted(named, key=str)[:4]}"
 
 
 def real_histories(folders: list[Path]) -> list[Evidence]:

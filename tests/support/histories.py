@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -133,8 +134,7 @@ class Histories:
     def write(self, folder: RunFolder, delivered_at: Callable[[int], datetime] | None = None) -> None:
         """As ``sent/00000.parquet`` and ``delivered/00000.parquet``. ``delivered_at`` is asked for the n-th copy's time: n ms after the
         begin when absent. Records are sent one after the other until ``SENT_S``."""
-        step_s = SENT_S / max(len(self.sent), 1)
-        times = [BEGUN + timedelta(seconds=1 + number * step_s) for number in range(len(self.sent))]
+        times = sent_times(len(self.sent))
         rows = [
             history.SentRow(row.producer, row.sequence, row.partition, row.offset, f"k{row.sequence}", row.crc, sent_at, row.outcome)
             for row, sent_at in zip(self.sent, times, strict=True)
@@ -146,6 +146,11 @@ class Histories:
         stamp = delivered_at or (lambda number: BEGUN + timedelta(milliseconds=number))
         columns["delivered_at"] = [stamp(number) for number in range(len(self.delivered))]
         history.write_delivered(folder.delivered / "00000.parquet", columns)
+
+
+def sent_times(count: int) -> list[datetime]:
+    """When so many records are sent."""
+    return [BEGUN + timedelta(seconds=1 + number * SENT_S / max(count, 1)) for number in range(count)]
 
 
 def named(findings: Iterable[Finding]) -> dict[Anomaly, list[tuple[int | None, int | None]]]:
@@ -193,7 +198,7 @@ class Story:
 
     def write(self, path: Path) -> RunFolder:
         folder = RunFolder.create(path)
-        self.histories.write(folder, _just_before_its_batch_ended)
+        self.histories.write(folder, just_before_its_batch_ended)
         folder.journal.path.write_text("".join(json.dumps(event) + "\n" for event in self.events))
         folder.progress.write_text("".join(json.dumps(line) + "\n" for line in self.progress))
         write_atomically(folder.drain, json.dumps({"records": len(self.histories.delivered), **self.drain}))
@@ -202,9 +207,12 @@ class Story:
         return folder
 
     def ends(self) -> dict[str, int]:
-        """Where the partitions of the source end: behind the last ACKED record of each."""
-        placed = [(row.partition, row.offset) for row in self.histories.sent if row.offset is not None]
-        return {str(partition): offset + 1 for partition, offset in sorted(placed)}
+        """Where the partitions of the source end: behind the last ACKED record of each, whether or not its offset is known."""
+        ends = Counter(row.partition for row in self.histories.sent if row.outcome is Outcome.ACKED)
+        for row in self.histories.sent:
+            if row.offset is not None:
+                ends[row.partition] = max(ends[row.partition], row.offset + 1)
+        return {str(partition): end for partition, end in sorted(ends.items())}
 
 
 def unjudged(spec: RunSpec, outcome: RunOutcome, reason: str) -> dict[str, Any]:
@@ -254,7 +262,7 @@ def _batched(histories: Histories) -> Histories:
     return histories
 
 
-def _just_before_its_batch_ended(number: int) -> datetime:
+def just_before_its_batch_ended(number: int) -> datetime:
     """Of the clean story's copies; what a test adds came with the first batch, when nothing was broken yet."""
     batch = number // 15
     return BEGUN + timedelta(seconds=_ENDS[batch if batch < len(_ENDS) else 0] - 0.1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamproof.evidence import histories, identity
-from streamproof.evidence.folder import RunFolder
+from streamproof.evidence import histories, identity, manifest
+from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.payloads import PAYLOADS, write_payloads
 from streamproof.load.workload import _sha256
@@ -23,7 +23,7 @@ from streamproof.suites import agreement
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.judge import judge
 from streamproof.verdict.verdict import Verdict
-from tests.support.histories import BEGUN, SPEC, Story
+from tests.support.histories import SPEC, Story, just_before_its_batch_ended, sent_times
 from tests.support.jobs import spark_job
 
 COUNT = 60
@@ -41,7 +41,7 @@ def _rows() -> list[Row]:
 
 def _row(number: int, key: bytes) -> Row:
     value = identity.encode(0, number, _payload(number), key)[:-1] + b',"source":{"partition":%d,"offset":%d}}' % (number % 3, number // 3)
-    written = BEGUN + timedelta(milliseconds=number)
+    written = just_before_its_batch_ended(number)
     place = {"partition": number % 3, "offset": number // 3, "batch": number // 15, "attempt": 0, "start": 1}
     return {**place, "delivered_at": written, "key": key, "value": value}
 
@@ -50,16 +50,28 @@ def _write(path: Path, drained: list[Row], reread: list[Row] | None, *, sha256: 
     """A run whose drain read the rows ``drained``, and whose second reader read ``reread``."""
     folder = Story().write(path)
     sends = []
-    for number in range(COUNT):
+    for number, sent_at in enumerate(sent_times(COUNT)):
         key = b"k%d" % (number % 7)
         crc, digest = identity.checksum(key, _payload(number)), _sha256(key, _payload(number)) if sha256 else None
-        sends.append(histories.SentRow(0, number, number % 3, number // 3, key.decode(), crc, BEGUN, Outcome.ACKED, digest))
+        sends.append(histories.SentRow(0, number, number % 3, number // 3, key.decode(), crc, sent_at, Outcome.ACKED, digest))
     histories.write_sent(folder.sent / "00000.parquet", sends)
     histories.write_delivered(folder.delivered / "00000.parquet", _columns(drained))
     if reread is not None:
         folder.delivered_again.mkdir()
         write_payloads(folder.delivered_again, 0, {name: [row[name] for row in reread] for name in PAYLOADS.names})
+    _seal(folder)
     return folder
+
+
+def _seal(folder: RunFolder) -> None:
+    """The drain and the manifest say what the files hold now."""
+    rows = [row for path in histories.files(folder.delivered) for row in pq.read_table(path, columns=["partition", "offset"]).to_pylist()]
+    ends: dict[str, int] = {}
+    for row in rows:
+        ends[str(row["partition"])] = max(ends.get(str(row["partition"]), 0), row["offset"] + 1)
+    drained = {**folder.read_json(folder.drain), "records": len(rows), "end_offsets": ends}
+    write_atomically(folder.drain, json.dumps(drained))
+    manifest.write(folder)
 
 
 def _columns(rows: list[Row]) -> dict[str, list[Any]]:
@@ -141,7 +153,7 @@ def _forge(payload: bytes, key: bytes, crc: int) -> bytes:
 
 DRAINS: dict[str, tuple[Callable[[list[Row]], object], str]] = {
     "leaves a record out": (lambda rows: rows.pop(17), "only the second reader found record 0/17 at output 2/5"),
-    "reads a record twice": (lambda rows: rows.append(rows[17]), "only the drain found record 0/17 at output 2/5"),
+    "reads a record twice": (lambda rows: rows.append({**rows[17], "offset": 99}), "only the drain found record 0/17 at output 2/99"),
     "takes a record for another": (
         lambda rows: rows.__setitem__(17, {**rows[17], "value": rows[20]["value"], "key": rows[20]["key"]}),
         "only the drain found record 0/20 at output 2/5, only the second reader found record 0/17 at output 2/5",
@@ -185,6 +197,7 @@ def test_a_record_whose_send_was_not_written_down_is_held_to_its_own_checksum(tm
         sent = pq.read_table(folder.sent / "00000.parquet")
         pq.write_table(sent.filter([sequence != 17 for sequence in sent["sequence"].to_pylist()]), folder.sent / "00000.parquet")
         folder.intents.write_text('{"producer": 0, "first": 0, "count": 60}\n')
+        _seal(folder)
         verdict, conflict = _judged(folder)
         assert (verdict.outcome, conflict) == ("FAILED" if damage else "PASSED", None), verdict.reason
 
@@ -205,10 +218,12 @@ def test_a_folder_of_files_is_read_a_second_time_by_other_code(tmp_path: Path) -
     drained = sink.drain(folder, job, testbed, 30)
     assert drained["half_written_files"] == ["part-0a.parquet"]
     keep(folder, folder.delivered_again, job, testbed, drained, 30)
+    manifest.write(folder)
     verdict, conflict = _judged(folder)
     assert (verdict.outcome, verdict.anomalies["CORRUPTED"], conflict) == ("FAILED", 1, None)
     (job.files / "part-1.parquet").unlink()
     keep(folder, folder.delivered_again, job, testbed, drained, 30)
+    manifest.write(folder)
     _, conflict = _judged(folder)
     assert conflict is not None
     assert conflict.startswith("the drain and the second reader of the output do not agree: only the drain found record 0/40 at output 2/0")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from streamproof.evidence import manifest
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.outcome import Outcome
 from streamproof.run.stages import suite_spec
@@ -115,6 +116,7 @@ def test_a_record_without_an_offset_is_no_loss_of_the_source(sequence: int, tmp_
     _without_offset(story, sequence)
     folder = story.write(tmp_path / "run")
     folder.source.write_text('{"end_offsets": {"0": 20, "1": 20, "2": 20}}')
+    manifest.write(folder)
     verdict = judge(folder, SPEC).verdict
     assert (verdict.outcome, verdict.behind_the_end) == ("PASSED", 0)
     assert _source_is_complete(folder)
@@ -125,6 +127,7 @@ def test_more_records_than_the_source_holds_are_lost_by_it_wherever_they_lie(tmp
     _without_offset(story, 57)
     folder = story.write(tmp_path / "run")
     folder.source.write_text('{"end_offsets": {"0": 19, "1": 20, "2": 20}}')
+    manifest.write(folder)
     verdict = judge(folder, SPEC).verdict
     assert (verdict.outcome, verdict.behind_the_end) == ("INCONCLUSIVE", 1)
     assert not _source_is_complete(folder)

@@ -43,6 +43,8 @@ SENT = pa.schema(
     ],
     metadata=_METADATA,
 )
+SENT_WRITTEN = SENT.append(pa.field("sha256", pa.int64()))
+"""What is written: with the digest that the second judge alone reads."""
 DELIVERED = pa.schema(
     [
         ("producer", pa.int32()),
@@ -80,10 +82,9 @@ def write_sent(path: Path, rows: Iterable[SentRow]) -> None:
 
 def sent_table(rows: Sequence[SentRow]) -> pa.Table:
     """These rows as a table of ``sent/``, with the digest that the second judge reads."""
-    schema = SENT.append(pa.field("sha256", pa.int64()))
-    columns = {name: [getattr(row, name) for row in rows] for name in schema.names}
+    columns = {name: [getattr(row, name) for row in rows] for name in SENT_WRITTEN.names}
     columns["outcome"] = [str(outcome) for outcome in columns["outcome"]]
-    return pa.table(columns, schema=schema)
+    return pa.table(columns, schema=SENT_WRITTEN)
 
 
 def write_delivered(path: Path, columns: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamproof.evidence.histories import SENT, SentRow, sent_table, write_table
+from streamproof.evidence.histories import SENT_WRITTEN, SentRow, sent_table, write_table
 
 SUFFIX = ".arrows"
 
@@ -24,7 +24,7 @@ class SentStream:
     def __init__(self, path: Path) -> None:
         self.path, self.records = path, 0
         self._file = pa.OSFile(str(path), "wb")
-        self._writer = pa.ipc.new_stream(self._file, SENT)
+        self._writer = pa.ipc.new_stream(self._file, SENT_WRITTEN)
 
     def append(self, rows: Sequence[SentRow]) -> None:
         if rows:
@@ -50,7 +50,7 @@ def fold(path: Path) -> None:
     if not target.exists():
         batches = list(_read(path))
         if batches:
-            write_table(target, pa.Table.from_batches(batches, SENT))
+            write_table(target, pa.Table.from_batches(batches, SENT_WRITTEN))
     path.unlink()
 
 
