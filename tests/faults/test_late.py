@@ -27,6 +27,7 @@ def _run(*arguments: str, promises: str = "at-least-once") -> tuple[RunFolder, d
     return folder, Verdict.read(folder).to_json()
 
 
+@pytest.mark.slow
 def test_a_job_that_passes_event_times_through_is_judged_by_the_brokers_clock(testbed: Testbed) -> None:
     _, verdict = _run("--event-times")
     assert verdict["outcome"] == "PASSED", verdict["reason"]
@@ -50,6 +51,7 @@ def test_a_process_that_outlives_its_driver_has_ended_before_the_drain(testbed: 
     assert verdict["outcome"] == ("FAILED" if doubled else "PASSED"), verdict["reason"]
 
 
+@pytest.mark.slow
 def test_an_output_that_somebody_never_stops_writing_to_was_not_read_to_its_end(testbed: Testbed) -> None:
     folder, verdict = _run("--stranger", "0")
     with contextlib.suppress(ProcessLookupError):
