@@ -51,7 +51,6 @@ def test_a_process_that_outlives_its_driver_has_ended_before_the_drain(testbed: 
     assert verdict["outcome"] == ("FAILED" if doubled else "PASSED"), verdict["reason"]
 
 
-@pytest.mark.slow
 def test_an_output_that_somebody_never_stops_writing_to_was_not_read_to_its_end(testbed: Testbed) -> None:
     folder, verdict = _run("--stranger", "0")
     with contextlib.suppress(ProcessLookupError):
