@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import numpy as np
 
+from streamproof.evidence.files import milliseconds
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import ClockStepped, RunCreated, StageFinished
 
@@ -36,13 +36,13 @@ class Clock:
         """The clock of a run, from its journal and its drain; what an older run does not say sets no limit."""
         events = folder.journal.all(RunCreated, StageFinished, ClockStepped)
         steps = [event for event in events if isinstance(event, ClockStepped)]
-        created = [_milliseconds(event.at) for event in events if isinstance(event, RunCreated)]
-        ended = [_milliseconds(event.at) for event in events if isinstance(event, StageFinished) and event.stage == "drain"]
+        created = [milliseconds(event.at) for event in events if isinstance(event, RunCreated)]
+        ended = [milliseconds(event.at) for event in events if isinstance(event, StageFinished) and event.stage == "drain"]
         drain = folder.read_json(folder.drain) if folder.drain.exists() else {}
         if drain.get("ended_at") is not None:
-            ended = [_milliseconds(drain["ended_at"])]
+            ended = [milliseconds(drain["ended_at"])]
         margin = MARGIN_MS + _fall(event.step_ms for event in steps)
-        back = [(_milliseconds(event.since), _milliseconds(event.until)) for event in steps if event.step_ms < 0]
+        back = [(milliseconds(event.since), milliseconds(event.until)) for event in steps if event.step_ms < 0]
         return cls(min(created) - margin if created else UNKNOWN, max(ended) + margin if ended else NEVER, _joined(back))
 
     def believed(self, at: np.ndarray) -> np.ndarray:
@@ -79,7 +79,3 @@ def _joined(spans: Sequence[Span]) -> tuple[Span, ...]:
         else:
             joined.append((since, until))
     return tuple(joined)
-
-
-def _milliseconds(stamp: str) -> int:
-    return round(datetime.fromisoformat(stamp).timestamp() * 1000)

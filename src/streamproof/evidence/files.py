@@ -27,6 +27,11 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+def milliseconds(stamp: str) -> int:
+    """A moment in ms since the epoch."""
+    return round(datetime.fromisoformat(stamp).timestamp() * 1000)
+
+
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
     """Replace ``path`` with ``text``: readers see the old content or the new, also when the machine stops in between.
 

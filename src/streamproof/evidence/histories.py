@@ -234,8 +234,7 @@ def read_sent_at(folder: RunFolder) -> np.ndarray:
 @dataclass(frozen=True)
 class Evidence:
     """Both histories with their times, in ms since the epoch; ``delivered_at`` is UNKNOWN where it is not believed. ``sent_at`` and
-    ``keys`` belong to the rows that are in ``sent/``, with which
-    ``sent`` begins. A key is a number here, -1 where there is none."""
+    ``keys`` belong to the rows that are in ``sent/``, with which ``sent`` begins. A key is a number here, -1 where there is none."""
 
     sent: Sent
     sent_at: np.ndarray

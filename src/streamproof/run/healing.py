@@ -31,7 +31,6 @@ from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
 
 RESTORE_S = 120.0
-POLL_S = 0.1
 log = logging.getLogger("streamproof.run.healing")
 
 

@@ -21,7 +21,7 @@ from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarte
 from streamproof.jobs.context import RunContext, RunEnded
 from streamproof.jobs.engine import EXECUTOR_MARK, RUN_MARK
 from streamproof.testbed.kafka import Cluster
-from streamproof.testbed.process import MARK, TestbedError, marked, stop, tail
+from streamproof.testbed.process import MARK, TestbedError, marked, stop_all, tail
 
 POLL_S = 0.05
 LOOK_S = 5.0
@@ -30,7 +30,6 @@ MAX_STARTS = 20
 MAX_FRUITLESS_STARTS = 6
 BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 10.0
-KILL_ROUNDS = 10
 # What Python prints last of an exception: its class, with or without a module, and its message.
 ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Failed|Lost|Busy)\b")
 LONGEST_ERROR = 500
@@ -183,14 +182,7 @@ def kill_executors(folder: RunFolder) -> list[int]:
 
 
 def _kill(folder: RunFolder, mark: str) -> list[int]:
-    ended: list[int] = []
-    for _ in range(KILL_ROUNDS):
-        processes = marked(**{mark: folder.name})
-        if not processes:
-            return ended
-        stop(processes, grace_s=0.2)
-        ended += [process.pid for process in processes]
-    raise TestbedError(f"run {folder.name}: new processes keep appearing: {[process.pid for process in marked(**{mark: folder.name})]}")
+    return [process.pid for process in stop_all(lambda: marked(**{mark: folder.name}), f"run {folder.name}")]
 
 
 __all__ = ["EXECUTOR_MARK", "PipelineFailed", "RunEnded", "kill_drivers", "kill_executors", "run_pipeline"]

@@ -17,6 +17,7 @@ import time
 import psutil
 
 from streamproof.engines.lookup import engine_of, read_job
+from streamproof.evidence.files import milliseconds
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.evidence.journal import DriverStarted, Restored, TestbedTaken, WritersEnded
 from streamproof.jobs.engine import EXECUTOR_MARK, RUN_MARK
@@ -24,12 +25,9 @@ from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role
 from streamproof.sinks import outputs
 from streamproof.testbed import chosen
-from streamproof.testbed.process import TestbedError, marked, runs, stop
-from streamproof.verdict.timing.recovery import milliseconds
+from streamproof.testbed.process import marked, runs, stop_all
 
 GRACE_S = 5.0
-KILL_GRACE_S = 0.2
-KILL_ROUNDS = 10
 POLL_S = 0.05
 SAME_S = 5.0  # a process that is older than a driver is none of its session: the number of the session was another's then
 log = logging.getLogger("streamproof.run.writers")
@@ -42,15 +40,7 @@ def end_writers(folder: RunFolder) -> WritersEnded:
     while (processes := _processes(folder, job)) and time.monotonic() - begun < GRACE_S:
         seen |= processes
         time.sleep(POLL_S)
-    killed: set[psutil.Process] = set()
-    for _ in range(KILL_ROUNDS):
-        if not processes:
-            break
-        stop(processes, grace_s=KILL_GRACE_S)
-        killed |= processes
-        processes = _processes(folder, job)
-    if processes:
-        raise TestbedError(f"run {folder.name}: new processes keep appearing: {sorted(process.pid for process in processes)}")
+    killed = set(stop_all(lambda: _processes(folder, job), f"run {folder.name}")) if processes else set()
     ended = WritersEnded(by_themselves=len(seen - killed), killed=len(killed), seconds=round(time.monotonic() - begun, 3))
     folder.journal.append(ended)
     if killed:

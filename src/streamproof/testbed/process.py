@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from streamproof.evidence.folder import write_atomically
 
 MARK = "STREAMPROOF_TESTBED"
 KILL_S = 10.0
+STOP_ROUNDS, STOP_GRACE_S = 10, 0.2
 PORTS = 10_000, 32_000
 _EXITING = 0x4  # PF_EXITING of the kernel's include/linux/sched.h
 
@@ -195,6 +196,20 @@ def stop(processes: Iterable[psutil.Process], *, grace_s: float = 5.0) -> list[p
     for process in alive:
         _signal(process, signal.SIGKILL)
     return _wait_for_end(alive, KILL_S)
+
+
+def stop_all(find: Callable[[], Collection[psutil.Process]], whose: str) -> list[psutil.Process]:
+    """Stop what ``find`` finds, and what that starts while it is stopped, until nothing is found. Returns what was stopped. Raises
+    TestbedError naming ``whose`` processes keep appearing."""
+    ended: list[psutil.Process] = []
+    for _ in range(STOP_ROUNDS):
+        if not (processes := find()):
+            return ended
+        stop(processes, grace_s=STOP_GRACE_S)
+        ended += processes
+    if left := find():
+        raise TestbedError(f"{whose}: new processes keep appearing: {sorted(process.pid for process in left)}")
+    return ended
 
 
 def _wait_for_end(processes: list[psutil.Process], timeout_s: float) -> list[psutil.Process]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from streamproof.evidence import manifest
 from streamproof.evidence.batches import read_batches
 from streamproof.evidence.clock import Clock
+from streamproof.evidence.files import milliseconds
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines
 from streamproof.evidence.histories import Evidence, read_evidence
 from streamproof.evidence.journal import (
@@ -52,7 +53,7 @@ from streamproof.verdict.scan.scan import Scan, scan_histories
 from streamproof.verdict.stateful import reference
 from streamproof.verdict.stateful.reference import ReferenceModel
 from streamproof.verdict.timing import baseline
-from streamproof.verdict.timing.recovery import Flow, Stamps, ends, longest_gap, milliseconds, recovery, stamps, throughput
+from streamproof.verdict.timing.recovery import Flow, Stamps, ends, longest_gap, recovery, stamps, throughput
 from streamproof.verdict.verdict import Account, Drain, Injection, PhaseFigures, ResultCounts, SentCounts, Verdict, decided
 
 Moment = TypeVar("Moment", bound=InjectionEvent)

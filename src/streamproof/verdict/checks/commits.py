@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from streamproof.evidence.clock import NEVER, UNKNOWN, Clock
+from streamproof.evidence.files import milliseconds
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import Finding, Matching
-from streamproof.verdict.timing.recovery import milliseconds
 
 
 @dataclass(frozen=True)

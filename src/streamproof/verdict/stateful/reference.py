@@ -20,6 +20,7 @@ import numpy as np
 
 from streamproof.evidence.batches import Batch, read_batches, reading
 from streamproof.evidence.events import Inputs, read_inputs
+from streamproof.evidence.files import milliseconds
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.histories import Delivered, Sent, read_sent, read_sent_at
 from streamproof.evidence.payloads import Payloads
@@ -27,7 +28,7 @@ from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.stateful import deduplication, joins, sessions, totals, windows
 from streamproof.verdict.stateful.results import NOTHING, Expected, Results, compare, dropped
 from streamproof.verdict.stateful.watermark import Marks, moment, watermarks
-from streamproof.verdict.timing.recovery import Flow, Stamps, flow, milliseconds
+from streamproof.verdict.timing.recovery import Flow, Stamps, flow
 
 EXPLAINED, SHOWN = 200, 4
 Parsed = tuple[tuple[int, ...], tuple[int, ...]]

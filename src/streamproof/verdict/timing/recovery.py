@@ -33,13 +33,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
 from streamproof.evidence.clock import NEVER, UNKNOWN
+from streamproof.evidence.files import milliseconds
 from streamproof.evidence.folder import EvidenceError
 from streamproof.evidence.histories import Delivered, Sent
 from streamproof.evidence.journal import DriverReady, Event
@@ -92,10 +92,6 @@ class Recovery:
     caught_up_s: float | None = None
     backlog_records: int | None = None
     longest_gap_s: float | None = None
-
-
-def milliseconds(stamp: str) -> int:
-    return round(datetime.fromisoformat(stamp).timestamp() * 1000)
 
 
 def stamps(drain: dict[str, Any]) -> Stamps:
