@@ -7,6 +7,9 @@ output again and writes down what it got. Where a run has that, the suites judge
               (the first 60 bits of the sha256 of key and payload)
     misread   the records on which the two readers differ: who, partition, offset, producer, sequence, start, batch, attempt
 
+Of a large output the second reader read stretches, which ``ranges.json`` names: ``delivered`` is then what the drain wrote everywhere else,
+and only within the stretches the two are compared. ``ends_differ`` has the partitions of which the two found different ends.
+
 A run without ``delivered_again/`` was read once: ``delivered`` is then what the drain wrote, and there is no ``misread``.
 """
 
@@ -27,6 +30,7 @@ _PARTS = {"producer": 4, "sequence": 12, "length": 8, "carried": 8}
 _HEAD, _TAIL = b'{"id":"'.hex().upper(), b'","payload":'.hex().upper()
 _PATTERN = f"^{_HEAD}{'2D'.join(f'({_DIGIT}{{{count}}})' for count in _PARTS.values())}{_TAIL}"
 _PREFIX = len(_HEAD) + 2 * (sum(_PARTS.values()) + len(_PARTS) - 1) + len(_TAIL)
+_BLOCK = 10_000  # so many offsets of a partition are looked up together
 _COMPARED = 'partition, "offset", producer, sequence, start, batch, attempt, delivered_at'
 
 
@@ -54,22 +58,65 @@ _VIEWS = {
                    encode(coalesce(CAST(octet_length(key) AS VARCHAR), '-') || ':') || coalesce(key, ''::BLOB)
                    || unhex(substr(digits, {_PREFIX + 1}, 2 * length))), 1, 15) AS BIGINT) END AS digest
         FROM ended""",
+}
+_MISREAD = """
+    SELECT 'only the drain' AS who, * FROM (SELECT {compared} FROM {drained} EXCEPT ALL SELECT {compared} FROM reread)
+    UNION ALL
+    SELECT 'only the second reader' AS who, * FROM (SELECT {compared} FROM reread EXCEPT ALL SELECT {compared} FROM {drained})"""
+_WHOLE = {
     "delivered": """
         SELECT reread.*, drained.crc FROM reread LEFT JOIN drained
         ON reread.partition = drained.partition AND reread."offset" = drained."offset\"""",
-    "misread": f"""
-        SELECT 'only the drain' AS who, * FROM (SELECT {_COMPARED} FROM drained EXCEPT ALL SELECT {_COMPARED} FROM reread)
-        UNION ALL
-        SELECT 'only the second reader' AS who, * FROM (SELECT {_COMPARED} FROM reread EXCEPT ALL SELECT {_COMPARED} FROM drained)""",
+    "misread": _MISREAD.format(compared=_COMPARED, drained="drained"),
+}
+_ONCE = "CAST(NULL AS BOOLEAN) AS closed, CAST(NULL AS BIGINT) AS digest"
+_WITHIN = """
+    ON drained.partition = blocks.partition AND drained."offset" // {size} = blocks.block
+    AND drained."offset" >= blocks.since AND drained."offset" < blocks.until"""
+_STRETCHES = {
+    "blocks": f"""
+        SELECT partition, since, until, unnest(range(since // {_BLOCK}, (until + {_BLOCK} - 1) // {_BLOCK})) AS block FROM stretches""",
+    "drained_there": f"SELECT drained.* FROM drained SEMI JOIN blocks {_WITHIN.format(size=_BLOCK)}",
+    "reread_there": """
+        SELECT reread.*, drained_there.crc FROM reread LEFT JOIN drained_there
+        ON reread.partition = drained_there.partition AND reread."offset" = drained_there."offset\"""",
+    "delivered": f"""
+        FROM reread_there
+        UNION ALL BY NAME
+        SELECT drained.*, {_ONCE} FROM drained ANTI JOIN blocks {_WITHIN.format(size=_BLOCK)}""",
+    "misread": _MISREAD.format(compared=_COMPARED, drained="drained_there"),
+}
+_ENDS = {
+    "ends_differ": """
+        SELECT partition, drain_end, own_end FROM drain_ends FULL JOIN own_ends USING (partition)
+        WHERE drain_end IS DISTINCT FROM own_end"""
 }
 
 
 def define(connection: duckdb.DuckDBPyConnection, folder: Path, columns: str, keep: Collection[str] = ()) -> None:
-    """Define ``drained`` (what the drain wrote) and ``delivered``: by the second reading, where there is one."""
+    """Define ``drained`` (what the drain wrote) and ``delivered``: by the second reading, as far as it goes."""
     files.parquet(connection, "drained", folder / "delivered", columns, keep)
-    if any(folder.glob("delivered_again/*.parquet")):
-        files.parquet(connection, "delivered_again", folder / "delivered_again", _PAYLOADS)
-        files.define(connection, _VIEWS, {"reread", "delivered"} | set(keep))
+    if not any(folder.glob("delivered_again/*.parquet")):
+        files.define(connection, {"delivered": f"SELECT *, {_ONCE} FROM drained"}, keep)
+        return
+    files.parquet(connection, "delivered_again", folder / "delivered_again", _PAYLOADS)
+    files.define(connection, _VIEWS, {"reread", *keep})
+    ranges = folder / "delivered_again" / "ranges.json"
+    reading = files.document(ranges, "whole", "ends", "ranges") if ranges.exists() else {"whole": True, "ends": {}, "ranges": []}
+    if reading["whole"]:
+        files.define(connection, _WHOLE, {"delivered", *keep})
     else:
-        once = {"delivered": "SELECT *, CAST(NULL AS BOOLEAN) AS closed, CAST(NULL AS BIGINT) AS digest FROM drained"}
-        files.define(connection, once, keep)
+        rows = [[stretch["partition"], stretch["since"], stretch["until"]] for stretch in reading["ranges"]]
+        files.table(connection, "stretches", {"partition": "INTEGER", "since": "BIGINT", "until": "BIGINT"}, rows)
+        files.define(connection, _STRETCHES, {"blocks", "drained_there", "reread_there", *keep})
+    _define_ends(connection, folder / "delivered" / "drain.json", reading["ends"])
+
+
+def _define_ends(connection: duckdb.DuckDBPyConnection, drain: Path, own: dict[str, int]) -> None:
+    """Both ends of each partition, where the drain names one and says that it read up to it."""
+    drained = files.document(drain, "complete") if drain.exists() else {"complete": False}
+    ends = drained.get("end_offsets") if drained["complete"] and own else None
+    for name, known in (("drain_ends", ends or {}), ("own_ends", own if ends else {})):
+        column = name.replace("drain_ends", "drain_end").replace("own_ends", "own_end")
+        files.table(connection, name, {"partition": "INTEGER", column: "BIGINT"}, [list(end) for end in known.items()])
+    files.define(connection, _ENDS)
