@@ -31,6 +31,16 @@ _HEAD, _TAIL = b'{"id":"'.hex().upper(), b'","payload":'.hex().upper()
 _PATTERN = f"^{_HEAD}{'2D'.join(f'({_DIGIT}{{{count}}})' for count in _PARTS.values())}{_TAIL}"
 _PREFIX = len(_HEAD) + 2 * (sum(_PARTS.values()) + len(_PARTS) - 1) + len(_TAIL)
 _BLOCK = 10_000  # so many offsets of a partition are looked up together
+# The tail as text. What strings say is not judged: bytes that are no UTF-8 become "?", and so do escapes of half a character.
+_TEXT = r"""
+    regexp_replace(
+        coalesce(
+            TRY(decode(unhex(tail))),
+            decode(unhex(replace(regexp_replace(regexp_replace(tail, '(..)', '\1 ', 'g'), '[89A-F]. ', '3F ', 'g'), ' ', '')))
+        ), '((?:^|[^\\])(?:\\\\)*)(?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})+', '\1?', 'g'
+    )"""
+# DuckDB's reader of JSON takes NaN, Infinity and a comma before an end. None of them is JSON, outside of a string.
+_LAX = r"""regexp_matches(regexp_replace(rest, '"(?:[^"\\]|\\.)*"', '""', 'g'), '(?i)nan|inf|,\s*[\]}]')"""
 _COMPARED = 'partition, "offset", producer, sequence, start, batch, attempt, delivered_at'
 
 
@@ -46,13 +56,15 @@ _VIEWS = {
             SELECT *, CASE WHEN id.producer <> '' THEN {_number("length")} END AS length FROM parts
         ), whole AS (
             SELECT *, length IS NOT NULL AND len(digits) >= {_PREFIX} + 2 * length AS identified FROM sized
+        ), tailed AS (
+            SELECT *, substr(digits, {_PREFIX + 1} + 2 * length) AS tail FROM whole
         ), ended AS (
-            SELECT *, '{{"":0' || TRY(decode(unhex(substr(digits, {_PREFIX + 1} + 2 * length)))) AS rest FROM whole
+            SELECT *, '{{"":""' || {_TEXT} AS rest FROM tailed
         )
         SELECT partition, "offset", start, batch, attempt, delivered_at,
                CASE WHEN identified THEN CAST({_number("producer")} AS INTEGER) END AS producer,
                CASE WHEN identified THEN {_number("sequence")} END AS sequence,
-               CASE WHEN NOT identified OR NOT coalesce(json_valid(rest), false) THEN false
+               CASE WHEN NOT identified OR NOT coalesce(json_valid(rest), false) OR {_LAX} THEN false
                     ELSE NOT list_has_any(json_keys(rest), ['id', 'payload']) END AS closed,
                CASE WHEN identified THEN CAST('0x' || substr(sha256(
                    encode(coalesce(CAST(octet_length(key) AS VARCHAR), '-') || ':') || coalesce(key, ''::BLOB)
