@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -114,7 +115,9 @@ def define(connection: duckdb.DuckDBPyConnection, folder: Path, columns: str, ke
     files.parquet(connection, "delivered_again", folder / "delivered_again", _PAYLOADS)
     files.define(connection, _VIEWS, {"reread", *keep})
     ranges = folder / "delivered_again" / "ranges.json"
-    reading = files.document(ranges, "whole", "ends", "ranges") if ranges.exists() else {"whole": True, "ends": {}, "ranges": []}
+    reading: dict[str, Any] = {"whole": True, "ends": {}, "ranges": []}
+    if ranges.exists():
+        reading = files.document(ranges, *reading)
     if reading["whole"]:
         files.define(connection, _WHOLE, {"delivered", *keep})
     else:
@@ -126,9 +129,8 @@ def define(connection: duckdb.DuckDBPyConnection, folder: Path, columns: str, ke
 
 def _define_ends(connection: duckdb.DuckDBPyConnection, drain: Path, own: dict[str, int]) -> None:
     """Both ends of each partition, where the drain names one and says that it read up to it."""
-    drained = files.document(drain, "complete") if drain.exists() else {"complete": False}
+    drained: dict[str, Any] = files.document(drain, "complete") if drain.exists() else {"complete": False}
     ends = drained.get("end_offsets") if drained["complete"] and own else None
-    for name, known in (("drain_ends", ends or {}), ("own_ends", own if ends else {})):
-        column = name.replace("drain_ends", "drain_end").replace("own_ends", "own_end")
-        files.table(connection, name, {"partition": "INTEGER", column: "BIGINT"}, [list(end) for end in known.items()])
+    for whose, known in (("drain", ends or {}), ("own", own if ends else {})):
+        files.table(connection, f"{whose}_ends", {"partition": "INTEGER", f"{whose}_end": "BIGINT"}, [list(end) for end in known.items()])
     files.define(connection, _ENDS)
