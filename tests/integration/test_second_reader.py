@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from confluent_kafka import Producer
 from streamproof.engines.command.job import CommandJob
 from streamproof.evidence import identity
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.evidence.second_reading import SecondReading, Stretch
+from streamproof.evidence.second_reading import SecondReading, Stretch, sample
 from streamproof.sinks import outputs, second_reading
 from streamproof.sinks.kafka import second_reader
 from streamproof.sinks.postgres import tables as postgres
@@ -93,6 +94,7 @@ def test_the_second_reader_reads_what_the_drain_reads(
     testbed: Testbed, job: CommandJob, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(second_reading, "MOST_RECORDS", most)
+    monkeypatch.setattr(second_reading, "sample", functools.partial(sample, size=3))  # several stretches of each partition
     folder, sink = RunFolder(Path(job.folder)), outputs.of(job)
     drained = sink.drain(folder, job, testbed, 30)
     second_reading.read_again(folder, job, testbed, drained, 7, 60)

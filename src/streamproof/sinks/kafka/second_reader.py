@@ -71,8 +71,7 @@ def _read(consumer: Consumer, topic: str, stretches: dict[int, Stretch], deadlin
                 if error.fatal() or error.code() in HOPELESS:
                     raise KafkaException(error)
             elif partition in open_ and offset >= open_[partition].until:
-                del open_[partition]
-                consumer.pause([TopicPartition(topic, partition)])
+                del open_[partition]  # it is not paused: librdkafka keeps a partition paused that is assigned again
             elif error is None and partition in open_:
                 start, batch, attempt = _origin(message.headers())
                 yield partition, offset, batch, attempt, start, message.timestamp()[1], message.key(), message.value()
