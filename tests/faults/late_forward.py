@@ -25,11 +25,11 @@ AHEAD_S = 0.5
 LATE = """
 import base64, sys, time
 from confluent_kafka import Producer
-bootstrap, topic, value, wait, often = sys.argv[1:]
+bootstrap, topic, key, value, wait, often = sys.argv[1:]
 producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
 time.sleep(float(wait))
 for _ in range(int(often)):
-    producer.produce(topic, base64.b64decode(value), partition=0)
+    producer.produce(topic, base64.b64decode(value), base64.b64decode(key), partition=0)
     producer.flush(5)
     time.sleep(0.1)
 """
@@ -39,7 +39,7 @@ last: list[bytes] = []
 def write(sink: Producer, messages: list[Message]) -> None:
     for message in messages:
         value = forward.transform(message)
-        last[:] = [value]
+        last[:] = [message.key(), value]
         times = {"timestamp": EVENT_MS + message.offset()} if "--event-times" in sys.argv or "--ahead" in sys.argv else {}
         sink.produce(os.environ["STREAMPROOF_OUTPUT_TOPIC"], value, message.key(), **times)
 
@@ -57,9 +57,9 @@ def ahead(source: Consumer) -> None:
 
 def leave_behind(wait: str, often: int, **marks: str) -> None:
     """Start a process that outlives this one, with nothing of its environment but ``marks``."""
-    value = base64.b64encode(last[0]).decode()
-    command = [sys.executable, "-c", LATE, os.environ["STREAMPROOF_BOOTSTRAP_SERVERS"], os.environ["STREAMPROOF_OUTPUT_TOPIC"], value]
-    child = subprocess.Popen([*command, wait, str(often)], env=marks, start_new_session=True, cwd="/")
+    record = [base64.b64encode(part).decode() for part in last]
+    command = [sys.executable, "-c", LATE, os.environ["STREAMPROOF_BOOTSTRAP_SERVERS"], os.environ["STREAMPROOF_OUTPUT_TOPIC"]]
+    child = subprocess.Popen([*command, *record, wait, str(often)], env=marks, start_new_session=True, cwd="/")
     (Path(os.environ["STREAMPROOF_STATE_FOLDER"]) / "late.pid").write_text(str(child.pid))
 
 

@@ -38,7 +38,7 @@ def test_the_same_loop_without_transactions_doubles_records_and_loses_none(testb
 def test_whole_batches_that_no_header_shows_are_not_judged(testbed: Testbed) -> None:
     promising = load(ROOT / "chaos" / "forward-exactly-once.yaml")
     assert promising.job is not None
-    job = {**promising.job.model_dump(), "also_promises": ["atomic"]}
+    job = {**promising.job, "also_promises": ["atomic"]}
     verdict = _verdict(Experiment(name="atomic", job=job, workload={"source": "synthetic", "records": 8000}, seed=8))
     assert verdict["outcome"] == "INCONCLUSIVE"
     assert verdict["reason"] == "atomic was not judged: 8000 of 8000 copies do not name the batch that wrote them"

@@ -27,6 +27,7 @@ def _run(*arguments: str, promises: str = "at-least-once") -> tuple[RunFolder, d
     return folder, Verdict.read(folder).to_json()
 
 
+@pytest.mark.slow
 def test_a_job_that_passes_event_times_through_is_judged_by_the_brokers_clock(testbed: Testbed) -> None:
     _, verdict = _run("--event-times")
     assert verdict["outcome"] == "PASSED", verdict["reason"]

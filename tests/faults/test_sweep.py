@@ -35,6 +35,7 @@ def _hardest(scenario: sweep.Scenario) -> bool:
 SCENARIOS = [pytest.param(scenario, id=_name(scenario), marks=pytest.mark.slow) for scenario in sweep.scenarios()]
 
 
+@pytest.mark.timeout(960)
 @pytest.mark.parametrize("strategy", [MATTER_MOST[0], *(pytest.param(each, marks=pytest.mark.slow) for each in MATTER_MOST[1:])])
 def test_a_job_that_crashes_at_each_step_in_turn_is_exactly_once(testbed: Testbed, strategy: str) -> None:
     scenarios = [scenario for scenario in sweep.scenarios([strategy]) if _hardest(scenario)]
@@ -54,6 +55,7 @@ def test_a_job_that_crashes_at_each_step_in_turn_is_exactly_once(testbed: Testbe
             faults=crashes,
             seed=5,
             batch_records=RECORDS // BATCHES,
+            timeout_s=900,  # it starts five times and more
         )
     )
     verdict = folder.read_json(folder.verdict)

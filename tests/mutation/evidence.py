@@ -23,6 +23,7 @@ from streamproof.evidence.second_reading import Stretch
 ACKED, REJECTED, INDETERMINATE = "ACKED", "REJECTED", "INDETERMINATE"
 BEGUN_MS = 1_767_225_600_000
 BATCH_MS = 100
+MARGIN_MS = 1000
 INJECTION = "kill_executor-1"
 Named = tuple[str, int | None, int | None]
 Columns = dict[str, np.ndarray]
@@ -199,16 +200,21 @@ class Evidence:
         return Counter({INDETERMINATE: len(self.intended_only())}) + Counter(self.sent["outcome"].tolist())
 
     def output_after_the_fault(self) -> bool:
-        """Whether the first copy of a record that was sent came after the fault; so it is where there was no fault."""
+        """Whether the first copy of a record that was sent came after the fault. So it is where there was no fault, and it is not denied
+        where the time of some record is unknown."""
         if self.injected_ms is None:
             return True
+        since, until = self.lived or (0, 1 << 62)
         known = {*(self.id_of(record) for record in range(len(self.sent_ids))), *self.intended_only()}
-        first: dict[tuple[int, int], int] = {}
+        first: dict[tuple[int, int], int | None] = {}
         copies = zip(*(self.delivered[name].tolist() for name in ("producer", "sequence", "delivered_at")), strict=True)
         for producer, sequence, at in copies:
             if (producer, sequence) in known:
-                first[producer, sequence] = min(first.get((producer, sequence), at), at)
-        return max(first.values(), default=-1) >= self.injected_ms
+                before = first.get((producer, sequence))
+                believed = at if since - MARGIN_MS <= at <= until + MARGIN_MS else None
+                first[producer, sequence] = min((time for time in (before, believed) if time is not None), default=None)
+        times = [time for time in first.values() if time is not None]
+        return len(times) < len(first) or max(times, default=-1) >= self.injected_ms
 
     def marks(self) -> list[int]:
         """When the phases begin: steady has the first commit and the first ACKED record, recovery the last of both."""

@@ -60,7 +60,7 @@ def a_generator_that_was_killed_and_repeated(evidence: Evidence, rng: np.random.
     """What the first knew was written down but for its last few records; the next one went on behind them, as the next producer."""
     producer = int(evidence.sent["producer"].max())
     mine = evidence.sent["producer"] == producer
-    if producer >= 0xFFFF or not mine.any():
+    if producer >= 0xFFFF or not mine.any() or evidence.intended_only():  # it would be another's intent
         return
     cut = int(rng.choice(evidence.sent["sequence"][mine]))
     few = int(rng.integers(1, max(len(evidence.sent_ids) // 40, 1) + 1))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamproof import registry, settings
+from streamproof.evidence import manifest
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.experiment.schedule import plan
 from tests.package.conftest import Installed
@@ -71,6 +72,7 @@ def test_a_stored_run_is_judged_without_any_extra(bare: Installed, tmp_path: Pat
         folder = story.write(tmp_path / name)
         folder.experiment.write_text(found.to_yaml())
         folder.schedule.write_text(plan(found).to_json())
+        manifest.write(folder)
         done = bare.run(tmp_path, "streamproof", "check", name)
         assert (done.returncode, done.stderr) == (code, "")
         assert told in done.stdout

@@ -36,10 +36,10 @@ def test_every_extra_that_a_message_may_name_exists() -> None:
 
 
 def test_every_package_that_the_code_imports_is_asked_for() -> None:
-    """But for Airflow's and Spark's own, which are used where they call this package."""
+    """But for Airflow's, Spark's and pytest's own, which are used where they call this package."""
     distributions = {"yaml": "pyyaml", "kafka": "kafka-python", "toxiproxy": "toxiproxy-python", "airflow": "apache-airflow"}
     distributions["vl_convert"] = "vl-convert-python"
-    others = {"streamproof", "fastapi", "starlette", "py4j", *sys.stdlib_module_names}
+    others = {"streamproof", "fastapi", "starlette", "py4j", "pytest", *sys.stdlib_module_names}
     found = {name for path in (ROOT / "src").rglob("*.py") for name in _imported(path)} - others
     known = _names(PROJECT["dependencies"]) | {name for extra in OPTIONAL.values() for name in _names(extra)}
     assert {distributions.get(name, name.replace("_", "-")) for name in found} - known == set()

@@ -39,7 +39,7 @@ def test_a_driver_gets_a_java_that_the_machine_does_not_have_and_the_users_own_m
     testbed = replace(embedded._plan(1), folder=str(tmp_path / "testbed"))
     run = run_context(folder, testbed)
     try:
-        child = psutil.Process(Supervisor(run)._launch().pid)
+        child = psutil.Process(Supervisor(run, lambda: None)._launch().pid)
         env = child.environ()
     finally:
         kill_drivers(folder)

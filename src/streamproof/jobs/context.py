@@ -59,7 +59,12 @@ class RunContext:
             if value:
                 return value
             if time.monotonic() > until:
-                raise FaultError(f"{what}: not within {timeout_s:.0f} s")
+                in_time = (
+                    f"within {timeout_s:.0f} s"
+                    if until < self.deadline
+                    else "before the run's time was over (the experiment's `timeout_s`)"
+                )
+                raise FaultError(f"{what}: not {in_time}")
             self.check_alive()
             time.sleep(POLL_S)
 

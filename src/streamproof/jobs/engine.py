@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,9 +49,9 @@ class Engine(Protocol):
     def processes(self, job: Job, role: Role) -> list[psutil.Process]:
         """The processes that play a role now, the one that does most of the work first. Empty between two starts."""
 
-    def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[object]:
+    def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
         """While it is entered, the job's committed source offsets are appended to ``progress.jsonl``, and ``driver_ready`` is journaled
-        for each start that got to work."""
+        for each start that got to work. What it gives is called again and again, and raises what has put an end to that."""
 
     def stop(self, job: Job, child: subprocess.Popen[bytes]) -> None:
         """Ask the running start to end by itself. May be repeated."""
@@ -62,6 +62,9 @@ class Engine(Protocol):
     def recover(self, job: Job) -> dict[str, Any]:
         """Finish or undo what a dead start left in the sink. Returns what was done, for the journal. May be called whenever no start of
         the job runs, and repeated."""
+
+    def disarm(self, job: Job) -> None:
+        """Take back what faults have put into the job to act at a step of its protocol. May be repeated."""
 
     def answers(self, job: Job) -> bool:
         """Whether the start that was ready last answers what faults ask of it. True where faults ask nothing."""

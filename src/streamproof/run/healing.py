@@ -16,7 +16,6 @@ from typing import Any
 
 from streamproof import settings
 from streamproof.engines.lookup import engine_of, read_job
-from streamproof.engines.spark import failpoints
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.journal import EvidenceCheck, InjectionHealed, InjectionStarted, Restored, TestbedRebuilt, TestbedTaken
 from streamproof.exclusive import exclusive
@@ -121,11 +120,11 @@ def restore(folder: RunFolder, testbed: Testbed, toxics: Sequence[str] = ()) -> 
     for event in todo:
         heal_injection(testbed, folder, event.injection, event.fault, event.target)
     done["healed"] = [event.injection for event in todo]
-    failpoints.disarm_all(folder)
     done["toxics"] = [*toxics, *(toxic for proxy in testbed.links for toxic in testbed.proxies.reset(proxy))]
     if (folder.path / "job.json").exists():
         # The testbed may have been taken down and started anew since, at other addresses.
         job = replace(read_job(folder), bootstrap=testbed.driver_kafka, postgres=testbed.pipeline_postgres)
+        engine_of(job).disarm(job)
         done["recovered"] = _recover(job)
         Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
         outputs.of(job).delete(job, testbed)

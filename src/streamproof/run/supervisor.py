@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,15 +44,15 @@ class PipelineFailed(Exception):
 def run_pipeline(run: RunContext) -> None:
     """Run the job to its end. Raises PipelineFailed after too many starts or at the deadline, RunEnded when the run was aborted."""
     try:
-        with run.engine.progress(run.job, run.testbed):
-            Supervisor(run).run()
+        with run.engine.progress(run.job, run.testbed) as check_progress:
+            Supervisor(run, check_progress).run()
     finally:
         kill_drivers(run.folder)
 
 
 class Supervisor:
-    def __init__(self, run: RunContext) -> None:
-        self._run, self._folder, self._engine = run, run.folder, run.engine
+    def __init__(self, run: RunContext, check_progress: Callable[[], None]) -> None:
+        self._run, self._folder, self._engine, self._check_progress = run, run.folder, run.engine, check_progress
         self._cluster = Cluster(run.testbed.direct_kafka)
         self._start = len(self._folder.journal.all(DriverStarted))
         self._looked: float | None = None
@@ -130,6 +131,7 @@ class Supervisor:
         if self._looked is None or now - self._looked > LOOK_S:
             self._looked = now
             self._run.check_alive()
+            self._check_progress()
             if now > self._run.deadline:
                 raise PipelineFailed(f"the job did not finish in time: {self._run.progress.committed()} of {self._run.records} records")
         if self._stopping is None and self._done():

@@ -23,6 +23,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ class CommandEngine:
     def processes(self, job: Job, role: Role) -> list[psutil.Process]:
         return marked(**{RUN_MARK: job.run.name}) if role is Role.DRIVER else []
 
-    def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[object]:
+    def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
         return GroupProgress(job, testbed.direct_kafka)
 
     def stop(self, job: Job, child: subprocess.Popen[bytes]) -> None:
@@ -77,6 +78,9 @@ class CommandEngine:
 
     def recover(self, job: Job) -> dict[str, Any]:
         return {}
+
+    def disarm(self, job: Job) -> None:
+        """Nothing of ours is in such a job."""
 
     def answers(self, job: Job) -> bool:
         return True

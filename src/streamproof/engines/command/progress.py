@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from streamproof.evidence.folder import append_json_line
 from streamproof.evidence.journal import DriverReady, DriverStarted
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 LOOK_S = 0.05
+COUNT_S = 1.0
 ANSWER_S = 5.0
 END_S = 10.0
 log = logging.getLogger("streamproof.engines.command.progress")
@@ -41,20 +44,25 @@ class GroupProgress:
         self._committed = {int(partition): offset for partition, offset in progress.until().items()}
         self._batch, self._ready = progress.batches(), 0
         self._since = datetime.now(UTC)
+        self._count, self._counted_at = 0, -COUNT_S  # how many partitions the input has, and when that was asked
         self._done = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Callable[[], None]:
         self._thread.start()
-        return self
+        return self._check
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._done.set()
         self._thread.join(END_S)
         self._consumer.close()
-        if self._failure is not None and error is None:
-            raise self._failure
+        if error is None:
+            self._check()
 
     def _follow(self) -> None:
         try:
@@ -71,13 +79,14 @@ class GroupProgress:
 
         topic = self._job.input_topic
         try:
-            partitions = [TopicPartition(topic, number) for number in range(self._cluster.partitions(topic))]
-            answered = self._consumer.committed(partitions, timeout=ANSWER_S)
+            if (now := time.monotonic()) >= self._counted_at + COUNT_S:
+                self._count, self._counted_at = self._cluster.partitions(topic), now
+            answered = self._consumer.committed([TopicPartition(topic, number) for number in range(self._count)], timeout=ANSWER_S)
         except (KafkaException, TestbedError) as error:
             log.debug("the group's offsets are not known: %s", error)
             return
-        now = {answer.partition: answer.offset for answer in answered if answer.error is None and answer.offset >= 0}
-        moved = {partition: offset for partition, offset in now.items() if offset > self._committed.get(partition, 0)}
+        committed = {answer.partition: answer.offset for answer in answered if answer.error is None and answer.offset >= 0}
+        moved = {partition: offset for partition, offset in committed.items() if offset > self._committed.get(partition, 0)}
         if moved:
             self._write(moved)
 

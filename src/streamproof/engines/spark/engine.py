@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -46,14 +47,17 @@ class SparkEngine:
             return [worker for executor in executors for worker in spark.python_workers(executor)]
         return [process for executor in executors for process in (executor, *_children(executor))]
 
-    def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[object]:
-        return nullcontext()
+    def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
+        return nullcontext(lambda: None)  # the driver reports it itself
 
     def stop(self, job: Job, child: subprocess.Popen[bytes]) -> None:
         (job.run.path / "stop").touch()
 
     def stopped(self, code: int) -> bool:
         return code == 0
+
+    def disarm(self, job: Job) -> None:
+        failpoints.disarm_all(job.run)
 
     def recover(self, job: Job) -> dict[str, Any]:
         assert isinstance(job, SparkJob)

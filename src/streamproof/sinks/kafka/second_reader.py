@@ -70,11 +70,13 @@ def _read(consumer: Consumer, topic: str, stretches: dict[int, Stretch], deadlin
                 last_error = error
                 if error.fatal() or error.code() in HOPELESS:
                     raise KafkaException(error)
-            elif partition in open_ and offset >= open_[partition].until:
-                del open_[partition]  # it is not paused: librdkafka keeps a partition paused that is assigned again
-            elif error is None and partition in open_:
-                start, batch, attempt = _origin(message.headers())
-                yield partition, offset, batch, attempt, start, message.timestamp()[1], message.key(), message.value()
+            elif partition in open_:
+                until = open_[partition].until
+                if error is None and offset < until:
+                    start, batch, attempt = _origin(message.headers())
+                    yield partition, offset, batch, attempt, start, message.timestamp()[1], message.key(), message.value()
+                if offset >= until or (error is None and offset == until - 1):  # the end of a partition is not reported while it grows
+                    del open_[partition]  # it is not paused: librdkafka keeps a partition paused that is assigned again
 
 
 def _origin(headers: Any) -> tuple[int | None, int | None, int | None]:
