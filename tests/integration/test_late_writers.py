@@ -18,6 +18,7 @@ from streamproof.engines.command.job import CommandJob
 from streamproof.evidence import identity
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import Restored, RunCreated, TestbedTaken
+from streamproof.evidence.second_reading import Stretch
 from streamproof.jobs.job import Job
 from streamproof.run import stages, writers
 from streamproof.sinks import outputs
@@ -90,7 +91,7 @@ def test_a_time_that_the_job_sets_does_not_reach_the_output(testbed: Testbed, fo
     drained = KafkaTopic().drain(folder, job, testbed, 30)
     (row,) = pq.read_table(next(folder.delivered.glob("*.parquet"))).to_pylist()
     assert before - 1 <= row["delivered_at"].timestamp() <= time.time() + 1
-    (values,) = KafkaTopic().rows(job, testbed, folder.name, drained, 30)
+    (values,) = KafkaTopic().rows(job, testbed, folder.name, [Stretch(0, 0, drained["end_offsets"]["0"])], 30)
     assert before - 1 <= values[5] / 1000 <= time.time() + 1
 
 

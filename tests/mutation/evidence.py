@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 
 from streamproof.evidence import histories, manifest
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.second_reading import Stretch
 
 ACKED, REJECTED, INDETERMINATE = "ACKED", "REJECTED", "INDETERMINATE"
 BEGUN_MS = 1_767_225_600_000
@@ -62,6 +64,11 @@ class Evidence:
     """Whether only they look at what is spoilt."""
     injected_ms: int | None = None
     """When a fault was injected, where there was one."""
+    reread: Callable[[RunFolder], None] | None = None
+    """Writes what a second reader read, where there was one: these ``stretches``."""
+    stretches: tuple[Stretch, ...] = ()
+    only_suites: bool = False
+    """Whether only they can see what is wrong."""
 
     def copy(self) -> Evidence:
         return Evidence(
@@ -81,6 +88,9 @@ class Evidence:
             self.spoil,
             self.only_checkers,
             self.injected_ms,
+            self.reread,
+            self.stretches,
+            self.only_suites,
         )
 
     # --- rows ---
@@ -232,6 +242,9 @@ class Evidence:
         folder.drain.write_text(json.dumps({**drain, "end_offsets": end, "records": len(self.ids)}))
         highest = int(self.sent["offset"].max(initial=-1))
         folder.source.write_text(json.dumps({"end_offsets": {str(number): highest + 1 for number in np.unique(self.sent["partition"])}}))
+        shutil.rmtree(folder.delivered_again, ignore_errors=True)
+        if self.reread is not None:
+            self.reread(folder)
         manifest.write(folder)
         self._write_journal(folder)
         if self.spoil is not None:

@@ -36,13 +36,14 @@ import pyarrow as pa
 
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.run.stages import suite_spec
+from streamproof.suites import agreement
 from streamproof.suites.expectations import database, files, records
 from streamproof.suites.expectations import results as computed
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.scan import ranges, scan
-from tests.mutation import clean, counts, damage, legal, results, times, unjudged, values  # noqa: F401
+from tests.mutation import clean, counts, damage, legal, results, second_reading, times, unjudged, values  # noqa: F401
 from tests.mutation.evidence import INJECTION, Evidence
 from tests.mutation.results import Computed
 
@@ -69,7 +70,7 @@ MUTANTS, LEGAL, SEED = 15_000, 12_000, 20_261_121
 REAL_SHARE, REAL_RUNS, RESULTS_SHARE = 0.08, 24, 0.2
 SCALES = ((scan.RANGE_SIZE, ranges._BUCKET_BITS), (64, 3), (11, 1))
 """Records in a range, and bits of an offset in a bucket: as they are, and so small that even these histories have many of each."""
-OF_RECORDS = {**damage.DAMAGES, **counts.DAMAGES}
+OF_RECORDS = {**damage.DAMAGES, **counts.DAMAGES, **second_reading.DAMAGES}
 DAMAGES = [*OF_RECORDS, *results.DAMAGES]
 History = Evidence | Computed
 Named = tuple[Any, ...]
@@ -209,7 +210,8 @@ def judged(evidence: History, path: Path, scale: tuple[int, int] = SCALES[0]) ->
 class Suites:
     """The queries of the expectation suites, over one database that is filled anew for each history."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, fresh: bool = False) -> None:
+        self._fresh = fresh
         self._connection = duckdb.connect(config=database.settings(path / "spill"))
 
     def close(self) -> None:
@@ -217,8 +219,13 @@ class Suites:
 
     def judged(self, evidence: History, path: Path) -> tuple[str, Counter[Named]] | None:
         """What they say on evidence that was written: as :func:`judged`. None where they compute no results to compare with."""
+        if isinstance(evidence, Evidence) and evidence.reread is not None and not self._fresh:
+            with contextlib.closing(Suites(path, fresh=True)) as suites:  # other tables than those of an output that was read once
+                return suites.judged(evidence, path)
         try:
             named = self._named(evidence, path)
+            if (contradiction := agreement.misread(self._connection)) is not None:
+                return f"refused: {contradiction}", Counter()
         except files.Unreadable as error:
             return f"refused: {error}", Counter()
         if named is None:
@@ -268,7 +275,10 @@ def mutate(result: Result, kind: str, evidence: History, rng: np.random.Generato
     tally = result.by_kind[kind]
     expected = due(evidence)
     of_checkers, only_theirs = judged(evidence, path, SCALES[tally.mutants % len(SCALES)]), evidence.only_checkers
-    opinions = {"checkers": of_checkers, "suites": None if only_theirs else suites.judged(evidence, path)}
+    opinions = {
+        "checkers": None if isinstance(evidence, Evidence) and evidence.only_suites else of_checkers,
+        "suites": None if only_theirs else suites.judged(evidence, path),
+    }
     tally.mutants += 1
     tally.forbidden += evidence.spoilt is not None or expected == "FAILED"
     for name, opinion in opinions.items():

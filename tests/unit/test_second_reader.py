@@ -18,7 +18,7 @@ from streamproof.evidence.payloads import PAYLOADS, write_payloads
 from streamproof.load.workload import _sha256
 from streamproof.run.stages import suite_spec
 from streamproof.sinks.files.folder import ListedFiles
-from streamproof.sinks.payloads import keep
+from streamproof.sinks.second_reading import read_again
 from streamproof.suites import agreement
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.judge import judge
@@ -217,12 +217,12 @@ def test_a_folder_of_files_is_read_a_second_time_by_other_code(tmp_path: Path) -
     (job.files / "part-0a.parquet").write_bytes(b"PAR1 half")
     drained = sink.drain(folder, job, testbed, 30)
     assert drained["half_written_files"] == ["part-0a.parquet"]
-    keep(folder, folder.delivered_again, job, testbed, drained, 30)
+    read_again(folder, job, testbed, drained, 7, 30)
     manifest.write(folder)
     verdict, conflict = _judged(folder)
     assert (verdict.outcome, verdict.anomalies["CORRUPTED"], conflict) == ("FAILED", 1, None)
     (job.files / "part-1.parquet").unlink()
-    keep(folder, folder.delivered_again, job, testbed, drained, 30)
+    read_again(folder, job, testbed, drained, 7, 30)
     manifest.write(folder)
     _, conflict = _judged(folder)
     assert conflict is not None

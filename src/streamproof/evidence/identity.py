@@ -57,7 +57,7 @@ def closes(tail: bytes) -> bool:
     """Whether what follows the payload ends the value: fields other than ``id`` and ``payload``, if any, and the end of the object."""
     try:
         fields = json.loads(
-            '{"":0' + tail.decode("latin-1"), object_pairs_hook=list, parse_int=str, parse_float=str, parse_constant=_refuse
+            '{"":""' + tail.decode("latin-1"), object_pairs_hook=list, parse_int=str, parse_float=str, parse_constant=_refuse
         )
     except (ValueError, RecursionError):
         return False

@@ -37,6 +37,7 @@ _PATTERNS = (
     "delivered/*.parquet",
     "delivered/drain.json",
     "delivered_again/*.parquet",
+    "delivered_again/ranges.json",
     "payloads/*.parquet",
 )
 

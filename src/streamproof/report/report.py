@@ -161,6 +161,8 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
     if drain is not None:
         reached = "reached the end" if drain.complete else f"did not reach the end ({drain.reason or 'no reason was recorded'})"
         facts.append(("Drain", reached))
+    if (twice := verdict.read_twice) is not None:
+        facts.append(("Read twice", f"{_number(twice.records)} of {_number(twice.of)} delivered records"))
     counts = (("Micro-batches", verdict.batches), ("Driver starts", verdict.driver_starts))
     return facts + [(name, _number(count)) for name, count in counts if count is not None]
 

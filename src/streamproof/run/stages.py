@@ -54,7 +54,7 @@ from streamproof.load.gate import Gate
 from streamproof.report.report import render
 from streamproof.run import healing, injector, lock, spark_check, supervisor, watchdog, writers
 from streamproof.run.second_judge import disagreement_with, own_suite
-from streamproof.sinks import outputs, payloads
+from streamproof.sinks import outputs, payloads, second_reading
 from streamproof.suites import agreement, own
 from streamproof.suites.evaluate import Evaluation
 from streamproof.suites.evaluate import evaluate as evaluate_here
@@ -70,7 +70,6 @@ from streamproof.verdict.reconciliation import write_reconciliation
 from streamproof.verdict.verdict import Verdict, decided
 
 DRAIN_S = 150.0
-READ_TWICE_RECORDS = 1_000_000  # an output of more records is read by the drain alone
 log = logging.getLogger("streamproof.run.stages")
 
 
@@ -251,9 +250,9 @@ def _drain(folder: RunFolder) -> None:
     write_atomically(folder.source, json.dumps({"end_offsets": {str(partition): end for partition, end in sorted(ends.items())}}))
     experiment = load(folder)
     if experiment.keeps_values:
-        payloads.keep(folder, folder.payloads, job, testbed, drained, DRAIN_S)
-    if experiment.reference_model is None and drained["records"] <= READ_TWICE_RECORDS:
-        payloads.keep(folder, folder.delivered_again, job, testbed, drained, DRAIN_S)
+        payloads.keep_all(folder, job, testbed, drained, DRAIN_S)
+    if experiment.reference_model is None:
+        second_reading.read_again(folder, job, testbed, drained, experiment.seed, DRAIN_S)
     sent_stream.fold_all(folder.sent)
     manifest.write(folder)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Protocol
 
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.second_reading import Stretch
 from streamproof.jobs.job import Job
 from streamproof.testbed.embedded import Testbed
 
@@ -36,8 +37,13 @@ class Implementation(Protocol):
         """Where the output ends now, as JSON has it: the same as long as nobody writes, and what the drain wrote as ``end`` when nobody
         did since. Raises EvidenceError when there is no output."""
 
-    def rows(self, job: Job, testbed: Testbed, run: str, drained: dict[str, Any], timeout_s: float) -> Iterator[Row]:
-        """What the drain read once more, to the same end, with keys and values: the columns of ``payloads/``. Raises EvidenceError."""
+    def ends_again(self, job: Job, testbed: Testbed, timeout_s: float) -> dict[int, int]:
+        """Where each partition of the output ends, by the client that ``rows`` reads with, not by what the drain asks. Raises
+        EvidenceError."""
+
+    def rows(self, job: Job, testbed: Testbed, run: str, stretches: Sequence[Stretch], timeout_s: float) -> Iterator[Row]:
+        """The records of these stretches, read by other code than the drain's, with keys and values: the columns of ``payloads/``. Raises
+        EvidenceError."""
 
     def reader(self, job: Job, testbed: Testbed) -> Reader:
         """A reader that sees what any reader of this output sees."""
@@ -78,8 +84,11 @@ class Deferred:
     def end(self, job: Job, testbed: Testbed) -> Any:
         return self._sink.end(job, testbed)
 
-    def rows(self, job: Job, testbed: Testbed, run: str, drained: dict[str, Any], timeout_s: float) -> Iterator[Row]:
-        return self._sink.rows(job, testbed, run, drained, timeout_s)
+    def ends_again(self, job: Job, testbed: Testbed, timeout_s: float) -> dict[int, int]:
+        return self._sink.ends_again(job, testbed, timeout_s)
+
+    def rows(self, job: Job, testbed: Testbed, run: str, stretches: Sequence[Stretch], timeout_s: float) -> Iterator[Row]:
+        return self._sink.rows(job, testbed, run, stretches, timeout_s)
 
     def reader(self, job: Job, testbed: Testbed) -> Reader:
         return self._sink.reader(job, testbed)

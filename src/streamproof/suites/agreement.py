@@ -47,8 +47,8 @@ def disagreement(connection: DuckDBPyConnection, asked: Collection[Anomaly], rec
     """A sentence on what only one of the two judges names; None when they agree. ``reconciliation`` is a file, or a table's name."""
     if isinstance(reconciliation, Path) and not reconciliation.exists():
         return f"{reconciliation} is missing: the checkers name no record that could be compared"
-    if (misread := _misread(connection)) is not None:
-        return misread
+    if (contradiction := misread(connection)) is not None:
+        return contradiction
     asked = [anomaly for anomaly in asked if anomaly not in unjudged(connection)]
     if not asked:
         return None
@@ -66,10 +66,28 @@ def disagreement(connection: DuckDBPyConnection, asked: Collection[Anomaly], rec
     return f"the checkers and the expectation suites do not agree: {'; '.join(only)}" if only else None
 
 
-def _misread(connection: DuckDBPyConnection) -> str | None:
-    """A sentence on the records that the drain and the second reader read differently; None when there are none, or was no second one."""
+def misread(connection: DuckDBPyConnection) -> str | None:
+    """A sentence on what the drain and the second reader read differently; None when that is nothing, or there was no second reader."""
     if not connection.execute("SELECT 1 FROM information_schema.tables WHERE table_name = 'misread'").fetchall():
         return None
+    found = [sentence for sentence in (_misread_records(connection), _other_ends(connection)) if sentence is not None]
+    return f"the drain and the second reader of the output do not agree: {'; '.join(found)}" if found else None
+
+
+def _other_ends(connection: DuckDBPyConnection) -> str | None:
+    rows = connection.execute("FROM ends_differ ORDER BY partition").fetchall()
+    named = [
+        f"the drain found the end of output {partition} at {_end(drain_end)}, the second reader at {_end(own_end)}"
+        for partition, drain_end, own_end in rows[:SHOWN]
+    ]
+    return ", ".join(named) + (f" and {len(rows) - len(named)} more" if len(rows) > len(named) else "") if rows else None
+
+
+def _end(offset: int | None) -> str:
+    return "no offset" if offset is None else str(offset)
+
+
+def _misread_records(connection: DuckDBPyConnection) -> str | None:
     ((count,),) = connection.execute("SELECT count(*) FROM misread").fetchall()
     some = connection.execute(f"""
         SELECT who, partition, "offset", producer, sequence FROM misread ORDER BY partition, "offset", who LIMIT {SHOWN}""").fetchall()
@@ -78,7 +96,7 @@ def _misread(connection: DuckDBPyConnection) -> str | None:
         for who, partition, offset, producer, sequence in some
     ]
     more = f" and {count - len(some)} more" if count > len(some) else ""
-    return f"the drain and the second reader of the output do not agree: {', '.join(named)}{more}" if count else None
+    return f"{', '.join(named)}{more}" if count else None
 
 
 def unjudged(connection: DuckDBPyConnection) -> tuple[Anomaly, ...]:

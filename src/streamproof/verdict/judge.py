@@ -42,6 +42,7 @@ from streamproof.verdict.checks.accounts import check_batches, check_delivered, 
 from streamproof.verdict.checks.atomicity import torn
 from streamproof.verdict.checks.matching import Finding
 from streamproof.verdict.checks.order import reordered
+from streamproof.verdict.checks.read_twice import check_second_reading
 from streamproof.verdict.checks.records import KINDS, Reconciliation, count, sent_only
 from streamproof.verdict.checks.source import behind_the_end
 from streamproof.verdict.checks.unjudged import unjudged
@@ -54,7 +55,7 @@ from streamproof.verdict.stateful import reference
 from streamproof.verdict.stateful.reference import ReferenceModel
 from streamproof.verdict.timing import baseline
 from streamproof.verdict.timing.recovery import Flow, Stamps, ends, longest_gap, recovery, stamps, throughput
-from streamproof.verdict.verdict import Account, Drain, Injection, PhaseFigures, ResultCounts, SentCounts, Verdict, decided
+from streamproof.verdict.verdict import Account, Drain, Injection, PhaseFigures, ReadTwice, ResultCounts, SentCounts, Verdict, decided
 
 Moment = TypeVar("Moment", bound=InjectionEvent)
 
@@ -156,6 +157,7 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
             "longest_gap_s": longest_gap(moments),
             "output_s": round(float(moments[-1] - moments[0]) / 1000, 3) if len(moments) else None,
             "drain": Drain.model_validate(drain),
+            "read_twice": _read_twice(folder, drain),
             "behind_the_end": behind_the_end(folder, {account.partition: account.acked for account in reconciliation.partitions}),
             "unjudged": unjudged(folder, spec.promises, progress) if spec.reference_model is None else (),
             "untimed": flow.untimed,
@@ -222,6 +224,12 @@ def _with(path: Path, fields: Any, *keys: str) -> dict[str, Any]:
     if missing:
         raise EvidenceError(f"{path} is damaged: {', '.join(missing)} missing in {str(fields)[:80]}")
     return dict(fields)
+
+
+def _read_twice(folder: RunFolder, drain: Mapping[str, Any]) -> ReadTwice | None:
+    """How much of the output was read twice; None when it was read once."""
+    reading = check_second_reading(folder)
+    return None if reading is None else ReadTwice(records=reading.records, of=drain["records"], ranges=len(reading.stretches))
 
 
 def _injection(name: str, events: Sequence[Event], flow: Flow, last_ms: int) -> Injection:

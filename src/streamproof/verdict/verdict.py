@@ -71,6 +71,14 @@ class Drain(BaseModel):
     reason: str | None
 
 
+class ReadTwice(_Part):
+    """How many delivered records a second reader read too, ``of`` how many; ``ranges`` is in how many stretches."""
+
+    records: int
+    of: int
+    ranges: int
+
+
 class OwnSuite(_Part):
     """The user's own suite: ``failed`` are the expectations that do not hold, ``failures`` a sentence on each.
 
@@ -175,6 +183,7 @@ class Account(_Part):
     longest_gap_s: float | None = None
     output_s: float | None = None
     drain: Drain | None = None
+    read_twice: ReadTwice | None = None
     behind_the_end: int = 0
     unjudged: tuple[str, ...] = ()
     untimed: int = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from streamproof.evidence import histories, identity
 from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.second_reading import Stretch
 from streamproof.jobs.job import Job
 from streamproof.sinks.delivered import Delivered
 from streamproof.sinks.files import second_reader
@@ -59,8 +60,11 @@ class LoggedFiles:
     def reader(self, job: Job, testbed: Testbed) -> FilesReader:
         return FilesReader(job.files)
 
-    def rows(self, job: Job, testbed: Testbed, run: str, drained: dict[str, Any], timeout_s: float) -> Iterator[Row]:
-        yield from second_reader.rows(self._listed_again(job))
+    def ends_again(self, job: Job, testbed: Testbed, timeout_s: float) -> dict[int, int]:
+        return second_reader.ends(self._listed_again(job))
+
+    def rows(self, job: Job, testbed: Testbed, run: str, stretches: Sequence[Stretch], timeout_s: float) -> Iterator[Row]:
+        yield from second_reader.rows(self._listed_again(job), stretches)
 
     def _listed_again(self, job: Job) -> list[Path]:
         return self._files(job)

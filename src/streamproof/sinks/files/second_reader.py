@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import duckdb
 
+from streamproof.evidence.second_reading import Stretch
 from streamproof.sinks.sink import Row
 
 FETCH = 10_000
@@ -19,15 +20,31 @@ def listed(folder: Path) -> list[Path]:
     return sorted(Path(file) for (file,) in found)
 
 
-def rows(files: Iterable[Path]) -> Iterator[Row]:
-    """The rows of these files, as ``payloads/`` has them. A file that is not whole is no delivery; it keeps its number."""
+def ends(files: Sequence[Path]) -> dict[int, int]:
+    """How many rows each of these files has; one that is not whole has none, and keeps its number."""
+    query = "SELECT coalesce(sum(num_rows), 0)::BIGINT FROM parquet_file_metadata(?)"
+    counts = {}
     with duckdb.connect() as connection:
         for number, path in enumerate(files):
-            query = "SELECT file_row_number, key, value FROM read_parquet(?, file_row_number = true) ORDER BY file_row_number"
             try:
-                result = connection.execute(query, [str(path)])
+                ((counts[number],),) = connection.execute(query, [str(path)]).fetchall()
+            except (duckdb.Error, FileNotFoundError):
+                counts[number] = 0
+    return counts
+
+
+def rows(files: Sequence[Path], stretches: Sequence[Stretch]) -> Iterator[Row]:
+    """The rows of these stretches, as ``payloads/`` has them. A file that is not whole is no delivery; it keeps its number."""
+    query = """
+        SELECT file_row_number, key, value FROM read_parquet(?, file_row_number = true)
+        WHERE file_row_number >= ? AND file_row_number < ? ORDER BY file_row_number"""
+    with duckdb.connect() as connection:
+        for stretch in stretches:
+            path = files[stretch.partition]
+            try:
+                result = connection.execute(query, [str(path), stretch.since, stretch.until])
                 written = int(path.stat().st_mtime * 1000)
             except (duckdb.Error, FileNotFoundError):
                 continue
             while some := result.fetchmany(FETCH):
-                yield from ((number, offset, None, None, None, written, key, value) for offset, key, value in some)
+                yield from ((stretch.partition, offset, None, None, None, written, key, value) for offset, key, value in some)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
 from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.second_reading import Stretch
 from streamproof.jobs.job import Job
-from streamproof.kafka.asking import retriable
 from streamproof.sinks import origin
 from streamproof.sinks.sink import Row
 from streamproof.testbed.embedded import Testbed
@@ -20,6 +18,7 @@ FETCH = 10_000
 TIMES = {"message.timestamp.type": "LogAppendTime"}
 """A record's time is the broker's own: the job cannot set it."""
 DRAIN = "streamproof.sinks.kafka.drain"  # imported when it is needed: nothing else is compiled
+SECOND_READER = "streamproof.sinks.kafka.second_reader"  # imported when it is needed, with its client
 
 
 class KafkaReader:
@@ -73,44 +72,15 @@ class KafkaTopic:
         partitions = Cluster(testbed.direct_kafka).partitions(job.output_topic)
         return KafkaReader(testbed.direct_kafka, job.output_topic, partitions)
 
-    def rows(self, job: Job, testbed: Testbed, run: str, drained: dict[str, Any], timeout_s: float) -> Iterator[Row]:
-        yield from _rows(testbed.direct_kafka, job.output_topic, run, drained["end_offsets"], timeout_s)
+    def ends_again(self, job: Job, testbed: Testbed, timeout_s: float) -> dict[int, int]:
+        ends: dict[int, int] = import_module(SECOND_READER).ends(testbed.direct_kafka, job.output_topic, timeout_s)
+        return ends
+
+    def rows(self, job: Job, testbed: Testbed, run: str, stretches: Sequence[Stretch], timeout_s: float) -> Iterator[Row]:
+        yield from import_module(SECOND_READER).rows(testbed.direct_kafka, job.output_topic, run, stretches, timeout_s)
 
     def load(self) -> None:
         import_module(DRAIN)
 
     def delete(self, job: Job, testbed: Testbed) -> None:
         Cluster(testbed.direct_kafka).delete_topics([job.output_topic])
-
-
-def _rows(bootstrap: str, topic: str, run: str, ends: dict[str, int], timeout_s: float) -> Iterator[Row]:
-    """The committed records of a topic. Raises EvidenceError when they cannot be read to the drain's end."""
-    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
-    settings = {"bootstrap.servers": bootstrap, "group.id": f"payloads-{run}", "isolation.level": "read_committed", "check.crcs": True}
-    consumer = Consumer(
-        {**settings, "log_level": 2, "enable.auto.commit": False, "auto.offset.reset": "error", "enable.partition.eof": True}
-    )
-    open_, deadline = {int(partition) for partition, end in ends.items() if end > 0}, time.monotonic() + timeout_s
-    with closing(consumer):
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in sorted(open_)])
-        while open_:
-            if time.monotonic() > deadline:
-                raise EvidenceError(f"the values of {topic} were not read to their end within {timeout_s:.0f} s")
-            for message in consumer.consume(FETCH, timeout=0.1):
-                error = message.error()
-                if error is None:
-                    # Where somebody goes on writing, the end of a partition is never reported: what lies behind it says as much.
-                    end = ends[str(message.partition())]
-                    if (message.offset() or 0) >= end - 1:
-                        open_.discard(int(message.partition() or 0))
-                    if (message.offset() or 0) >= end:
-                        continue
-                    start, batch, attempt = origin.decode(message.headers())
-                    at = message.timestamp()[1]
-                    yield message.partition(), message.offset(), batch, attempt, start, at, message.key(), message.value()
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    if (message.offset() or 0) >= ends[str(message.partition())]:
-                        open_.discard(int(message.partition() or 0))
-                elif not retriable(error.code()):  # what is retriable the consumer tells and repeats itself
-                    raise KafkaException(error)

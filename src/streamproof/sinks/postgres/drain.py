@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ import psycopg
 
 from streamproof.evidence import identity
 from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.second_reading import Stretch
 from streamproof.jobs.job import Job
 from streamproof.sinks.delivered import Delivered
 from streamproof.sinks.postgres import tables as postgres
@@ -47,8 +48,9 @@ _QUERY = """
 _ROWS = """
     SELECT 0, position, batch, attempt, start,
         {at_ms}, key, value
-    FROM {delivered} ORDER BY position
+    FROM {delivered} WHERE position <@ %s::int8multirange ORDER BY position
 """.replace("{at_ms}", _AT_MS)
+_ENDS = "SELECT position + 1 FROM {delivered} ORDER BY position DESC LIMIT 1"
 _HEAD = np.dtype(
     [
         ("fields", ">i2"),
@@ -96,10 +98,15 @@ class PostgresTable:
     def reader(self, job: Job, testbed: Testbed) -> PostgresReader:
         return PostgresReader(testbed.direct_postgres, Tables(job.name))
 
-    def rows(self, job: Job, testbed: Testbed, run: str, drained: dict[str, Any], timeout_s: float) -> Iterator[Row]:
-        tables = Tables(job.name)
+    def ends_again(self, job: Job, testbed: Testbed, timeout_s: float) -> dict[int, int]:
+        with _connected(testbed) as connection:
+            last = connection.execute(Tables(job.name).named(_ENDS)).fetchone()
+        return {0: last[0] if last is not None else 0}
+
+    def rows(self, job: Job, testbed: Testbed, run: str, stretches: Sequence[Stretch], timeout_s: float) -> Iterator[Row]:
+        positions = f"{{{','.join(f'[{stretch.since},{stretch.until})' for stretch in stretches)}}}"
         with _connected(testbed) as connection, connection.cursor(binary=True) as cursor:
-            yield from cursor.execute(tables.named(_ROWS))
+            yield from cursor.execute(Tables(job.name).named(_ROWS), [positions])
 
     def load(self) -> None:
         """All of it is there."""

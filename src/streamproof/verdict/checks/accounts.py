@@ -3,6 +3,7 @@
     the load     as many records were to be sent as the experiment says; the journal's ``load_finished`` counts what ``sent/`` holds
     the drain    ``drain.json`` counts what ``delivered/`` holds, and ``payloads/`` of a stateful job; no record lies behind the end
                  to which it read
+    read twice   ``ranges.json`` counts what ``delivered_again/`` holds, and each record lies in a range that it names
     places       no two ACKED records have one place (partition and offset) in the source, no two delivered ones have one in the output
     outcomes     each is ACKED, REJECTED or INDETERMINATE
     faults       the schedule has the faults of the experiment
