@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -13,26 +14,33 @@ from tests.mutation.evidence import ACKED, Evidence, milliseconds, stamp
 HOURS_MS = 36_000_000
 LIES_MS = (0, 1_357_000_000_000, 4_102_444_800_000)
 """1970, 2013 and 2100: years in which no run was."""
+Commit = tuple[int, dict[str, int], int]
+"""Which start reported it, the end of what it covers in each partition, and when."""
 
 
 def unjudged(evidence: Evidence) -> int:
     """How many records cannot be compared with the commit of their offsets, by one loop over all of them."""
-    return sum(_is_unjudged(evidence, int(record)) for record in np.flatnonzero(evidence.sent["outcome"] == ACKED))
+    copies = defaultdict(list)
+    for record, at, start in zip(
+        evidence.ids.tolist(), *(evidence.delivered[name].tolist() for name in ("delivered_at", "start")), strict=True
+    ):
+        copies[record].append((at, start))
+    commits = [(line["start"], line["until"], milliseconds(line["committed_at"])) for line in evidence.progress]
+    acked = evidence.sent["outcome"] == ACKED
+    places = zip(evidence.sent_ids[acked].tolist(), *(evidence.sent[name][acked].tolist() for name in ("partition", "offset")), strict=True)
+    return sum(_is_unjudged(evidence, copies[record], str(partition), offset, commits) for record, partition, offset in places)
 
 
-def _is_unjudged(evidence: Evidence, record: int) -> bool:
-    rows = evidence.rows_of([record])
-    copies = [(int(evidence.delivered["delivered_at"][row]), int(evidence.delivered["start"][row])) for row in rows]
+def _is_unjudged(evidence: Evidence, copies: list[tuple[int, int]], partition: str, offset: int, commits: list[Commit]) -> bool:
     since, until = evidence.lived or (0, 1 << 62)
     known = sorted(copy for copy in copies if since - 1000 <= copy[0] <= until + 1000)
-    name, offset = str(evidence.sent["partition"][record]), evidence.sent["offset"][record]
     if not copies or offset < 0:
         return False
     at, start = known[0] if known else (None, min(start for _, start in copies))
-    reports = [line for line in evidence.progress if line["start"] >= start and line["until"].get(name, 0) > offset]
-    if not reports:
+    covering = [committed for by, ends, committed in commits if by >= start and ends.get(partition, 0) > offset]
+    if not covering:
         return False
-    committed = min(milliseconds(line["committed_at"]) for line in reports)
+    committed = min(covering)
     if at is None or (len(known) < len(copies) and at > committed):
         return True
     return any(low <= at <= high and low <= committed <= high for low, high in evidence.twice)
