@@ -220,13 +220,16 @@ class Evidence:
         """When the phases begin: steady has the first commit and the first ACKED record, recovery the last of both."""
         commits = sorted(milliseconds(line["committed_at"]) for line in self.progress) or [0]
         sends = np.sort(self.sent["sent_at"][self.sent["outcome"] == ACKED]).tolist() or [0]
-        return [0, max(commits[0], sends[0]) + 1, min(commits[-1], sends[-1]), 4_000_000_000_000]
+        return [0, max(commits[0], sends[0]) + 1, min(commits[-1] - 1, sends[-1]), 4_000_000_000_000]
 
     def every_phase_shows_something(self) -> bool:
-        """Whether each has a commit, and an ACKED record that was sent in it."""
+        """Whether each has a commit, and an ACKED record that was sent in it. A phase begins because a commit was seen, and before it sends."""
         commits = np.array([milliseconds(line["committed_at"]) for line in self.progress], np.int64)
         sends, marks = self.sent["sent_at"][self.sent["outcome"] == ACKED], self.marks()
-        return all(((times >= begin) & (times < end)).any() for begin, end in itertools.pairwise(marks) for times in (commits, sends))
+        return all(
+            ((commits > begin) & (commits <= end)).any() and ((sends >= begin) & (sends < end)).any()
+            for begin, end in itertools.pairwise(marks)
+        )
 
     # --- the folder ---
 

@@ -219,10 +219,14 @@ def test_each_phase_counts_the_batches_that_were_committed_in_it(verdict: Judged
     }
 
 
-def test_a_batch_on_the_border_belongs_to_the_phase_that_begins(verdict: Judged) -> None:
+@pytest.mark.parametrize(("batch", "second", "batches"), [(1, 4, [2, 1, 1]), (3, 12, [1, 2, 1])], ids=["impact begins", "all is done"])
+def test_a_commit_in_the_ms_in_which_a_phase_begins_belongs_to_the_one_before(
+    verdict: Judged, batch: int, second: int, batches: list[int]
+) -> None:
+    """It was seen, and the phase began: there may be less than a millisecond between."""
     story = Story()
-    story.progress[1]["committed_at"] = at(4)
-    assert [phase["batches"] for phase in verdict(story)["phases"].values()] == [1, 2, 1]
+    story.progress[batch]["committed_at"] = at(second)
+    assert [phase["batches"] for phase in verdict(story)["phases"].values()] == batches
 
 
 # --- a function of the folder -------------------------------------------------------------------------------------------------------

@@ -286,7 +286,8 @@ def _phases(
         phases[phase] = PhaseFigures(
             started_at=starts[phase],
             seconds=round((ended - begun) / 1000, 3),
-            batches=sum(begun <= commit < ended for commit in commits),
+            # Stamps are in whole ms. A phase begins because a commit was seen: one in its first ms belongs to the phase before.
+            batches=sum(begun < commit <= ended for commit in commits),
             records=records,
             records_per_s=records_per_s,
             acked=acked_in[phase],
