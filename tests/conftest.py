@@ -83,6 +83,12 @@ def testbed(home: Path) -> Iterator[Testbed]:
     embedded.down()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: where a test waits, another one works."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take longest come first: where processes take whole files in turn, none of them waits long for the last."""
     place = {name: number for number, name in enumerate(LONGEST)}
