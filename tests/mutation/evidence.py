@@ -223,7 +223,7 @@ class Evidence:
         return [0, max(commits[0], sends[0]) + 1, min(commits[-1] - 1, sends[-1]), 4_000_000_000_000]
 
     def every_phase_shows_something(self) -> bool:
-        """Whether each has a commit, and an ACKED record that was sent in it. A phase begins because a commit was seen, and before it sends."""
+        """Whether each has a commit, which may be what the next one began with, and an ACKED record that was sent in it."""
         commits = np.array([milliseconds(line["committed_at"]) for line in self.progress], np.int64)
         sends, marks = self.sent["sent_at"][self.sent["outcome"] == ACKED], self.marks()
         return all(

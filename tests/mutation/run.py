@@ -23,6 +23,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -72,6 +73,8 @@ SCALES = ((scan.RANGE_SIZE, ranges._BUCKET_BITS), (64, 3), (11, 1))
 """Records in a range, and bits of an offset in a bucket: as they are, and so small that even these histories have many of each."""
 OF_RECORDS = {**damage.DAMAGES, **counts.DAMAGES, **second_reading.DAMAGES}
 DAMAGES = [*OF_RECORDS, *results.DAMAGES]
+_FOLDERS: list[Path] = []
+"""What this process has written to."""
 History = Evidence | Computed
 Named = tuple[Any, ...]
 
@@ -333,6 +336,7 @@ def run(seed: int, mutants: int, legal_histories: int, folders: list[Path], part
     pa.set_cpu_count(1)
     result, rng, real = Result(), np.random.default_rng((seed, part) if parts > 1 else seed), real_histories(folders)
     path = Path(tempfile.mkdtemp(prefix="mutate-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    _FOLDERS.append(path)
     try:
         with contextlib.closing(Suites(path)) as suites:
             for number in range(part, mutants, parts):
@@ -344,6 +348,7 @@ def run(seed: int, mutants: int, legal_histories: int, folders: list[Path], part
                 tolerate(result, *found, path, suites)
     finally:
         shutil.rmtree(path)
+        _FOLDERS.remove(path)
         scan.RANGE_SIZE, ranges._BUCKET_BITS = SCALES[0]
     return result
 
@@ -361,12 +366,26 @@ def _mutant(result: Result, kind: str, real: list[Evidence], rng: np.random.Gene
 def run_side_by_side(seed: int, mutants: int, legal_histories: int, folders: list[Path]) -> Result:
     """The same in :data:`PARTS` parts, on all cores."""
     result = Result()
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), spawned, initializer=_end_with, initargs=(os.getpid(),)) as pool:
         jobs = [pool.submit(run, seed, mutants, legal_histories, folders, part, PARTS) for part in range(PARTS)]
         for number, job in enumerate(jobs, 1):
             result.add(job.result())
             print(f"{number} of {PARTS} parts; wrong so far: {len(result.wrong)}", flush=True)
     return result
+
+
+def _end_with(parent: int) -> None:
+    """A process of the pool takes its files away and ends when the one that gave it the work is gone, however that ended."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        for path in _FOLDERS:
+            shutil.rmtree(path, ignore_errors=True)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _clean(rng: np.random.Generator, kind: str) -> History:
