@@ -19,7 +19,7 @@ from streamproof import extras, settings
 from streamproof.evidence.folder import write_atomically
 from streamproof.exclusive import exclusive
 from streamproof.testbed import install, kafka, postgres, spark, toxiproxy
-from streamproof.testbed.process import MARK, Handle, TestbedError, free_port, listening, marked, remembered, stop, tail, wait_until
+from streamproof.testbed.process import MARK, FreePorts, Handle, TestbedError, listening, marked, remembered, stop, tail, wait_until
 
 Role = Literal["pipeline", "driver", "executors"]
 """Who of the system under test talks to Kafka. The pipeline is driver and executors."""
@@ -167,10 +167,10 @@ def up(say: Callable[[str], None] = lambda line: None, brokers: int | None = Non
     problems = install.verify()
     if problems:
         raise TestbedError(f"the set-up is not complete: {'; '.join(problems)}. Run {install.SET_UP}.")
-    with _starting():
-        testbed = _read() or _plan(brokers or 1)
+    with _starting(), FreePorts() as ports:
+        testbed = _read() or _plan(brokers or 1, ports)
         if brokers not in (None, len(testbed.kafka)):
-            testbed = _rebuilt(testbed, brokers, say)
+            testbed = _rebuilt(testbed, brokers, ports, say)
         write_atomically(_state(), json.dumps(asdict(testbed), indent=1))
         begun = time.monotonic()
 
@@ -220,14 +220,13 @@ def _start_spark(where: Path, testbed: Testbed) -> Handle:
     return master
 
 
-def _rebuilt(testbed: Testbed, brokers: int, say: Callable[[str], None]) -> Testbed:
+def _rebuilt(testbed: Testbed, brokers: int, ports: FreePorts, say: Callable[[str], None]) -> Testbed:
     """The testbed with its Kafka gone, to be started with ``brokers``; broker 1 keeps its ports, and all else stays as it is."""
     say(f"kafka is made anew with {brokers} broker{'s' if brokers > 1 else ''}, it had {len(testbed.kafka)}; what it held is gone")
     toxiproxy.start(folder(), testbed.toxiproxy_port)
     for name in testbed.kafka_proxies():
         testbed.proxies.destroy(name)
     kafka.stop_all(folder())
-    ports = FreePorts()
     return replace(testbed, kafka=(testbed.kafka[0], *(_kafka_ports(ports) for _ in range(brokers - 1))))
 
 
@@ -235,8 +234,7 @@ def _kafka_ports(ports: FreePorts) -> kafka.KafkaPorts:
     return kafka.KafkaPorts(*(ports.take() for _ in fields(kafka.KafkaPorts)))
 
 
-def _plan(brokers: int) -> Testbed:
-    ports = FreePorts()
+def _plan(brokers: int, ports: FreePorts) -> Testbed:
     return Testbed(
         str(folder()),
         tuple(_kafka_ports(ports) for _ in range(brokers)),
@@ -246,19 +244,6 @@ def _plan(brokers: int) -> Testbed:
             ports.take(), ports.take(), {role: ports.take() for role in spark.WORKERS}, {r: ports.take() for r in spark.WORKERS}
         ),
     )
-
-
-class FreePorts:
-    """Free ports, no port twice."""
-
-    def __init__(self) -> None:
-        self._taken: set[int] = set()
-
-    def take(self) -> int:
-        while (port := free_port()) in self._taken:
-            pass
-        self._taken.add(port)
-        return port
 
 
 @contextlib.contextmanager

@@ -100,15 +100,40 @@ def _is_dying(pid: int) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that was free a moment ago.
+    """A TCP port of the loopback address that was free a moment ago."""
+    with FreePorts() as ports:
+        return ports.take()
 
-    Below the ports that the kernel gives to outgoing connections (32768 and up on Linux): one of those could take the port of a server that
-    is down for a while, and it could not come back.
+
+class FreePorts:
+    """Free TCP ports of the loopback address. While this is entered nobody else is given one of them, in no process on this machine; the
+    server that it is meant for can listen on it all the same.
+
+    They lie below the ports that the kernel gives to outgoing connections (32768 and up on Linux): one of those could take the port of a
+    server that is down for a while, and it could not come back.
     """
-    while True:
-        port = random.randint(*PORTS)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+
+    def __init__(self) -> None:
+        self._held: list[socket.socket] = []
+
+    def __enter__(self) -> FreePorts:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for held in self._held:
+            held.close()
+
+    def take(self) -> int:
+        while True:
+            port, held = random.randint(*PORTS), socket.socket()
+            try:
+                held.bind(("", port))  # whichever of the loopback addresses has it: the workers of Spark have hosts of their own
+            except OSError:
+                held.close()
+                continue
+            # Linux lets another socket bind it when both have this option and neither listens: a server has it, this probe had not.
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._held.append(held)
             return port
 
 
