@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streamproof import settings
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import WritersEnded
 from streamproof.experiment.model import Experiment
@@ -49,6 +54,30 @@ def test_a_process_that_outlives_its_driver_has_ended_before_the_drain(testbed: 
     assert ended.by_themselves >= 1 - killed
     assert verdict["anomalies"]["DUPLICATED"] == doubled
     assert verdict["outcome"] == ("FAILED" if doubled else "PASSED"), verdict["reason"]
+
+
+@pytest.mark.slow
+def test_a_task_of_spark_that_outlives_its_executor_has_written_before_the_drain(testbed: Testbed, tmp_path: Path) -> None:
+    """A Python worker of the first start, which was killed, delivers a record again two seconds after the second start has ended."""
+    experiment = {
+        "name": "lingering",
+        "strategy": "lingering",
+        "guarantee": "exactly-once",
+        "workload": {"source": "synthetic", "records": 6000},
+        "batch_records": 200,
+        "faults": [{"fault": "kill_driver", "at": 0.1, "parameters": {"delay_s": 8}}],  # a task is held by then
+        "seed": 1,
+    }
+    (tmp_path / "lingering.yaml").write_text(json.dumps(experiment))
+    command = [sys.executable, "-m", "streamproof.cli.main", "run", str(tmp_path / "lingering.yaml")]
+    env = {**os.environ, "STREAMPROOF_STRATEGIES": "tests.support.lingering:Lingering"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=240, check=False)
+    (found,) = settings.runs().glob("*-lingering")
+    verdict, (ended,) = Verdict.read(RunFolder(found)).to_json(), RunFolder(found).journal.all(WritersEnded)
+    assert verdict["driver_starts"] == 2, done.stdout + done.stderr
+    assert (ended.killed, ended.by_themselves >= 1) == (0, True)
+    assert verdict["outcome"] == "FAILED", verdict["reason"]
+    assert verdict["anomalies"]["DUPLICATED"] == 1
 
 
 def test_an_output_that_somebody_never_stops_writing_to_was_not_read_to_its_end(testbed: Testbed) -> None:

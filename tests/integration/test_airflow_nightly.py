@@ -22,7 +22,8 @@ from streamproof import settings
 from streamproof.airflow import service
 from streamproof.airflow.service import DAG, NIGHTLY, Api
 from streamproof.evidence.folder import RunFolder, read_json_lines, write_atomically
-from streamproof.evidence.journal import InjectionInjected, PhaseBegan, Restored, StageFinished, StageStarted, TestbedTaken
+from streamproof.evidence.journal import InjectionInjected, LoadFinished, PhaseBegan, Restored, StageFinished, StageStarted, TestbedTaken
+from streamproof.load import workload
 from streamproof.run import healing, lock
 from streamproof.run.nightly import NightlyRun, Summary
 from streamproof.testbed.embedded import Testbed
@@ -68,7 +69,7 @@ def airflow(home: Path, webhook: Webhook) -> Iterator[Api]:
         patch.setenv("STREAMPROOF_AIRFLOW_URL", PROXY)
         patch.setenv("AIRFLOW_CONN_STREAMPROOF_WEBHOOK", json.dumps(connection))
         api = service.up()
-        for dag in (NIGHTLY, "impatient_experiment", "impatient_night", "on_verdict"):
+        for dag in (NIGHTLY, "impatient_experiment", "impatient_night", "repeating_experiment", "on_verdict"):
             _until(lambda dag=dag: api.knows_dag(dag))  # type: ignore[misc]
             api.unpause(dag)
         yield api
@@ -389,6 +390,19 @@ def test_an_experiment_whose_process_is_killed_is_aborted_and_not_green(airflow:
     assert _ended(airflow, "killed-stage", DAG) == "failed"
     assert _outcome(folder) == "ABORTED"
     assert "ABORTED: " in airflow.log("killed-stage", "restore"), "it says why the DAG run is red"
+
+
+@pytest.mark.slow
+def test_a_load_that_is_killed_and_repeated_by_airflow_forgets_nothing_but_the_chunk_that_was_under_way(airflow: Api) -> None:
+    airflow.trigger("repeated", {**FORM, "records": 20_000}, "repeating_experiment")
+    folder = _injected("repeated")
+    _kill(folder, "generate_load")
+    assert _ended(airflow, "repeated", "repeating_experiment") == "success"
+    (finished,) = folder.journal.all(LoadFinished)
+    assert finished.acked + finished.rejected + finished.indeterminate == 20_000
+    assert finished.indeterminate <= workload.MAX_CHUNK
+    assert len({event.pid for event in folder.journal.all(StageStarted) if event.stage == "generate_load"}) == 2
+    assert _outcome(folder) == "PASSED"
 
 
 @pytest.mark.slow
