@@ -21,7 +21,8 @@ from streamproof.jobs.context import RunEnded
 from streamproof.jobs.job import Job
 from streamproof.run import stages, supervisor
 from streamproof.sinks import outputs
-from streamproof.suites.evaluate import Evaluation
+from streamproof.suites.evaluate import Evaluation, is_warm
+from streamproof.suites.evaluate import evaluate as evaluate_here
 from streamproof.suites.worker import EvaluationWorker
 from streamproof.testbed import chosen
 from streamproof.testbed.embedded import Testbed
@@ -43,14 +44,16 @@ def run(
 ) -> RunFolder:
     """Run an experiment from prepare to restore and return its folder, whose ``verdict.json`` says how it ended.
 
-    ``baseline`` is a judged run to compare this one with; ``evaluate`` evaluates the expectations, in a process of its own when absent;
-    ``watch`` is called once the run is prepared; ``spark`` is the master of a Spark that compares the histories, this process does when
-    absent.
+    ``baseline`` is a judged run to compare this one with; ``evaluate`` evaluates the expectations; when absent, this process does where it
+    has imported Great Expectations before, and else a process of its own, which imports it beside the run; ``watch`` is called once the run
+    is prepared; ``spark`` is the master of a Spark that compares the histories, this process does when absent.
 
     A stage that fails makes the run an ERROR; SIGINT and SIGTERM make it ABORTED. Raises what ``prepare`` raises before anything was
     started: TestbedError, TestbedBusy.
     """
     folder = stages.create(experiment, name, owner=os.getpid())
+    if evaluate is None and is_warm():
+        evaluate = evaluate_here
     if baseline is not None:
         attach(folder, baseline, Verdict.read(baseline))
     with _signals(folder), contextlib.closing(EvaluationWorker()) as evaluation:

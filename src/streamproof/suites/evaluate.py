@@ -89,6 +89,11 @@ def warm_up() -> None:
     import streamproof.suites.expectations.runs  # noqa: F401
 
 
+def is_warm() -> bool:
+    """Whether this process has imported it."""
+    return "great_expectations" in sys.modules
+
+
 def evaluate(folder: RunFolder) -> Evaluation:
     """Run the suites over a run's evidence and write what they found. Raises EvidenceError when the evidence, or what it is to be held to,
     cannot be read."""
