@@ -21,6 +21,7 @@ from streamproof.run import runner
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.verdict import Verdict
 from tests.support.checkout import ROOT
+from tests.support.lingering import HELD
 
 FORWARD = str(ROOT / "tests" / "faults" / "late_forward.py")
 
@@ -65,7 +66,7 @@ def test_a_task_of_spark_that_outlives_its_executor_has_written_before_the_drain
         "guarantee": "exactly-once",
         "workload": {"source": "synthetic", "records": 6000},
         "batch_records": 200,
-        "faults": [{"fault": "kill_driver", "at": 0.1, "parameters": {"delay_s": 8}}],  # a task is held by then
+        "faults": [{"fault": "kill_driver", "batch": HELD, "parameters": {"delay_s": 8}}],  # a task is held by then
         "seed": 1,
     }
     (tmp_path / "lingering.yaml").write_text(json.dumps(experiment))

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
-HELD = 7
-"""The micro-batch of the first start."""
+HELD = 6
+"""How many micro-batches the first start has committed when a task of the next one is held."""
 LATE_S = 2.0
 PATIENCE_S = 120.0
 
