@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -159,6 +160,21 @@ def the_drain_stops_early(evidence: Evidence, rows: np.ndarray, rng: np.random.G
         return False
     evidence.keep(mask)
     return True
+
+
+@_damage
+def somebody_writes_after_the_drain(evidence: Evidence, rows: np.ndarray, rng: np.random.Generator) -> None:
+    """The second reader reads as far as the drain did, and asks where the output ends: it ends later."""
+    read_again, partition, more = evidence.reread, int(rng.choice(evidence.delivered["partition"])), int(rng.integers(1, 5))
+    assert read_again is not None
+
+    def write(folder: RunFolder) -> None:
+        read_again(folder)
+        reading = SecondReading.read(folder)
+        assert reading is not None
+        replace(reading, ends={**reading.ends, partition: reading.ends[partition] + more}).write(folder)
+
+    evidence.reread = write
 
 
 # --- what is legal ----------------------------------------------------------------------------------------------------------------------
