@@ -23,23 +23,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from streamproof.evidence.batches import Batch
 from streamproof.evidence.columns import integers
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines
-from streamproof.evidence.histories import files
 from streamproof.evidence.journal import LoadFinished
 from streamproof.evidence.outcome import Outcome
+from streamproof.verdict.checks.places import LOW, SHIFT, Places, packed, pieces, places_of
 from streamproof.verdict.checks.records import Reconciliation
 
-PIECE = 1 << 17
 AT_ONCE = 1 << 22
 """How many places are sorted at a time, where they do not ascend already."""
-_SHIFT = 44
-_LOW = (1 << _SHIFT) - 1
 _MIX = np.int64(0x9E3779B1)
-Places = tuple[np.ndarray, np.ndarray]
 
 
 def check_sent(folder: RunFolder, spans: Mapping[str, tuple[int, int]]) -> dict[str, int]:
@@ -48,7 +43,7 @@ def check_sent(folder: RunFolder, spans: Mapping[str, tuple[int, int]]) -> dict[
     Raises EvidenceError for an outcome that is none, and for two ACKED records at one place.
     """
     in_phase, ascent = dict.fromkeys(spans, 0), _Ascent()
-    for table in _pieces(folder.sent, ["partition", "offset", "outcome", "sent_at"]):
+    for table in pieces(folder.sent, ["partition", "offset", "outcome", "sent_at"]):
         acked = _acked(folder, table["outcome"])
         at = integers(table["sent_at"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()))[acked]
         for phase, (begin, end) in spans.items():
@@ -62,7 +57,7 @@ def check_sent(folder: RunFolder, spans: Mapping[str, tuple[int, int]]) -> dict[
 def check_delivered(folder: RunFolder, drain: Mapping[str, Any]) -> None:
     """Raises EvidenceError where ``delivered/`` is not what the drain says of it."""
     ascent = _Ascent()
-    for partition, offset in _places(folder.delivered):
+    for partition, offset in places_of(folder.delivered):
         ascent.add(partition, offset)
     if ascent.rows != drain["records"]:
         raise EvidenceError(f"{folder.drain} says {drain['records']} records, {folder.delivered} holds {ascent.rows}")
@@ -72,7 +67,7 @@ def check_delivered(folder: RunFolder, drain: Mapping[str, Any]) -> None:
         if last >= end:
             raise EvidenceError(f"{folder.drain} says that partition {number} ends at {end}, {folder.delivered} has an offset {last} of it")
     if not ascent.ascending:
-        _no_place_twice(folder.delivered, ascent.rows, lambda: _places(folder.delivered))
+        _no_place_twice(folder.delivered, ascent.rows, lambda: places_of(folder.delivered))
 
 
 def check_results(folder: RunFolder, drain: Mapping[str, Any], results: int) -> None:
@@ -127,23 +122,8 @@ def _intended(folder: RunFolder) -> int:
 # --- pieces of the histories ----------------------------------------------------------------------------------------------------------
 
 
-def _pieces(directory: Path, columns: list[str]) -> Iterator[pa.Table]:
-    for path in files(directory):
-        try:
-            with pq.ParquetFile(path, read_dictionary=["outcome"] if "outcome" in columns else None) as parquet:
-                for batch in parquet.iter_batches(PIECE, columns=columns):
-                    yield pa.Table.from_batches([batch])
-        except (OSError, pa.ArrowException, KeyError) as error:
-            raise EvidenceError(f"{path} cannot be read as evidence: {error}") from error
-
-
-def _places(directory: Path) -> Iterator[Places]:
-    for table in _pieces(directory, ["partition", "offset"]):
-        yield integers(table["partition"]), integers(table["offset"])
-
-
 def _acked_places(folder: RunFolder) -> Iterator[Places]:
-    for table in _pieces(folder.sent, ["partition", "offset", "outcome"]):
+    for table in pieces(folder.sent, ["partition", "offset", "outcome"]):
         yield _known_places(table, _acked(folder, table["outcome"]))
 
 
@@ -181,7 +161,7 @@ class _Ascent:
         self.rows += len(partition)
         if not len(partition):
             return
-        key = _key(partition, offset)
+        key = packed(partition, offset)
         if not (np.diff(partition) >= 0).all():
             order = np.argsort(partition.astype(np.uint16) if int(partition.max()) < 1 << 16 else partition, kind="stable")
             partition, key = partition[order], key[order]
@@ -189,24 +169,20 @@ class _Ascent:
         self.ascending &= bool((np.diff(key) > 0).all())
         for number, first, last in zip(partition[borders], key[borders], np.maximum.reduceat(key, borders), strict=True):
             before = self.highest.get(int(number), -1)
-            self.ascending &= int(first) & _LOW > before
-            self.highest[int(number)] = max(before, int(last) & _LOW)
+            self.ascending &= int(first) & LOW > before
+            self.highest[int(number)] = max(before, int(last) & LOW)
 
 
 def _no_place_twice(directory: Path, rows: int, places: Callable[[], Iterator[Places]]) -> None:
     parts = -(-rows // AT_ONCE)
     for part in range(parts):
-        ordered = np.sort(np.concatenate([_chosen(_key(partition, offset), part, parts) for partition, offset in places()]))
+        ordered = np.sort(np.concatenate([_chosen(packed(partition, offset), part, parts) for partition, offset in places()]))
         again = np.flatnonzero(ordered[1:] == ordered[:-1])
         if len(again):
-            partition, offset = divmod(int(ordered[again[0]]), 1 << _SHIFT)
+            partition, offset = divmod(int(ordered[again[0]]), 1 << SHIFT)
             raise EvidenceError(f"{directory} holds two records at one place: partition {partition}, offset {offset}")
 
 
 def _chosen(key: np.ndarray, part: int, parts: int) -> np.ndarray:
     """The keys of one part: about as many in each, and equal ones in the same."""
     return key if parts == 1 else np.asarray(key[(key * _MIX >> 16) % parts == part])
-
-
-def _key(partition: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    return np.asarray(partition << _SHIFT | offset)
