@@ -70,24 +70,24 @@ def misread(connection: DuckDBPyConnection) -> str | None:
     """A sentence on what the drain and the second reader read differently; None when that is nothing, or there was no second reader."""
     if not connection.execute("SELECT 1 FROM information_schema.tables WHERE table_name = 'misread'").fetchall():
         return None
-    found = [sentence for sentence in (_misread_records(connection), _other_ends(connection)) if sentence is not None]
+    found = [sentence for sentence in (_misread_records(connection), _other_ends(connection)) if sentence]
     return f"the drain and the second reader of the output do not agree: {'; '.join(found)}" if found else None
 
 
-def _other_ends(connection: DuckDBPyConnection) -> str | None:
+def _other_ends(connection: DuckDBPyConnection) -> str:
     rows = connection.execute("FROM ends_differ ORDER BY partition").fetchall()
     named = [
         f"the drain found the end of output {partition} at {_end(drain_end)}, the second reader at {_end(own_end)}"
         for partition, drain_end, own_end in rows[:SHOWN]
     ]
-    return ", ".join(named) + (f" and {len(rows) - len(named)} more" if len(rows) > len(named) else "") if rows else None
+    return _first(named, len(rows))
 
 
 def _end(offset: int | None) -> str:
     return "no offset" if offset is None else str(offset)
 
 
-def _misread_records(connection: DuckDBPyConnection) -> str | None:
+def _misread_records(connection: DuckDBPyConnection) -> str:
     ((count,),) = connection.execute("SELECT count(*) FROM misread").fetchall()
     some = connection.execute(f"""
         SELECT who, partition, "offset", producer, sequence FROM misread ORDER BY partition, "offset", who LIMIT {SHOWN}""").fetchall()
@@ -95,8 +95,7 @@ def _misread_records(connection: DuckDBPyConnection) -> str | None:
         f"{who} found {'no record of ours' if producer is None else f'record {producer}/{sequence}'} at output {partition}/{offset}"
         for who, partition, offset, producer, sequence in some
     ]
-    more = f" and {count - len(some)} more" if count > len(some) else ""
-    return f"{', '.join(named)}{more}" if count else None
+    return _first(named, count)
 
 
 def unjudged(connection: DuckDBPyConnection) -> tuple[Anomaly, ...]:
@@ -130,4 +129,9 @@ def _shown(connection: DuckDBPyConnection, query: str) -> str:
     ((count,),) = connection.execute(f"SELECT count(*) FROM ({query})").fetchall()
     some = connection.execute(f"SELECT * FROM ({query}) ORDER BY ALL LIMIT {SHOWN}").fetchall()
     named = [f"{anomaly} {result if result is not None else f'{one}/{other}'}" for anomaly, one, other, result in some]
-    return ", ".join(named) + (f" and {count - len(some)} more" if count > len(some) else "")
+    return _first(named, count)
+
+
+def _first(named: list[str], count: int) -> str:
+    """Those that are named, and how many more there are; empty when there is none."""
+    return ", ".join(named) + (f" and {count - len(named)} more" if count > len(named) else "")
