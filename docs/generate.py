@@ -121,11 +121,10 @@ def faults() -> str:
 
 def _own_job(name: str) -> str:
     """Whether a fault can be injected into a job of the user's own."""
-    described = catalogue_of_faults.describe(name)
-    without, in_transactions = described["own_job"], described["own_job_with_transactions"]
-    if without and in_transactions:
-        return "yes"
-    return "with `transactions`" if in_transactions else "without `transactions`" if without else "–"
+    which = catalogue_of_faults.own_jobs(catalogue_of_faults.describe(name))
+    if which is None:
+        return "–"
+    return f"{which} `transactions`" if which else "yes"
 
 
 def catalogue() -> str:
@@ -139,10 +138,7 @@ def fault(found: Fault) -> str:
 
 def _parameters(found: Fault) -> str:
     fields = found.parameters_model.model_json_schema().get("properties", {})
-    rows = (
-        (f"`{name}`", "–" if about.get("default") is None else f"`{about['default']}`", _range(about), about.get("description", ""))
-        for name, about in fields.items()
-    )
+    rows = ((f"`{name}`", _default(about), _range(about), about.get("description", "")) for name, about in fields.items())
     return table(("parameter", "default", "may be", "meaning"), rows) if fields else "It has no parameters.\n"
 
 

@@ -330,10 +330,8 @@ def _jobs_of(fault: dict[str, Any]) -> str:
     """The jobs that a fault can be injected into, in words."""
     every = len(fault["strategies"]) == len(STRATEGIES)
     jobs = ["every strategy"] if every else list(fault["strategies"])
-    without, in_transactions = fault["own_job"], fault["own_job_with_transactions"]
-    if without or in_transactions:
-        which = "" if without and in_transactions else f" {'with' if in_transactions else 'without'} `transactions: true`"
-        jobs.append(f"a job of your own{which}")
+    if (which := catalogue.own_jobs(fault)) is not None:
+        jobs.append("a job of your own" + (f" {which} `transactions: true`" if which else ""))
     return ", ".join(jobs) or "no job"
 
 

@@ -43,6 +43,15 @@ def describe(name: str) -> dict[str, Any]:
     }
 
 
+def own_jobs(fault: dict[str, Any]) -> str | None:
+    """Which jobs of the user's own a described fault can be injected into: those ``with`` transactions, those ``without``, all of them (the
+    empty text), or none (None)."""
+    without, in_transactions = fault["own_job"], fault["own_job_with_transactions"]
+    if without == in_transactions:
+        return "" if without else None
+    return "without" if without else "with"
+
+
 def _parameter(about: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     """A parameter's JSON schema, flat: what it may be without null, its bounds, whether it may be null."""
     kinds = [_resolved(kind, definitions) for kind in about.get("anyOf", [about])]
