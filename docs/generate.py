@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from streamproof import registry
 from streamproof.cli.main import EXIT_CODES
+from streamproof.engines.command.placeholders import PLACEHOLDERS
 from streamproof.engines.spark.registry import PIPELINES, Strategy
 from streamproof.engines.spark.spec import profile
 from streamproof.evidence import batches, events, histories, journal, payloads
@@ -282,6 +283,10 @@ def listening() -> str:
     return table(("listener", "asks for", "a client can then"), rows)
 
 
+def placeholders() -> str:
+    return table(("placeholder", "holds"), ((f"`{{{name}}}`", holds) for name, holds in PLACEHOLDERS.items()))
+
+
 def example() -> str:
     return "```python\n" + (DOCS.parent / "pipelines" / "foreach_batch.py").read_text() + "```\n"
 
@@ -324,6 +329,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "requirements": requirements,
     "listeners": listening,
+    "placeholders": placeholders,
     "example": example,
 }
 
