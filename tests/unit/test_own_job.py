@@ -172,7 +172,7 @@ def test_no_secret_is_in_what_a_start_is_told(tmp_path: Path) -> None:
 
 def test_placeholders_leave_other_braces_alone() -> None:
     assert unknown('{"a": {"b": 1}} {job}') is None
-    assert filled('{"a": 1} {job} {{print}}', {"job": "x"}) == '{"a": 1} x {print}'
+    assert filled('{"a": {"b": 1}} {job} {{print}}', {"job": "x"}) == '{"a": {"b": 1}} x {print}'
 
 
 def _offsets(folder: Path, batch: int, ends: str, committed: bool = True) -> None:

@@ -27,14 +27,14 @@ PLACEHOLDERS = {
     "spark_jars": "jars of Spark's Kafka source and of PostgreSQL's driver, separated by commas, for spark-submit --jars",
 }
 """Each is an environment variable too: ``STREAMPROOF_`` and its name in capitals."""
-_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+)\}")
+_PLACEHOLDER = re.compile(r"\{\{(?P<literal>[a-z_]+)\}\}|\{(?P<name>[a-z_]+)\}")
 
 
 def unknown(text: str) -> str | None:
-    """A placeholder in the text that is none; None when there is no such. ``{{`` and ``}}`` stand for braces."""
-    return next((name for match in _PLACEHOLDER.finditer(text) if (name := match[1]) and name not in PLACEHOLDERS), None)
+    """A placeholder in the text that there is not; None when all are known. ``{{name}}`` is the text ``{name}``."""
+    return next((name for match in _PLACEHOLDER.finditer(text) if (name := match["name"]) and name not in PLACEHOLDERS), None)
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
     """The text with its placeholders filled in."""
-    return _PLACEHOLDER.sub(lambda match: values[match[1]] if match[1] else match[0][0], text)
+    return _PLACEHOLDER.sub(lambda match: values[match["name"]] if match["name"] else f"{{{match['literal']}}}", text)
