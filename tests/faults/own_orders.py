@@ -2,7 +2,7 @@
 
     python own_orders.py upsert      insert rows; an order that is there stays
     python own_orders.py topic       pass records on with their headers, the value changed
-    python own_orders.py files       a file of JSON lines for each batch, under the name of the batch's first offset: repeated, it is the same
+    python own_orders.py files       a file of JSON lines for each batch, named after its first offset: repeated, it is the same file
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Jobs of a user's own that know nothing of streamproof: their identities in columns and headers, their output in tables, topics and files."""
+"""Jobs of a user's own that know nothing of streamproof: identities in columns and headers, output in a table, a topic and files."""
 
 from __future__ import annotations
 
