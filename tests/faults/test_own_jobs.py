@@ -17,6 +17,10 @@ ENV = {"BOOTSTRAP_SERVERS": "{bootstrap_servers}", "TOPIC": "{input_topic}", "GR
 COLUMN = {"identity": {"column": "order_id"}}
 DDL = "tests/faults/own_orders.sql"
 OUTPUTS: dict[str, dict[str, Any]] = {
+    "append": {
+        "delivers": {"postgres": {"table": "orders", "ddl": "tests/faults/appended_orders.sql", **COLUMN}},
+        "env": {"POSTGRES": "{postgres}"},
+    },
     "upsert": {"delivers": {"postgres": {"table": "orders", "ddl": DDL, **COLUMN}}, "env": {"POSTGRES": "{postgres}"}},
     "topic": {"delivers": {"kafka": {"identity": {"header": "order-id"}}}, "env": {"OUTPUT": "{output_topic}"}},
     "files": {"delivers": {"files": {"format": "json", **COLUMN}}, "env": {"OUTPUT": "{output_folder}"}},
@@ -46,3 +50,12 @@ def test_a_job_that_is_right_passes_and_the_verdict_says_what_was_not_judged(kin
     assert (verdict.delivered or 0) >= 6000
     assert verdict.anomalies["LOST"] == verdict.anomalies["CORRUPTED"] == verdict.anomalies["PHANTOM"] == 0
     assert verdict.read_twice is not None
+
+
+def test_a_job_that_appends_before_it_commits_is_caught_doubling_and_each_copy_is_named(testbed: Testbed) -> None:
+    folder = _run("append", "exactly-once")
+    verdict = Verdict.read(folder)
+    assert verdict.outcome == "FAILED", verdict.reason
+    assert {anomaly for anomaly, count in verdict.anomalies.items() if count} == {"DUPLICATED"}
+    assert verdict.disagreement is None
+    assert (verdict.delivered or 0) == 6000 + verdict.anomalies["DUPLICATED"]
