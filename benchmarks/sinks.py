@@ -61,7 +61,7 @@ PARTITIONS = 4
 WAIT_S = 180.0
 WARM_UPS = 2
 PEERS = {"kafka": ("checkpoint", "checkpoint_header"), "postgres": ("jdbc",)}
-JDBC_DRIVER = "bench"  # its set in jars.lock
+JDBC_DRIVER = "jdbc"  # its set in jars.lock
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ def _session(testbed: Testbed, conf: dict[str, str]) -> Iterator[SparkSession]:
     """One session for all sinks, as a run's driver has it, but with memory for large batches and JVMs at their full speed."""
     memory: dict[str, str] = {"spark.driver.memory": "1g", "spark.executor.memory": "1500m"}
     folder = RunFolder.create(settings.home() / "runs" / "bench")
-    install.install_jars(_say, optional=frozenset({JDBC_DRIVER}))
+    install.install_jars(_say)
     jars = ":".join([spark_connector.connector_class_path(), *map(str, (settings.cache() / "jars" / JDBC_DRIVER).glob("*.jar"))])
     memory |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
     settings_of_spark = {

@@ -24,6 +24,7 @@ from pydantic import BaseModel
 from streamproof import registry
 from streamproof.cli.main import EXIT_CODES
 from streamproof.engines.command.job import CommandSpec
+from streamproof.engines.command.placeholders import PLACEHOLDERS
 from streamproof.engines.spark.registry import PIPELINES, Strategy
 from streamproof.engines.spark.spec import profile
 from streamproof.evidence import batches, events, histories, journal, payloads
@@ -295,6 +296,10 @@ def listening() -> str:
     return table(("listener", "asks for", "a client can then"), rows)
 
 
+def placeholders() -> str:
+    return table(("placeholder", "holds"), ((f"`{{{name}}}`", holds) for name, holds in PLACEHOLDERS.items()))
+
+
 def example() -> str:
     return "```python\n" + (DOCS.parent / "pipelines" / "foreach_batch.py").read_text() + "```\n"
 
@@ -343,6 +348,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "requirements": requirements,
     "listeners": listening,
+    "placeholders": placeholders,
     "example": example,
 }
 

@@ -173,22 +173,11 @@ def test_a_bad_line_of_the_lock_is_named(tmp_path: Path, line: str) -> None:
 def test_the_committed_locks_are_well_formed_and_name_no_host() -> None:
     jars = install.locked_jars()
     files = [(jar.set, f"{jar.artifact}-{jar.version}.jar") for jar in jars]
-    assert {jar.set for jar in jars} == {"kafka", "spark"} | install.OPTIONAL
+    assert {jar.set for jar in jars} == {"jdbc", "kafka", "spark"}
     assert len(files) == len(set(files))
     assert all(re.fullmatch(r"v\S+ h1:\S{43}=", locked) for locked in install.locked_modules().values())
     locks = [*ROOT.glob("requirements*"), install.JARS_LOCK, install.TOXIPROXY_LOCK]
     assert not [lock.name for lock in locks if "://" in lock.read_text()]
-
-
-def test_a_set_that_only_a_benchmark_needs_is_put_in_place_for_it_alone(registry: Path, tmp_path: Path) -> None:
-    lock = tmp_path / "jars.lock"
-    lock.write_text(f"kafka {COORDINATE} {SHA256}\nbench {COORDINATE} {SHA256}\n")
-    there = settings.cache() / "jars" / "bench" / f"{ARTIFACT}-{VERSION}.jar"
-    install.install_jars(quiet, lock)
-    assert installed().is_file()
-    assert not there.exists()
-    install.install_jars(quiet, lock, optional=frozenset({"bench"}))
-    assert there.is_file()
 
 
 def test_a_module_that_is_not_the_locked_one_is_refused() -> None:

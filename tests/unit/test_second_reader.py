@@ -15,7 +15,7 @@ from streamproof.evidence import histories, identity, manifest
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.payloads import PAYLOADS, write_payloads
-from streamproof.load.workload import _sha256
+from streamproof.load.placing import sha256 as _sha256
 from streamproof.run.stages import suite_spec
 from streamproof.sinks.files.folder import ListedFiles
 from streamproof.sinks.second_reading import read_again

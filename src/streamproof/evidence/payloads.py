@@ -31,6 +31,8 @@ PAYLOADS = pa.schema(
     ],
     metadata={b"schema_version": str(SCHEMA_VERSION).encode()},
 )
+WITH_HEADER = PAYLOADS.append(pa.field("header", pa.binary()))
+"""With the header that holds a record's identity, where a job keeps it in one."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class Payloads:
 
 
 def write_payloads(folder: Path, number: int, columns: Mapping[str, Any]) -> None:
-    write_table(folder / f"{number:05d}.parquet", pa.table(dict(columns), schema=PAYLOADS))
+    schema = WITH_HEADER if "header" in columns else PAYLOADS
+    write_table(folder / f"{number:05d}.parquet", pa.table(dict(columns), schema=schema))
 
 
 def read_payloads(folder: RunFolder) -> Payloads:

@@ -135,7 +135,7 @@ def _of_project(name: str) -> Path:
 
 
 def _read(value: Any) -> Any:
-    """An external Kafka, or a suite, may be named by its file."""
+    """A job, an external Kafka, or a suite may be named by its file."""
     if not isinstance(value, str):
         return value
     try:
@@ -191,7 +191,9 @@ class Experiment(Strict):
     name: str = Field("experiment", pattern=r"^[a-z0-9][a-z0-9_-]{0,59}$", description="Lower-case letters, digits, - and _")
     pipeline: PipelineName = Field("kafka_to_kafka", description="What a job of ours computes")
     strategy: StrategyName | None = Field(None, description="How a job of ours commits its output and its offsets")
-    job: dict[str, Any] | None = Field(None, description="Any other job: `engine`, and what that engine asks for")
+    job: Annotated[dict[str, Any] | None, BeforeValidator(_read)] = Field(
+        None, description="Any other job: `engine`, and what that engine asks for; or the name of the YAML file that says so"
+    )
     testbed: TestbedName = Field("embedded", description="embedded, or external: a Kafka that runs elsewhere")
     brokers: Literal[1, 3] = Field(1, description="Brokers of Kafka; three replicate everything, and go on when one of them dies")
     external: Annotated[External, BeforeValidator(_read)] | None = Field(
@@ -235,7 +237,7 @@ class Experiment(Strict):
         if engine is None:
             raise ValueError(f"engine: there is no engine {shown(job.get('engine'))} for a job; there are: {', '.join(described)}")
         spec: BaseModel = engine.spec_type.model_validate(job)
-        return spec.model_dump(mode="json", exclude_none=True)
+        return spec.model_dump(mode="json", exclude_none=True, by_alias=True)
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:

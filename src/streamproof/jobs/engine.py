@@ -76,5 +76,8 @@ class JobSpec(Protocol):
     @property
     def profile(self) -> JobProfile: ...
 
+    def check(self) -> None:
+        """Raises BadInput naming a file of the job that is not there. Asked before anything is started."""
+
     def job(self, testbed: Testbed, **common: Any) -> Job:
         """The job itself; ``common`` are the fields of :class:`Job` that do not depend on the engine."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
+from streamproof.evidence.places import Place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +18,9 @@ class Job:
     ``name`` is its own in the run: the consumer group, what transactional ids begin with, the schema of its tables. ``bootstrap`` is
     Kafka's address for its driver, ``executors_bootstrap`` for its executors; empty is the same one. ``postgres`` is a connection string
     without a secret. ``sink`` is the kind of its output. ``start`` counts its starts from 1. ``batch_records`` is how many records it
-    should commit at once at most. ``transaction_timeout_ms`` is how long a transaction of it may stay open.
+    should commit at once at most. ``transaction_timeout_ms`` is how long a transaction of it may stay open. ``reads_identity`` and
+    ``delivers_identity`` are the places of a record's identity in its input and its output, ``output`` is what its sink must know of an
+    output of the job's own.
     """
 
     engine: str
@@ -32,6 +35,17 @@ class Job:
     executors_bootstrap: str = ""
     postgres: str = ""
     start: int = 0
+    reads_identity: dict[str, Any] = field(default_factory=dict)
+    delivers_identity: dict[str, Any] = field(default_factory=dict)
+    output: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def place_read(self) -> Place:
+        return Place.of(self.reads_identity)
+
+    @property
+    def place_delivered(self) -> Place:
+        return Place.of(self.delivers_identity)
 
     @property
     def task_bootstrap(self) -> str:
@@ -57,7 +71,7 @@ class Job:
         """The job of a run, without what another class knows of it. Raises EvidenceError when the folder has no job."""
         path = folder.path / "job.json"
         stored = folder.read_json(path)
-        names = {field.name for field in fields(cls)}
+        names = {each.name for each in fields(cls)}
         try:
             return replace(cls(**{name: value for name, value in stored.items() if name in names}), start=start)
         except TypeError as error:

@@ -9,7 +9,6 @@ known. Records of an intent without an outcome (the generator was killed) are IN
 
 from __future__ import annotations
 
-import hashlib
 import io
 import itertools
 import json
@@ -25,13 +24,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamproof.evidence import histories, identity, sent_stream
+from streamproof.evidence import histories, sent_stream
 from streamproof.evidence.folder import RunFolder, append_json_line, read_json_lines
 from streamproof.evidence.outcome import Outcome
+from streamproof.evidence.places import ENVELOPE, Place
 from streamproof.evidence.sent_stream import SentStream
 from streamproof.kafka.asking import UNKNOWN_TOPIC_OR_PARTITION, asked
 from streamproof.load import nycflights
 from streamproof.load.gate import Orders, chosen, hot
+from streamproof.load.placing import placed
 from streamproof.load.spec import Source, Workload
 from streamproof.testbed.process import TestbedError
 
@@ -89,13 +90,14 @@ class Sender:
     """Sends events to a topic and keeps what became of each.
 
     ``reached`` is the sequence up to which a sender before this one meant to send: what it left unsettled is INDETERMINATE, and sending
-    it again would put the same events into the topic twice, under two identities.
+    it again would put the same events into the topic twice, under two identities. ``place`` is where the job reads a record's identity,
+    ``whole`` whether it delivers key and value as they are.
     """
 
-    def __init__(self, folder: RunFolder, bootstrap: str, topic: str) -> None:
+    def __init__(self, folder: RunFolder, bootstrap: str, topic: str, place: Place = ENVELOPE, whole: bool = True) -> None:
         from confluent_kafka import Producer
 
-        self._folder, self._topic = folder, topic
+        self._folder, self._topic, self._place, self._whole = folder, topic, place, whole
         self._producer: Producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -172,13 +174,14 @@ class Sender:
         from confluent_kafka import KafkaException
 
         for sequence, (key, payload) in numbered:
-            name = key.encode()
-            crc, partition = identity.checksum(name, payload), zlib.crc32(name) % partitions
-            row = histories.SentRow(producer, sequence, partition, None, key, crc, datetime.now(UTC), sha256=_sha256(name, payload))
+            sent = placed(self._place, self._whole, producer, sequence, key.encode(), payload)
+            partition, now = zlib.crc32(sent.key) % partitions, datetime.now(UTC)
+            row = histories.SentRow(producer, sequence, partition, None, sent.key.decode(), sent.crc, now, sha256=sent.sha256)
             self._rows.append(row)
-            value = identity.encode(producer, sequence, payload, name)
             try:
-                self._producer.produce(self._topic, value, name, row.partition, on_delivery=self._settle(row))
+                self._producer.produce(
+                    self._topic, sent.value, sent.key, row.partition, headers=sent.headers, on_delivery=self._settle(row)
+                )
             except KafkaException as error:  # it was not even queued: that it is not in the log is certain
                 row.outcome = Outcome.REJECTED
                 log.warning("record %d/%d was refused: %s", producer, sequence, error)
@@ -219,11 +222,6 @@ class Sender:
         if self._stream is not None:
             self._stream.fold()
             self._file, self._stream = self._file + 1, None
-
-
-def _sha256(key: bytes, payload: bytes) -> int:
-    """The first 60 bits of the sha256 of key and payload, by which the second judge compares them."""
-    return int(hashlib.sha256(b"%d:" % len(key) + key + payload).hexdigest()[:15], 16)
 
 
 def _REFUSALS() -> frozenset[int]:  # noqa: N802

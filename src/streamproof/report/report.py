@@ -163,6 +163,8 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
         facts.append(("Drain", reached))
     if (twice := verdict.read_twice) is not None:
         facts.append(("Read twice", f"{_number(twice.records)} of {_number(twice.of)} delivered records"))
+    if verdict.not_judged:
+        facts.append(("Not judged", "; ".join(verdict.not_judged)))
     counts = (("Micro-batches", verdict.batches), ("Driver starts", verdict.driver_starts))
     return facts + [(name, _number(count)) for name, count in counts if count is not None]
 

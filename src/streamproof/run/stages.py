@@ -84,6 +84,7 @@ def create(experiment: Experiment, name: str | None = None, owner: int | None = 
     extras.require(*extras.RUN)
     schedule = plan(experiment)
     check_suite(experiment)
+    experiment.spec.check()
     settings.runs().mkdir(parents=True, exist_ok=True)
     if name is None:
         name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{experiment.name}"
@@ -200,7 +201,7 @@ def generate_load(folder: RunFolder) -> None:
         return
     here, experiment = context(folder), load(folder)
     events = _events(folder, experiment)
-    sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic)
+    sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic, here.job.place_read, here.job.place_delivered.whole)
     gate, sent, begun = Gate(folder), sender.reached, time.monotonic()
     before = workload.settled(folder)
     events = itertools.islice(events, sent, None)
@@ -421,6 +422,8 @@ def run_spec(folder: RunFolder) -> RunSpec:
         recover_within_s=experiment.recover_within_s,
         records=experiment.workload.records,
         faults=planned_faults(experiment),
+        place=experiment.profile.place,
+        not_judged=experiment.profile.not_judged,
     )
 
 
@@ -431,7 +434,8 @@ def suite_spec(spec: RunSpec) -> SuiteSpec:
     if model is not None:
         computation = {"kind": type(model).__name__.lower(), **vars(model), "delays_ms": list(model.delays_ms)}
     promises = tuple(sorted(spec.promises))
-    return SuiteSpec(spec.guarantee, promises, spec.asked, spec.expected, spec.recover_within_s, computation)
+    place = spec.place.to_dict()
+    return SuiteSpec(spec.guarantee, promises, spec.asked, spec.expected, spec.recover_within_s, computation, place)
 
 
 def disagreement(folder: RunFolder, judgement: Judgement) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.payloads import PAYLOADS, write_payloads
+from streamproof.evidence.payloads import PAYLOADS, WITH_HEADER, write_payloads
 from streamproof.evidence.second_reading import Stretch, everything
 from streamproof.jobs.job import Job
 from streamproof.sinks import outputs
@@ -28,9 +28,10 @@ def keep(folder: RunFolder, into: Path, job: Job, testbed: Testbed, stretches: S
     """Write the records of these stretches into the folder ``into``, and say how many they are. Repeating it starts over."""
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir()
+    names = (WITH_HEADER if job.place_delivered.header else PAYLOADS).names
     rows, records = outputs.of(job).rows(job, testbed, folder.name, stretches, timeout_s), 0
     for number, part in enumerate(_parts(rows)):
-        write_payloads(into, number, {name: [row[at] for row in part] for at, name in enumerate(PAYLOADS.names)})
+        write_payloads(into, number, {name: [row[at] for row in part] for at, name in enumerate(names)})
         records += len(part)
     return records
 

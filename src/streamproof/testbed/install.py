@@ -40,7 +40,6 @@ JARS_LOCK = Path(__file__).with_name("jars.lock")
 TOXIPROXY_LOCK = Path(__file__).with_name("toxiproxy.lock")
 JAVA_OLDEST, JAVA_NEWEST = 17, 21  # what Spark 4.1 supports
 GO_OLDEST = (1, 23)  # what Toxiproxy's go.mod asks for
-OPTIONAL = frozenset({"bench"})  # sets of jars that only a benchmark needs, which asks for them itself
 DOWNLOADS_SIDE_BY_SIDE = 8
 DOWNLOAD_TIMEOUT_S = 60
 BUILD_TIMEOUT_S = 900.0
@@ -294,9 +293,9 @@ def _remove_scratch(parent: Path, prefix: str) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
-def install_jars(report: Report, lock: Path = JARS_LOCK, optional: frozenset[str] = frozenset()) -> None:
-    """Download, check and lay out each set of jars of ``lock`` whose folder is not in place yet; of the OPTIONAL ones those named."""
-    locked = [jar for jar in locked_jars(lock) if jar.set not in OPTIONAL - optional]
+def install_jars(report: Report, lock: Path = JARS_LOCK) -> None:
+    """Download, check and lay out each set of jars of ``lock`` whose folder is not in place yet."""
+    locked = locked_jars(lock)
     sets = {name: [jar for jar in locked if jar.set == name] for name in sorted({jar.set for jar in locked})}
     missing = {name: jars for name, jars in sets.items() if _problem_with_set(name, jars)}
     wanted = [jar for jars in missing.values() for jar in jars]
@@ -495,7 +494,7 @@ def verify() -> list[str]:
     except SetupError as error:
         problems.append(str(error))
     try:
-        jars = [jar for jar in locked_jars() if jar.set not in OPTIONAL]
+        jars = locked_jars()
     except SetupError as error:
         return [*problems, str(error)]
     sets = {name: _problem_with_set(name, [jar for jar in jars if jar.set == name]) for name in sorted({jar.set for jar in jars})}

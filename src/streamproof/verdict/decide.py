@@ -65,7 +65,7 @@ class Facts:
     hold. ``batches`` counts the micro-batches of each phase, ``acked_in`` the ACKED records that were sent in each; a phase that it lacks
     is not judged by it. ``behind_the_end`` counts the acknowledged records that the source lost, ``untimed`` those that were delivered at
     an unknown time, ``unordered`` those whose order to the commit of their offsets is not known. ``unjudged`` has a sentence for each
-    promise that was not judged on all records.
+    promise that was not judged on all records, ``not_judged`` names what cannot be judged of this kind of job.
     """
 
     strategy: str
@@ -92,6 +92,7 @@ class Facts:
     batches: Mapping[str, int] = field(default_factory=dict)
     behind_the_end: int = 0
     unjudged: tuple[str, ...] = ()
+    not_judged: tuple[str, ...] = ()
     untimed: int = 0
     unordered: int = 0
 
@@ -111,7 +112,7 @@ def decide(facts: Facts) -> Decision:
     for outcome, rule in RULES:
         if reasons := list(rule(facts)):
             return Decision(outcome, "; ".join(reasons))
-    return Decision(RunOutcome.PASSED, _kept(facts))
+    return Decision(RunOutcome.PASSED, f"{_kept(facts)}{_not_judged(facts)}")
 
 
 # --- the rules: each yields the reasons for its outcome, none when it does not apply ---------------------------------------------------
@@ -269,6 +270,10 @@ def _kept(facts: Facts) -> str:
     if facts.expected:
         return f"{kept}; the negative control was caught: {shown}, as expected"
     return kept + (f" ({shown}, which it allows)" if shown else "")
+
+
+def _not_judged(facts: Facts) -> str:
+    return f"; not judged: {', '.join(facts.not_judged)}" if facts.not_judged else ""
 
 
 def _counts(anomalies: Mapping[Anomaly, int]) -> str:

@@ -35,6 +35,7 @@ from streamproof.evidence.journal import (
     StageFinished,
 )
 from streamproof.evidence.payloads import read_payloads
+from streamproof.evidence.places import ENVELOPE, Place
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.blame import Timeline
 from streamproof.verdict.checks import commits
@@ -80,6 +81,9 @@ class RunSpec:
     records: int | None = None
     """How many records the experiment sends; None where that is not known, as ``faults``, the faults that it plans."""
     faults: tuple[str, ...] | None = None
+    place: Place = ENVELOPE
+    """Where the output keeps the identity of a record."""
+    not_judged: tuple[str, ...] = ()
 
     @property
     def forbidden(self) -> frozenset[Anomaly]:
@@ -103,6 +107,7 @@ class RunSpec:
             forbidden=tuple(sorted(self.forbidden)),
             expected_anomalies=tuple(sorted(self.expected)),
             recover_within_s=self.recover_within_s,
+            not_judged=self.not_judged,
             seed=self.seed,
             versions=self.versions,
         )

@@ -186,6 +186,8 @@ class Account(_Part):
     read_twice: ReadTwice | None = None
     behind_the_end: int = 0
     unjudged: tuple[str, ...] = ()
+    not_judged: tuple[str, ...] = ()
+    """What cannot be judged of this kind of job, whatever the run shows."""
     untimed: int = 0
     unordered: int = 0
     driver_starts: int | None = None
@@ -227,6 +229,7 @@ class Account(_Part):
             batches={phase: figures.batches for phase, figures in self.phases.items()},
             behind_the_end=self.behind_the_end,
             unjudged=self.unjudged,
+            not_judged=self.not_judged,
             untimed=self.untimed,
             unordered=self.unordered,
         )

@@ -1,19 +1,8 @@
 """The engine ``command``: any command line, supervised and started again.
 
-A start is told where it works by its environment:
-
-    STREAMPROOF_BOOTSTRAP_SERVERS        Kafka, behind the proxies that faults break
-    STREAMPROOF_INPUT_TOPIC              what it reads
-    STREAMPROOF_OUTPUT_TOPIC             where it delivers
-    STREAMPROOF_GROUP                    the consumer group whose committed offsets are its progress
-    STREAMPROOF_JOB                      its own name in this run: transactional ids should begin with it and a dot
-    STREAMPROOF_STATE_FOLDER             a folder of its own that outlives its starts
-    STREAMPROOF_START                    the number of this start, from 1
-    STREAMPROOF_BATCH_RECORDS            how many records it should commit at once at most
-    STREAMPROOF_TRANSACTION_TIMEOUT_MS   how long a transaction may stay open
-
-It leads a process group of its own, which is what a fault kills. Once every record was committed it gets SIGTERM, and should end with exit
-code 0 or by that signal.
+A start is told where it works by placeholders in its command line and by environment variables (``placeholders``,
+``environment``). It leads a process group of its own, which is what a fault kills. Once every record was committed it gets SIGTERM,
+and should end with exit code 0 or by that signal.
 """
 
 from __future__ import annotations
@@ -22,7 +11,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -30,8 +18,12 @@ from typing import Any
 
 import psutil
 
+from streamproof.engines.command.environment import environment, values
+from streamproof.engines.command.following import Following
+from streamproof.engines.command.group import GroupOffsets
 from streamproof.engines.command.job import CommandJob, CommandSpec
-from streamproof.engines.command.progress import GroupProgress
+from streamproof.engines.command.placeholders import filled
+from streamproof.engines.command.spark_checkpoint import SparkCheckpointFolder
 from streamproof.jobs.engine import RUN_MARK, Launch
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role
@@ -46,28 +38,19 @@ class CommandEngine:
 
     def launch(self, job: Job, testbed: Testbed) -> Launch:
         assert isinstance(job, CommandJob)
-        state = job.checkpoint("state")
-        state.mkdir(parents=True, exist_ok=True)
-        addresses = {
-            "BOOTSTRAP_SERVERS": job.bootstrap,
-            "INPUT_TOPIC": job.input_topic,
-            "OUTPUT_TOPIC": job.output_topic,
-            "GROUP": job.name,
-            "JOB": job.name,
-            "STATE_FOLDER": str(state),
-            "START": str(job.start),
-            "BATCH_RECORDS": str(job.batch_records),
-            "TRANSACTION_TIMEOUT_MS": str(job.transaction_timeout_ms),
-        }
-        own = {name: value for name, value in os.environ.items() if not name.startswith("STREAMPROOF_")}
-        environment = {**own, **job.env, **{f"STREAMPROOF_{name}": value for name, value in addresses.items()}}
-        return Launch([part.replace("{python}", sys.executable) for part in job.command], environment, Path(job.cwd))
+        job.checkpoint("state").mkdir(parents=True, exist_ok=True)
+        known = values(job, testbed)
+        return Launch([filled(part, known) for part in job.command], environment(job, testbed, known), Path(job.cwd))
 
     def processes(self, job: Job, role: Role) -> list[psutil.Process]:
         return marked(**{RUN_MARK: job.run.name}) if role is Role.DRIVER else []
 
     def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
-        return GroupProgress(job, testbed.direct_kafka)
+        assert isinstance(job, CommandJob)
+        if not job.spark_checkpoint:
+            return Following(job, GroupOffsets(job, testbed.direct_kafka))
+        folder = Path(job.cwd) / filled(job.spark_checkpoint, values(job, testbed)).removeprefix("file://")
+        return Following(job, SparkCheckpointFolder(folder, job.input_topic))
 
     def stop(self, job: Job, child: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamproof import settings
+from streamproof.engines.command import described
+from streamproof.engines.command.described import Delivers, KafkaOutput, Progress, Reads, SparkCheckpoint
+from streamproof.engines.command.placeholders import PLACEHOLDERS, unknown
+from streamproof.errors import BadInput
+from streamproof.evidence.places import Kind, Place
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.sinks.outputs import SINKS
@@ -20,11 +25,14 @@ Argument = Annotated[str, Field(min_length=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class CommandJob(Job):
-    """``cwd`` is absolute. The consumer group by whose offsets its progress is read has the job's ``name``."""
+    """``cwd`` is absolute. The consumer group by whose offsets its progress is read has the job's ``name``; with ``spark_checkpoint``
+    progress is read from that folder. ``interpreter`` is its own Python; empty is the one that runs streamproof."""
 
     command: list[str]
     cwd: str
     env: dict[str, str] = field(default_factory=dict)
+    interpreter: str = ""
+    spark_checkpoint: str = ""
 
 
 class CommandSpec(BaseModel):
@@ -33,31 +41,101 @@ class CommandSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     engine: Literal["command"] = "command"
-    command: list[Argument] = Field(min_length=1, description="The command line; {python} is the Python that runs streamproof")
+    command: list[Argument] = Field(min_length=1, description="The command line, with placeholders as {python} and {bootstrap_servers}")
     promises: Guarantee = Field(description="What the job promises of every record")
     also_promises: frozenset[Promise] = Field(frozenset(), description="What it promises beside that: ordered, atomic")
     name: str | None = Field(None, pattern=r"^[a-z0-9][a-z0-9_-]{0,59}$", description="What it is called; its script's name when absent")
     cwd: str | None = Field(None, description="Its working folder, from the project's; the project's own when absent")
-    env: dict[str, str] = Field(default_factory=dict, description="Variables of its own")
+    env: dict[str, str] = Field(default_factory=dict, description="Variables of its own, with placeholders")
+    interpreter: str | None = Field(None, description="Its own Python, or the folder of its virtual environment, from the project's folder")
     transactions: bool = Field(False, description="Whether it writes in Kafka transactions whose ids begin with STREAMPROOF_JOB")
+    reads: Reads = Field(default_factory=Reads, description="What it reads")
+    delivers: Delivers = Field(default_factory=lambda: Delivers(kafka=KafkaOutput()), description="Where it delivers")
+    progress: Progress = Field("group", description="From what its progress is read: group, or {spark_checkpoint: FOLDER}")
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        texts = [*self.command, *self.env.values()]
+        if isinstance(self.progress, SparkCheckpoint):
+            texts.append(self.progress.spark_checkpoint)
+        for text in texts:
+            if (name := unknown(text)) is not None:
+                known = ", ".join(PLACEHOLDERS)
+                raise ValueError(f"there is no placeholder {{{name}}}; there are: {known}. Write {{{{{name}}}}} for the braces themselves")
+        if Promise.ORDERED in self.also_promises and self._place_read.kind is Kind.KEY:
+            raise ValueError("also_promises: with the identity as its key each record has a key of its own, and keys have no order to keep")
+        if self.also_promises and self.delivers.kafka is None:
+            raise ValueError("also_promises: rows keep no order, and nobody knows which batch wrote one: leave it out")
+        if self.transactions and self.delivers.kafka is None:
+            raise ValueError("transactions: the job delivers to no topic, so it has no transactions of Kafka; leave it out")
+        return self
+
+    @property
+    def _place_read(self) -> Place:
+        return described.place_read(self.reads, self.delivers)
 
     @property
     def profile(self) -> JobProfile:
-        traits = {Trait.GROUP_OFFSETS, *([Trait.KAFKA_TRANSACTIONS] if self.transactions else [])}
+        by_group = self.progress == "group"
+        traits = {*([Trait.GROUP_OFFSETS] if by_group else []), *([Trait.KAFKA_TRANSACTIONS] if self.transactions else [])}
         return JobProfile(
             name=self.name or _script(self.command),
             engine=self.engine,
-            sink="kafka",
+            sink=self.delivers.sink,
             guarantee=self.promises,
             promises=self.also_promises,
             roles=frozenset({Role.DRIVER}),
-            links=SINKS["kafka"].links,
+            links=SINKS[self.delivers.sink].links,
             traits=frozenset(traits),
+            place=self.delivers.place,
+            not_judged=described.not_judged(self.delivers),
         )
 
+    def check(self) -> None:
+        """Raises BadInput naming a file or folder of the job that is not there."""
+        if not self._cwd.is_dir():
+            raise BadInput(f"job: cwd: expected a folder, {self._cwd} is none")
+        if self.interpreter is not None:
+            self._python()
+        self._ddl()
+
     def job(self, testbed: Testbed, **common: Any) -> CommandJob:
-        cwd = (settings.project() / (self.cwd or "")).resolve()
-        return CommandJob(engine=self.engine, sink="kafka", command=self.command, cwd=str(cwd), env=self.env, **common)
+        return CommandJob(
+            engine=self.engine,
+            sink=self.delivers.sink,
+            command=self.command,
+            cwd=str(self._cwd),
+            env=self.env,
+            interpreter=self._python(),
+            spark_checkpoint=self.progress.spark_checkpoint if isinstance(self.progress, SparkCheckpoint) else "",
+            reads_identity=self._place_read.to_dict(),
+            delivers_identity=self.delivers.place.to_dict(),
+            output=described.output(self.delivers, self._ddl()),
+            **common,
+        )
+
+    @property
+    def _cwd(self) -> Path:
+        return (settings.project() / (self.cwd or "")).resolve()
+
+    def _python(self) -> str:
+        """The interpreter's file, not resolved: a virtual environment is known by the path of its own link. Raises BadInput."""
+        if self.interpreter is None:
+            return ""
+        path = (settings.project() / Path(self.interpreter).expanduser()).absolute()
+        python = path / "bin" / "python" if path.is_dir() else path
+        if not python.is_file():
+            raise BadInput(f"job: interpreter: expected a Python or the folder of a virtual environment, {python} is not there")
+        return str(python)
+
+    def _ddl(self) -> str | None:
+        """The SQL that makes the output table. Raises BadInput when its file cannot be read."""
+        if self.delivers.postgres is None or self.delivers.postgres.ddl is None:
+            return None
+        try:
+            return (settings.project() / self.delivers.postgres.ddl).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"job: delivers.postgres.ddl cannot be read: {error}") from error
 
 
 def _script(command: list[str]) -> str:

@@ -27,6 +27,9 @@ class SparkSpec:
     def profile(self) -> JobProfile:
         return profile(self.strategy)
 
+    def check(self) -> None:
+        """Its files are ours."""
+
     def job(self, testbed: Testbed, **common: Any) -> SparkJob:
         stateful = PIPELINES[self.pipeline].stateful
         return SparkJob(

@@ -16,8 +16,9 @@ from typing import Any
 
 from pydantic import Field
 
-from streamproof.evidence import identity
+from streamproof.evidence import places
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.places import Place
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.load.gate import Orders
 from streamproof.testbed.embedded import Testbed
@@ -73,6 +74,11 @@ class LateRecords(Unconditional):
         ]
 
 
+def _identity(place: Place, message: Any) -> tuple[int, int] | None:
+    header = next((value for name, value in message.headers() or () if name == place.header), None)
+    return places.decode(place, message.key(), message.value(), header)
+
+
 def late(run: RunContext, begin: dict[int, int]) -> tuple[int, dict[int, int]]:
     """How many records of the input topic come behind one of their producer and partition with a higher sequence, from ``begin`` to the
     ends that are returned with it."""
@@ -86,13 +92,14 @@ def late(run: RunContext, begin: dict[int, int]) -> tuple[int, dict[int, int]]:
     count = 0
     try:
         while left and (message := consumer.poll(READ_S)) is not None:
-            record = None if message.error() else identity.decode(message.value() or b"")
+            found = None if message.error() else _identity(run.job.place_read, message)
             if message.error() is None and int(message.offset() or 0) >= left.get(int(message.partition() or 0), 0) - 1:
                 left.pop(int(message.partition() or 0), None)
-            if record is not None:
-                at = (record.producer, int(message.partition() or 0))
-                count += record.sequence < newest.get(at, -1)
-                newest[at] = max(newest.get(at, -1), record.sequence)
+            if found is not None:
+                producer, sequence = found
+                at = (producer, int(message.partition() or 0))
+                count += sequence < newest.get(at, -1)
+                newest[at] = max(newest.get(at, -1), sequence)
     finally:
         consumer.close()
     return count, ends

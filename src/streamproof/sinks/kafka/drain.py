@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamproof.evidence import histories, identities
+from streamproof.evidence import histories, identities, places
 from streamproof.evidence.columns import array
 from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.identity import checksum
+from streamproof.evidence.places import ENVELOPE, Kind, Place
 from streamproof.sinks import origins
 from streamproof.sinks.delivered import Delivered
 from streamproof.sinks.kafka.fetch import Fetcher, Piece
-from streamproof.sinks.kafka.record_batches import Batch, committed, decode
+from streamproof.sinks.kafka.record_batches import Batch, Records, committed, decode
 from streamproof.sinks.origin import HEADER
 from streamproof.testbed.kafka import Cluster
 from streamproof.verdict.timing.recovery import Stamps
@@ -33,8 +35,8 @@ STABLE_S = 75.0
 READS = 4  # what came while the output was read is read too, but not for ever
 
 
-def drain(folder: RunFolder, bootstrap: str, topic: str, timeout_s: float) -> dict[str, Any]:
-    """Write ``delivered/`` and ``delivered/drain.json``; returns the latter.
+def drain(folder: RunFolder, bootstrap: str, topic: str, timeout_s: float, place: Place = ENVELOPE) -> dict[str, Any]:
+    """Write ``delivered/`` and ``delivered/drain.json``; returns the latter. ``place`` is where a record keeps its identity.
 
     Repeating it starts over; what an earlier one found is kept until all of the new is there. Raises EvidenceError when there is no
     such topic.
@@ -49,7 +51,7 @@ def drain(folder: RunFolder, bootstrap: str, topic: str, timeout_s: float) -> di
         if ends == read:
             reason = unstable
             break
-        missing, read = _read(cluster, topic, read, ends, delivered, begun + timeout_s), ends
+        missing, read = _read(cluster, topic, read, ends, delivered, begun + timeout_s, place), ends
         if missing or unstable:
             reason = unstable or f"partitions {missing} were not read to their end within {timeout_s:.0f} s"
             break
@@ -79,7 +81,13 @@ def _stable_end(cluster: Cluster, topic: str, deadline: float) -> tuple[dict[int
 
 
 def _read(
-    cluster: Cluster, topic: str, begins: Mapping[int, int], ends: Mapping[int, int], delivered: Delivered, deadline: float
+    cluster: Cluster,
+    topic: str,
+    begins: Mapping[int, int],
+    ends: Mapping[int, int],
+    delivered: Delivered,
+    deadline: float,
+    place: Place,
 ) -> list[int]:
     """Read every partition from where it was read before to its end. Returns those that were not.
 
@@ -93,7 +101,7 @@ def _read(
             if behind is not None:
                 fetcher.advance(piece.partition, behind)
             if batches:
-                decoding.append(decoders.submit(_columns, piece, batches, ends[piece.partition]))
+                decoding.append(decoders.submit(_columns, piece, batches, ends[piece.partition], place))
             while len(decoding) > IN_MEMORY:
                 writing.append(writer.submit(delivered.write, decoding.popleft().result()))
             while len(writing) > IN_MEMORY:
@@ -104,19 +112,47 @@ def _read(
         return fetcher.unread()
 
 
-def _columns(piece: Piece, batches: Sequence[Batch], end: int) -> dict[str, pa.Array]:
+def _columns(piece: Piece, batches: Sequence[Batch], end: int, place: Place) -> dict[str, pa.Array]:
     """The rows of ``delivered/`` for what lies before ``end``."""
     records = decode(piece.data, batches, HEADER.encode())
     if records.offset[-1] >= end:
         records = records.some(records.offset < end)
-    decoded = identities.decode(records.data, records.value, records.value_size, records.key, records.key_size)
+    if place.kind is Kind.ENVELOPE:
+        decoded = identities.decode(records.data, records.value, records.value_size, records.key, records.key_size)
+        identity_of = {
+            "producer": array(decoded.producer, ~decoded.present),
+            "sequence": array(decoded.sequence, ~decoded.present),
+            "crc": array(decoded.crc, ~decoded.intact),
+        }
+    else:
+        identity_of = _placed(records, decode(piece.data, batches, place.header.encode()) if place.header else records, place)
     origin_of = zip(("start", "batch", "attempt"), origins.decode(records.data, records.header, records.header_size), strict=True)
     return {
-        "producer": array(decoded.producer, ~decoded.present),
-        "sequence": array(decoded.sequence, ~decoded.present),
-        "crc": array(decoded.crc, ~decoded.intact),
+        **identity_of,
         "partition": array(np.full(len(records), piece.partition, np.int32)),
         "offset": array(records.offset),
         **{name: array(numbers, numbers < 0) for name, numbers in origin_of},
         "delivered_at": array(records.timestamp_ms).cast(histories.DELIVERED.field("delivered_at").type),
     }
+
+
+def _placed(records: Records, with_header: Records, place: Place) -> dict[str, pa.Array]:
+    """The identities of records that keep them in a place of their own; ``with_header`` are the same records (or some more behind them),
+    with the header that holds them."""
+    found: list[places.Found] = []
+    crc: list[int | None] = []
+    for row in range(len(records)):
+        key = _bytes(records.data, records.key[row], records.key_size[row])
+        value = _bytes(records.data, records.value[row], records.value_size[row])
+        header = _bytes(with_header.data, with_header.header[row], with_header.header_size[row]) if place.header else None
+        found.append(places.decode(place, key, value, header))
+        crc.append(checksum(key, value or b"") if place.whole else 0)
+    return {
+        "producer": pa.array([one and one[0] for one in found], pa.int32()),
+        "sequence": pa.array([one and one[1] for one in found], pa.int64()),
+        "crc": pa.array([one if found[row] else None for row, one in enumerate(crc)], pa.uint32()),
+    }
+
+
+def _bytes(data: np.ndarray, at: int, size: int) -> bytes | None:
+    return None if size < 0 else data[at : at + size].tobytes()

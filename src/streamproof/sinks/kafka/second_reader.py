@@ -39,12 +39,13 @@ def _end(consumer: Consumer, place: TopicPartition, timeout_s: float) -> int:
     return int(marks[1])
 
 
-def rows(bootstrap: str, topic: str, run: str, stretches: Sequence[Stretch], timeout_s: float) -> Iterator[Row]:
-    """The committed records of these stretches. Raises EvidenceError when they cannot be read in time."""
+def rows(bootstrap: str, topic: str, run: str, stretches: Sequence[Stretch], timeout_s: float, header: str | None = None) -> Iterator[Row]:
+    """The committed records of these stretches, each with the value of that ``header`` if one is asked for. Raises EvidenceError
+    when they cannot be read in time."""
     deadline = time.monotonic() + timeout_s
     with closing(_consumer(bootstrap, f"payloads-{run}")) as consumer:
         for some in _side_by_side(stretches):
-            yield from _read(consumer, topic, some, deadline)
+            yield from _read(consumer, topic, some, deadline, header)
 
 
 def _side_by_side(stretches: Sequence[Stretch]) -> Iterator[dict[int, Stretch]]:
@@ -54,7 +55,7 @@ def _side_by_side(stretches: Sequence[Stretch]) -> Iterator[dict[int, Stretch]]:
         yield {stretch.partition: stretch for stretch in group if stretch is not None}
 
 
-def _read(consumer: Consumer, topic: str, stretches: dict[int, Stretch], deadline: float) -> Iterator[Row]:
+def _read(consumer: Consumer, topic: str, stretches: dict[int, Stretch], deadline: float, header: str | None) -> Iterator[Row]:
     consumer.assign([TopicPartition(topic, partition, stretch.since) for partition, stretch in stretches.items()])
     open_, last_error = dict(stretches), None
     while open_:
@@ -74,14 +75,19 @@ def _read(consumer: Consumer, topic: str, stretches: dict[int, Stretch], deadlin
                 until = open_[partition].until
                 if error is None and offset < until:
                     start, batch, attempt = _origin(message.headers())
-                    yield partition, offset, batch, attempt, start, message.timestamp()[1], message.key(), message.value()
+                    own = () if header is None else (_first(message.headers(), header),)
+                    yield partition, offset, batch, attempt, start, message.timestamp()[1], message.key(), message.value(), *own
                 if offset >= until or (error is None and offset == until - 1):  # the end of a partition is not reported while it grows
                     del open_[partition]  # it is not paused: librdkafka keeps a partition paused that is assigned again
 
 
+def _first(headers: Any, name: str) -> bytes | None:
+    return next((value for each, value in headers or () if each == name and value is not None), None)
+
+
 def _origin(headers: Any) -> tuple[int | None, int | None, int | None]:
     """Start, batch and attempt that the first header of this name states in digits."""
-    stated = next((value for name, value in headers or () if name == HEADER and value is not None), b"").split(b".")
+    stated = (_first(headers, HEADER) or b"").split(b".")
     if [part.isdigit() and len(part) <= most for part, most in zip(stated, DIGITS, strict=False)] != [True] * 3 or len(stated) != 3:
         return None, None, None
     return int(stated[0]), int(stated[1]), int(stated[2])

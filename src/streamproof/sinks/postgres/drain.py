@@ -66,16 +66,16 @@ _HEAD = np.dtype(
 
 class PostgresTable:
     def create(self, job: Job, testbed: Testbed, partitions: int) -> None:
-        with _connected(testbed) as connection:
+        with connected(testbed) as connection:
             Tables(job.name).create(connection)
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
         begun, tables, end = time.monotonic(), Tables(job.name), 0
         delivered = Delivered(folder)
-        with _connected(testbed) as connection:
-            _wait_for_writers(connection, tables, begun + min(timeout_s, DECIDED_S))
+        with connected(testbed) as connection:
+            wait_for_writers(connection, tables, begun + min(timeout_s, DECIDED_S))
             terminated = postgres.terminate(connection, tables)
-            reason = _undecided(connection, tables)
+            reason = undecided(connection, tables)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             rows = _end(connection, tables)
             for columns in _read(connection, tables):
@@ -89,7 +89,7 @@ class PostgresTable:
 
     def end(self, job: Job, testbed: Testbed) -> Any:
         """How many rows there are, the last position, the youngest transaction that wrote one, and the transactions that may write more."""
-        with _connected(testbed) as connection:
+        with connected(testbed) as connection:
             try:
                 return _end(connection, Tables(job.name))
             except psycopg.errors.UndefinedTable as error:
@@ -99,20 +99,20 @@ class PostgresTable:
         return PostgresReader(testbed.direct_postgres, Tables(job.name))
 
     def ends_again(self, job: Job, testbed: Testbed, timeout_s: float) -> dict[int, int]:
-        with _connected(testbed) as connection:
+        with connected(testbed) as connection:
             last = connection.execute(Tables(job.name).named(_ENDS)).fetchone()
         return {0: last[0] if last is not None else 0}
 
     def rows(self, job: Job, testbed: Testbed, run: str, stretches: Sequence[Stretch], timeout_s: float) -> Iterator[Row]:
         positions = f"{{{','.join(f'[{stretch.since},{stretch.until})' for stretch in stretches)}}}"
-        with _connected(testbed) as connection, connection.cursor(binary=True) as cursor:
+        with connected(testbed) as connection, connection.cursor(binary=True) as cursor:
             yield from cursor.execute(Tables(job.name).named(_ROWS), [positions])
 
     def load(self) -> None:
         """All of it is there."""
 
     def delete(self, job: Job, testbed: Testbed) -> None:
-        with _connected(testbed) as connection:
+        with connected(testbed) as connection:
             Tables(job.name).drop(connection)
 
 
@@ -134,7 +134,7 @@ class PostgresReader:
 
 
 @contextmanager
-def _connected(testbed: Testbed) -> Iterator[Connection]:
+def connected(testbed: Testbed) -> Iterator[Connection]:
     """A connection beside the proxy, in autocommit. Raises TestbedError when there is none."""
     try:
         connection = postgres.connect(testbed.direct_postgres, autocommit=True)
@@ -150,7 +150,7 @@ def _end(connection: Connection, tables: Tables) -> dict[str, Any]:
     return {"rows": rows, "position": position, "transaction": transaction, "open": sorted(postgres.open_writers(connection, tables))}
 
 
-def _wait_for_writers(connection: Connection, tables: Tables, deadline: float) -> None:
+def wait_for_writers(connection: Connection, tables: Tables, deadline: float) -> None:
     """Wait until no transaction writes to the tables, or for ``deadline``. A session ends its own once it sees that its client is gone."""
     while postgres.open_writers(connection, tables) or postgres.prepared(connection, f"{tables.schema}:"):
         if time.monotonic() > deadline:
@@ -158,7 +158,7 @@ def _wait_for_writers(connection: Connection, tables: Tables, deadline: float) -
         time.sleep(0.1)
 
 
-def _undecided(connection: Connection, tables: Tables) -> str | None:
+def undecided(connection: Connection, tables: Tables) -> str | None:
     """Why the output is not settled: the transactions that are prepared or write to the tables; None when there are none."""
     writers = postgres.open_writers(connection, tables)
     gids = sorted({*postgres.prepared(connection, f"{tables.schema}:"), *(gid for gid in writers.values() if gid)})

@@ -21,7 +21,7 @@ from typing import Any
 
 import duckdb
 
-from . import files
+from . import files, placed
 
 _PAYLOADS = (
     """partition INTEGER, "offset" BIGINT, batch BIGINT, attempt INTEGER, start INTEGER, delivered_at TIMESTAMPTZ, key BLOB, value BLOB"""
@@ -33,15 +33,15 @@ _PATTERN = f"^{_HEAD}{'2D'.join(f'({_DIGIT}{{{count}}})' for count in _PARTS.val
 _PREFIX = len(_HEAD) + 2 * (sum(_PARTS.values()) + len(_PARTS) - 1) + len(_TAIL)
 _BLOCK = 10_000  # so many offsets of a partition are looked up together
 # The tail as text. What strings say is not judged: bytes that are no UTF-8 become "?", and so do escapes of half a character.
-_TEXT = r"""
-    regexp_replace(
-        coalesce(
+_HALVES = r"regexp_replace({}, '((?:^|[^\\])(?:\\\\)*)(?:\\u[dD][89a-fA-F][0-9a-fA-F]{{2}})+', '\1?', 'g')"
+_TEXT = _HALVES.format(
+    r"""coalesce(
             TRY(decode(unhex(tail))),
             decode(unhex(replace(regexp_replace(regexp_replace(tail, '(..)', '\1 ', 'g'), '[89A-F]. ', '3F ', 'g'), ' ', '')))
-        ), '((?:^|[^\\])(?:\\\\)*)(?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})+', '\1?', 'g'
-    )"""
+        )"""
+)
 # DuckDB's reader of JSON takes NaN, Infinity and a comma before an end. None of them is JSON, outside of a string.
-_LAX = r"""regexp_matches(regexp_replace(rest, '"(?:[^"\\]|\\.)*"', '""', 'g'), '(?i)nan|inf|,\s*[\]}]')"""
+_LAX = r"""regexp_matches(regexp_replace({}, '"(?:[^"\\]|\\.)*"', '""', 'g'), '(?i)nan|inf|,\s*[\]}}]')"""
 _COMPARED = 'partition, "offset", producer, sequence, start, batch, attempt, delivered_at'
 
 
@@ -65,7 +65,7 @@ _VIEWS = {
         SELECT partition, "offset", start, batch, attempt, delivered_at,
                CASE WHEN identified THEN CAST({_number("producer")} AS INTEGER) END AS producer,
                CASE WHEN identified THEN {_number("sequence")} END AS sequence,
-               CASE WHEN NOT identified OR NOT coalesce(json_valid(rest), false) OR {_LAX} THEN false
+               CASE WHEN NOT identified OR NOT coalesce(json_valid(rest), false) OR {_LAX.format("rest")} THEN false
                     ELSE NOT list_has_any(json_keys(rest), ['id', 'payload']) END AS closed,
                CASE WHEN identified THEN CAST('0x' || substr(sha256(
                    encode(coalesce(CAST(octet_length(key) AS VARCHAR), '-') || ':') || coalesce(key, ''::BLOB)
@@ -106,14 +106,17 @@ _ENDS = {
 }
 
 
-def define(connection: duckdb.DuckDBPyConnection, folder: Path, columns: str, keep: Collection[str] = ()) -> None:
-    """Define ``drained`` (what the drain wrote) and ``delivered``: by the second reading, as far as it goes."""
+def define(
+    connection: duckdb.DuckDBPyConnection, folder: Path, columns: str, keep: Collection[str] = (), place: dict[str, Any] | None = None
+) -> None:
+    """Define ``drained`` (what the drain wrote) and ``delivered``: by the second reading, as far as it goes. ``place`` is where a record
+    keeps its identity, None where its value begins with it."""
     files.parquet(connection, "drained", folder / "delivered", columns, keep)
     if not any(folder.glob("delivered_again/*.parquet")):
         files.define(connection, {"delivered": f"SELECT *, {_ONCE} FROM drained"}, keep)
         return
     files.parquet(connection, "delivered_again", folder / "delivered_again", _PAYLOADS)
-    files.define(connection, _VIEWS, {"reread", *keep})
+    files.define(connection, _VIEWS if place is None else _reread(place), {"reread", *keep})
     ranges = folder / "delivered_again" / "ranges.json"
     reading: dict[str, Any] = {"whole": True, "ends": {}, "ranges": []}
     if ranges.exists():
@@ -125,6 +128,12 @@ def define(connection: duckdb.DuckDBPyConnection, folder: Path, columns: str, ke
         files.table(connection, "stretches", {"partition": "INTEGER", "since": "BIGINT", "until": "BIGINT"}, rows)
         files.define(connection, _STRETCHES, {"blocks", "drained_there", "reread_there", *keep})
     _define_ends(connection, folder / "delivered" / "drain.json", reading["ends"])
+
+
+def _reread(place: dict[str, Any]) -> dict[str, str]:
+    if place["kind"] == "envelope":
+        return _VIEWS
+    return {"reread": placed.view(place, lambda data: _HALVES.format(f"TRY(decode(unhex({data})))"), _LAX.format)}
 
 
 def _define_ends(connection: duckdb.DuckDBPyConnection, drain: Path, own: dict[str, int]) -> None:

@@ -1,0 +1,31 @@
+"""Orders from Kafka into PostgreSQL: each micro-batch is appended to the table by JDBC."""
+
+import os
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json
+
+ORDER = "order_id string, carrier string, origin string, dest string, distance int"
+URL = os.environ["JDBC_URL"]
+
+
+def save(batch: DataFrame, number: int) -> None:
+    batch.write.jdbc(URL, "orders", mode="append", properties={"driver": "org.postgresql.Driver"})
+
+
+def main() -> None:
+    spark = SparkSession.builder.appName("orders").master("local[2]").config("spark.jars", os.environ["SPARK_JARS"]).getOrCreate()
+    messages = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", os.environ["BOOTSTRAP_SERVERS"])
+        .option("subscribe", os.environ["TOPIC"])
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", os.environ["BATCH"])
+        .load()
+    )
+    orders = messages.select(from_json(col("value").cast("string"), ORDER).alias("order")).select("order.*")
+    orders.writeStream.foreachBatch(save).option("checkpointLocation", os.environ["CHECKPOINT"]).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""The same job, repaired: a micro-batch goes to a staging table first, and one statement takes it over. An order that is there stays."""
+
+import os
+
+import psycopg
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json
+
+ORDER = "order_id string, carrier string, origin string, dest string, distance int"
+URL = os.environ["JDBC_URL"]
+TAKE_OVER = "INSERT INTO orders SELECT * FROM orders_staged ON CONFLICT (order_id) DO NOTHING"
+
+
+def save(batch: DataFrame, number: int) -> None:
+    batch.write.jdbc(URL, "orders_staged", mode="overwrite", properties={"driver": "org.postgresql.Driver", "truncate": "true"})
+    with psycopg.connect(os.environ["POSTGRES"]) as connection:
+        connection.execute(TAKE_OVER)
+
+
+def main() -> None:
+    spark = SparkSession.builder.appName("orders").master("local[2]").config("spark.jars", os.environ["SPARK_JARS"]).getOrCreate()
+    messages = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", os.environ["BOOTSTRAP_SERVERS"])
+        .option("subscribe", os.environ["TOPIC"])
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", os.environ["BATCH"])
+        .load()
+    )
+    orders = messages.select(from_json(col("value").cast("string"), ORDER).alias("order")).select("order.*")
+    orders.writeStream.foreachBatch(save).option("checkpointLocation", os.environ["CHECKPOINT"]).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""What an experiment says of a job's input, its output and its progress: ``reads``, ``delivers`` and ``progress``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from streamproof.evidence.places import Kind, Place
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
+NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
+Choice = Annotated[str, Field(min_length=1)]
+
+
+class Described(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+def _one_of(described: BaseModel, names: tuple[str, ...]) -> None:
+    """Raises ValueError unless exactly one of the fields is there."""
+    given = [name for name in names if getattr(described, name) is not None]
+    if len(given) != 1:
+        known = ", ".join(type(described).model_fields[name].alias or name for name in names)
+        raise ValueError(f"expected one of {known}, came {' and '.join(given) or 'none of them'}")
+
+
+class Identity(Described):
+    """Where a record keeps its identity: one of these."""
+
+    header: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(None, description="A header of the record")
+    key: Literal[True] | None = Field(None, description="The record's key")
+    pointer: str | None = Field(None, alias="json", pattern=rf"^(/{NAME}){{1,5}}$", description="A field of the value, as in /order/id")
+    column: Name | None = Field(None, description="A column of text or of uuid")
+    columns: tuple[Name, Name] | None = Field(None, description="Two columns of whole numbers: the producer's, and the record's")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        _one_of(self, ("header", "key", "pointer", "column", "columns"))
+        if self.columns is not None and self.columns[0] == self.columns[1]:
+            raise ValueError(f"columns: {self.columns[0]} is named twice; name two columns")
+        return self
+
+    def place(self, whole: bool = False) -> Place:
+        if self.header is not None:
+            return Place(Kind.HEADER, (self.header,), whole)
+        if self.key:
+            return Place(Kind.KEY, (), whole)
+        if self.pointer is not None:
+            return Place(Kind.JSON, (self.pointer,), whole)
+        return Place(Kind.COLUMNS, self.columns or (self.column or "",), whole)
+
+
+class KafkaInput(Described):
+    identity: Identity | None = Field(None, description="Where the job reads the identity; where it delivers it when absent")
+
+
+class Reads(Described):
+    kafka: KafkaInput = Field(default_factory=KafkaInput)
+
+
+class KafkaOutput(Described):
+    identity: Identity | None = Field(None, description="Where the job keeps it; the value begins with it when absent")
+    payload: Literal["kept"] | None = Field(None, description="kept: key and value are delivered as they were read, and judged")
+
+    @model_validator(mode="after")
+    def _of_kafka(self) -> Self:
+        if self.identity is not None and (self.identity.column or self.identity.columns):
+            raise ValueError("identity: a record of Kafka has no columns; use `header`, `key` or `json`")
+        if self.identity is None and self.payload is not None:
+            raise ValueError("payload: a value that begins with its identity is always judged; give an `identity`, or leave `payload` out")
+        return self
+
+
+class _Rows(Described):
+    identity: Identity
+
+    @model_validator(mode="after")
+    def _of_rows(self) -> Self:
+        if not (self.identity.column or self.identity.columns):
+            raise ValueError("identity: rows keep it in `column` or `columns`")
+        return self
+
+
+class TableOutput(_Rows):
+    table: Name = Field(description="The table, without a schema: a run has a schema of its own, which is the job's search path")
+    ddl: str | None = Field(None, description="A file of SQL that makes the table, from the project's folder; else the job makes it")
+
+
+class FilesOutput(_Rows):
+    path: str = Field(
+        "", pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]*(/|$))*$", description="A folder below the run's own; {output_folder} is its name"
+    )
+    format: Literal["parquet", "json"] = Field("parquet", description="json: an object in each line")
+    spark_log: bool = Field(False, description="Read what _spark_metadata names, as Spark reads what its streaming file sink wrote")
+
+
+class Delivers(Described):
+    kafka: KafkaOutput | None = None
+    postgres: TableOutput | None = None
+    files: FilesOutput | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        _one_of(self, ("kafka", "postgres", "files"))
+        return self
+
+    @property
+    def sink(self) -> str:
+        return "kafka" if self.kafka is not None else "postgres_rows" if self.postgres is not None else "file_rows"
+
+    @property
+    def place(self) -> Place:
+        if self.kafka is not None:
+            identity = self.kafka.identity
+            return Place() if identity is None else identity.place(self.kafka.payload == "kept")
+        rows = self.postgres or self.files
+        assert rows is not None, "validated"
+        return rows.identity.place()
+
+
+class SparkCheckpoint(Described):
+    spark_checkpoint: Choice = Field(description="The query's checkpoint folder; placeholders are filled in")
+
+
+Progress = Literal["group"] | SparkCheckpoint
+
+
+def place_read(reads: Reads, delivers: Delivers) -> Place:
+    """Where the workload puts the identity: where the job reads it, or where it delivers it."""
+    identity = reads.kafka.identity
+    return identity.place() if identity is not None else delivers.place
+
+
+def not_judged(delivers: Delivers) -> tuple[str, ...]:
+    """What cannot be judged of such a job, whatever a run shows."""
+    missing = []
+    if not delivers.place.whole:
+        missing.append("payloads (of a record's content only its identity is known; judge the rest by a suite of your own)")
+    if delivers.kafka is None:
+        missing.append("which start and batch wrote a copy (only its time is known)")
+    return tuple(missing)
+
+
+def output(delivers: Delivers, ddl: str | None) -> dict[str, Any]:
+    """What the sink must know of the output."""
+    if delivers.postgres is not None:
+        return {"table": delivers.postgres.table, "ddl": ddl}
+    if delivers.files is not None:
+        return {"path": delivers.files.path, "format": delivers.files.format, "spark_log": delivers.files.spark_log}
+    return {}

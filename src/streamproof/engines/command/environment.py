@@ -1,0 +1,67 @@
+"""What a start of a job is told, and where: addresses and names as placeholders in its command line and as environment variables.
+
+A job has an environment of its own. Of the environment of the process that runs streamproof it gets what is not streamproof's or Airflow's:
+neither ``PYTHONPATH`` nor ``VIRTUAL_ENV``, no ``STREAMPROOF_*``, no ``AIRFLOW*``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from streamproof import settings
+from streamproof.engines.command.job import CommandJob
+from streamproof.engines.command.placeholders import filled
+from streamproof.sinks.own_schema import schema_of
+from streamproof.testbed import install, postgres, spark
+from streamproof.testbed.embedded import Testbed
+
+_OURS = re.compile(r"STREAMPROOF_.*|_?AIRFLOW.*|PYTHONPATH|PYTHONHOME|VIRTUAL_ENV|PYSPARK_SUBMIT_ARGS")
+
+
+def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
+    """What each placeholder stands for in this start."""
+    state, schema = job.checkpoint("state"), schema_of(job)
+    address = f"127.0.0.1:{testbed.postgres.proxy}/{postgres.DATABASE}"
+    jars = sorted(jar for name in ("spark", "jdbc") for jar in (settings.cache() / "jars" / name).glob("*.jar"))
+    return {
+        "python": job.interpreter or sys.executable,
+        "bootstrap_servers": job.bootstrap,
+        "input_topic": job.input_topic,
+        "output_topic": job.output_topic,
+        "group": job.name,
+        "job": job.name,
+        "state_folder": str(state),
+        "checkpoint": str(state / "checkpoint"),
+        "output_folder": str(job.files / job.output.get("path", "")),
+        "start": str(job.start),
+        "batch_records": str(job.batch_records),
+        "transaction_timeout_ms": str(job.transaction_timeout_ms),
+        "jdbc_url": f"jdbc:postgresql://{address}?user={postgres.USER}&currentSchema={quote(schema)}",
+        "postgres": f"{job.postgres} options='-c search_path={schema}'",
+        "schema": schema,
+        "table": job.output.get("table", ""),
+        "spark_master": testbed.spark_master,
+        "spark_properties": str(spark.secret_file(Path(testbed.folder))),
+        "spark_jars": ",".join(map(str, jars)),
+    }
+
+
+def environment(job: CommandJob, testbed: Testbed, known: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of a start; ``known`` is what the placeholders stand for."""
+    own = {name: value for name, value in os.environ.items() if not _OURS.fullmatch(name)}
+    python = known["python"]
+    defaults = {"JAVA_HOME": str(install.java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": python}
+    path = os.pathsep.join([str(Path(python).parent), own.get("PATH", os.defpath)])
+    return {
+        **defaults,
+        **own,
+        "PATH": path,
+        "PGPASSFILE": str(postgres.passfile(Path(testbed.folder))),
+        **{name: filled(value, known) for name, value in job.env.items()},
+        **{f"STREAMPROOF_{name.upper()}": value for name, value in known.items()},
+    }

@@ -1,0 +1,53 @@
+"""How far a job has come, from the committed offsets of its consumer group, asked of Kafka beside the proxies.
+
+What is committed between two looks counts as one micro-batch, stamped when it was seen, a moment after it was committed. It counts as begun
+when the one before it was seen.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from streamproof.engines.command.following import Commit
+from streamproof.jobs.job import Job
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.process import TestbedError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+COUNT_S = 1.0
+ANSWER_S = 5.0
+log = logging.getLogger("streamproof.engines.command.group")
+
+
+class GroupOffsets:
+    def __init__(self, job: Job, bootstrap: str) -> None:
+        from confluent_kafka import Consumer
+
+        self._job, self._cluster = job, Cluster(bootstrap)
+        settings = {"bootstrap.servers": bootstrap, "group.id": job.name, "isolation.level": "read_committed", "log_level": 2}
+        self._consumer: Consumer = Consumer({**settings, "enable.auto.commit": False})
+        self._count, self._counted_at = 0, -COUNT_S  # how many partitions the input has, and when that was asked
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def commits(self, committed: Mapping[int, int]) -> Iterator[Commit]:
+        """While Kafka does not answer nothing is known."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        topic = self._job.input_topic
+        try:
+            if (now := time.monotonic()) >= self._counted_at + COUNT_S:
+                self._count, self._counted_at = self._cluster.partitions(topic), now
+            answered = self._consumer.committed([TopicPartition(topic, number) for number in range(self._count)], timeout=ANSWER_S)
+        except (KafkaException, TestbedError) as error:
+            log.debug("the group's offsets are not known: %s", error)
+            return
+        until = {answer.partition: answer.offset for answer in answered if answer.error is None and answer.offset >= 0}
+        yield Commit(until, datetime.now(UTC))

@@ -1,0 +1,40 @@
+"""The placeholders of a job's command line and variables: what a start of it can be told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+PLACEHOLDERS = {
+    "python": "the job's interpreter, else the Python that runs streamproof",
+    "bootstrap_servers": "Kafka, behind the proxies that faults break",
+    "input_topic": "what it reads",
+    "output_topic": "where it delivers, if that is a topic",
+    "group": "the consumer group whose committed offsets are its progress, if it has no other",
+    "job": "its own name in this run: transactional ids should begin with it and a dot",
+    "state_folder": "a folder of its own that outlives its starts",
+    "checkpoint": "a folder below it for Spark's checkpoint",
+    "output_folder": "where it delivers, if that is a folder of files",
+    "start": "the number of this start, from 1",
+    "batch_records": "how many records it should commit at once at most",
+    "transaction_timeout_ms": "how long a transaction may stay open",
+    "jdbc_url": "PostgreSQL behind its proxy, with user and schema; the password is in the file that PGPASSFILE names",
+    "postgres": "the same as a connection string of libpq",
+    "schema": "the run's own schema in PostgreSQL, which is the search path of both",
+    "table": "the table that it delivers to, if it delivers to one",
+    "spark_master": "the testbed's Spark master",
+    "spark_properties": "a properties file with the secret of the testbed's Spark, for spark-submit --properties-file",
+    "spark_jars": "jars of Spark's Kafka source and of PostgreSQL's driver, separated by commas, for spark-submit --jars",
+}
+"""Each is an environment variable too: ``STREAMPROOF_`` and its name in capitals."""
+_PLACEHOLDER = re.compile(r"\{\{(?P<literal>[a-z_]+)\}\}|\{(?P<name>[a-z_]+)\}")
+
+
+def unknown(text: str) -> str | None:
+    """A placeholder in the text that there is not; None when all are known. ``{{name}}`` is the text ``{name}``."""
+    return next((name for match in _PLACEHOLDER.finditer(text) if (name := match["name"]) and name not in PLACEHOLDERS), None)
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """The text with its placeholders filled in."""
+    return _PLACEHOLDER.sub(lambda match: values[match["name"]] if match["name"] else f"{{{match['literal']}}}", text)

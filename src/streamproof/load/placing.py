@@ -1,0 +1,63 @@
+"""A record as it is sent: its key, its value and its headers, with the identity in the place where the job reads it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from streamproof.evidence import identity, places
+from streamproof.evidence.places import Kind, Place
+
+
+@dataclass(frozen=True)
+class Placed:
+    """``crc`` and ``sha256`` are of what the job has to deliver as it is beside the identity; 0 where that is nothing."""
+
+    key: bytes
+    value: bytes
+    headers: list[tuple[str, str | bytes | None]]
+    crc: int
+    sha256: int
+
+
+def placed(place: Place, whole: bool, producer: int, sequence: int, key: bytes, payload: bytes) -> Placed:
+    """The record that carries ``payload``, a JSON object. ``whole`` says whether the job delivers key and value as they are."""
+    if place.kind is Kind.ENVELOPE:
+        value = identity.encode(producer, sequence, payload, key)
+        crc, digest = (identity.checksum(key, payload), sha256(key, payload)) if whole else (0, 0)
+        return Placed(key, value, [], crc, digest)
+    name = places.text(producer, sequence)
+    key = name.encode() if place.kind is Kind.KEY else key
+    headers: list[tuple[str, str | bytes | None]] = [(place.names[0], name.encode())] if place.kind is Kind.HEADER else []
+    value = _with_fields(payload, place, producer, sequence)
+    crc, digest = (identity.checksum(key, value), sha256(key, value)) if whole else (0, 0)
+    return Placed(key, value, headers, crc, digest)
+
+
+def _with_fields(payload: bytes, place: Place, producer: int, sequence: int) -> bytes:
+    """The payload with the fields of the identity before its own."""
+    if place.kind not in (Kind.JSON, Kind.COLUMNS):
+        return payload
+    text = places.text(producer, sequence)
+    pointers = [name.strip("/").split("/") for name in place.names]
+    fields: list[str | int] = [text] if len(pointers) == 1 else [producer, sequence]
+    document: dict[str, Any] = {pointer[0]: {} for pointer in pointers} | json.loads(payload)
+    for pointer, field in zip(pointers, fields, strict=True):
+        _set(document, pointer, field)
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _set(document: dict[str, Any], pointer: list[str], field: str | int) -> None:
+    *path, last = pointer
+    for name in path:
+        if not isinstance(document.get(name), dict):
+            document[name] = {}
+        document = document[name]
+    document[last] = field
+
+
+def sha256(key: bytes, payload: bytes) -> int:
+    """The first 60 bits of the sha256 of key and payload, by which the second judge compares them."""
+    return int(hashlib.sha256(b"%d:" % len(key) + key + payload).hexdigest()[:15], 16)

@@ -1,0 +1,61 @@
+"""Jobs of a user's own that know nothing of streamproof: identities in columns and headers, output in a table, a topic and files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamproof.evidence.folder import RunFolder
+from streamproof.experiment.model import Experiment
+from streamproof.run import runner
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import marked
+from streamproof.verdict.verdict import Verdict
+
+ENV = {"BOOTSTRAP_SERVERS": "{bootstrap_servers}", "TOPIC": "{input_topic}", "GROUP": "{group}", "BATCH": "{batch_records}"}
+COLUMN = {"identity": {"column": "order_id"}}
+DDL = "tests/faults/own_orders.sql"
+OUTPUTS: dict[str, dict[str, Any]] = {
+    "append": {
+        "delivers": {"postgres": {"table": "orders", "ddl": "tests/faults/appended_orders.sql", **COLUMN}},
+        "env": {"POSTGRES": "{postgres}"},
+    },
+    "upsert": {"delivers": {"postgres": {"table": "orders", "ddl": DDL, **COLUMN}}, "env": {"POSTGRES": "{postgres}"}},
+    "topic": {"delivers": {"kafka": {"identity": {"header": "order-id"}}}, "env": {"OUTPUT": "{output_topic}"}},
+    "files": {"delivers": {"files": {"format": "json", **COLUMN}}, "env": {"OUTPUT": "{output_folder}"}},
+}
+
+
+def _run(kind: str, promises: str, **fields: Any) -> RunFolder:
+    described = OUTPUTS[kind]
+    job = {
+        "engine": "command",
+        "command": ["{python}", "tests/faults/own_orders.py", kind],
+        "promises": promises,
+        "delivers": described["delivers"],
+        "env": {**ENV, **described["env"]},
+    }
+    workload = {"source": "synthetic", "records": 6000}
+    folder = runner.run(Experiment(name=f"own-{kind}", job=job, workload=workload, seed=16, faults=[{"fault": "kill_driver"}], **fields))
+    assert marked(STREAMPROOF_RUN=folder.name) == [], "nothing of the job is left"
+    return folder
+
+
+@pytest.mark.parametrize(("kind", "promises"), [("upsert", "exactly-once"), ("topic", "at-least-once"), ("files", "at-least-once")])
+def test_a_job_that_is_right_passes_and_the_verdict_says_what_was_not_judged(kind: str, promises: str, testbed: Testbed) -> None:
+    verdict = Verdict.read(_run(kind, promises))
+    assert verdict.outcome == "PASSED", verdict.reason
+    assert "; not judged: payloads" in verdict.reason
+    assert (verdict.delivered or 0) >= 6000
+    assert verdict.anomalies["LOST"] == verdict.anomalies["CORRUPTED"] == verdict.anomalies["PHANTOM"] == 0
+    assert verdict.read_twice is not None
+
+
+def test_a_job_that_appends_before_it_commits_is_caught_doubling_and_each_copy_is_named(testbed: Testbed) -> None:
+    folder = _run("append", "exactly-once")
+    verdict = Verdict.read(folder)
+    assert verdict.outcome == "FAILED", verdict.reason
+    assert {anomaly for anomaly, count in verdict.anomalies.items() if count} == {"DUPLICATED"}
+    assert verdict.disagreement is None
+    assert (verdict.delivered or 0) == 6000 + verdict.anomalies["DUPLICATED"]

@@ -1,0 +1,187 @@
+"""Outputs of a user's own, on the real servers: what the workload puts into the input is found in the output, by both readers."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from streamproof.engines.command.environment import values
+from streamproof.engines.command.job import CommandJob
+from streamproof.evidence import histories, places
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.places import Kind, Place
+from streamproof.load.workload import Sender
+from streamproof.sinks import outputs, second_reading
+from streamproof.sinks.postgres import tables as postgres
+from streamproof.suites.expectations import database
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.process import TestbedError
+
+COUNT = 40
+TIMEOUT_S = 30.0
+PLACES = {
+    "header": Place(Kind.HEADER, ("order-id",), True),
+    "key": Place(Kind.KEY, (), True),
+    "json": Place(Kind.JSON, ("/order/id",), False),
+}
+DDL = 'CREATE TABLE "Orders" (id uuid, amount double precision, note text)'
+
+
+def _job(testbed: Testbed, folder: RunFolder, sink: str, place: Place, **output: Any) -> CommandJob:
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    return CommandJob(
+        engine="command",
+        name=name,
+        folder=str(folder.path),
+        sink=sink,
+        bootstrap=testbed.driver_kafka,
+        input_topic=f"{name}.in",
+        output_topic=f"{name}.out",
+        batch_records=10,
+        transaction_timeout_ms=60_000,
+        postgres=testbed.pipeline_postgres,
+        command=["true"],
+        cwd="/",
+        delivers_identity=place.to_dict(),
+        reads_identity=place.to_dict(),
+        output=output,
+    )
+
+
+def _created(testbed: Testbed, job: CommandJob) -> Iterator[CommandJob]:
+    outputs.of(job).create(job, testbed, 2)
+    try:
+        yield job
+    finally:
+        outputs.of(job).delete(job, testbed)
+
+
+def _both(folder: RunFolder, job: CommandJob, testbed: Testbed) -> tuple[list[Any], list[Any], list[Any]]:
+    """The identities that the drain found, those that the second judge found, and those on which they differ."""
+    drained = outputs.of(job).drain(folder, job, testbed, TIMEOUT_S)
+    assert (drained["complete"], drained["end"]) == (True, outputs.of(job).end(job, testbed))
+    second_reading.read_again(folder, job, testbed, drained, 1, TIMEOUT_S)
+    found = histories.read_delivered(folder)
+    spec = {"guarantee": "exactly-once", "promises": [], "expected": [], "recover_within_s": None, "computation": None}
+    with database.building(folder.path, spec={**spec, "place": job.place_delivered.to_dict()}) as connection:
+        again = connection.execute("SELECT producer, sequence FROM reread ORDER BY ALL").fetchall()
+        misread = connection.execute("FROM misread UNION ALL BY NAME FROM ends_differ").fetchall()
+    return sorted(zip(found.producer.tolist(), found.sequence.tolist(), strict=True)), again, misread
+
+
+def _pass_on(testbed: Testbed, job: CommandJob) -> None:
+    """What a job does that copies each record with its key and headers."""
+    consumer = Consumer({"bootstrap.servers": testbed.direct_kafka, "group.id": job.name, "enable.auto.commit": False})
+    producer = Producer({"bootstrap.servers": testbed.direct_kafka})
+    with closing(consumer):
+        ends = Cluster(testbed.direct_kafka).end_offsets(job.input_topic)
+        consumer.assign([TopicPartition(job.input_topic, partition, 0) for partition in ends])
+        messages: list[Message] = []
+        while len(messages) < COUNT and (some := consumer.consume(COUNT, timeout=TIMEOUT_S)):
+            messages += some
+    for message in messages:
+        producer.produce(job.output_topic, message.value(), message.key(), headers=message.headers())
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_what_is_sent_is_found_in_the_topic_where_the_job_keeps_it(name: str, testbed: Testbed, tmp_path: Path) -> None:
+    folder, place = RunFolder.create(tmp_path / "run"), PLACES[name]
+    for job in _created(testbed, _job(testbed, folder, "kafka", place)):
+        cluster = Cluster(testbed.direct_kafka)
+        cluster.create_topics({job.input_topic: 2})
+        sender = Sender(folder, testbed.direct_kafka, job.input_topic, place, place.whole)
+        sender.send(0, [(f"k{number}", b'{"n":%d}' % number) for number in range(COUNT)], 2)
+        sender.save()
+        _pass_on(testbed, job)
+        cluster.delete_topics([job.input_topic])
+        drained, again, misread = _both(folder, job, testbed)
+        assert drained == again == [(0, number) for number in range(COUNT)]
+        assert misread == []
+        sent, delivered = histories.read_sent(folder), histories.read_delivered(folder)
+        assert sorted(delivered.crc.tolist()) == sorted(sent.crc.tolist())
+        assert (set(sent.crc.tolist()) == {0}) is not place.whole
+
+
+@pytest.fixture
+def table(testbed: Testbed, tmp_path: Path) -> Iterator[CommandJob]:
+    folder, place = RunFolder.create(tmp_path / "run"), Place(Kind.COLUMNS, ("id",), False)
+    yield from _created(testbed, _job(testbed, folder, "postgres_rows", place, table="Orders", ddl=DDL))
+
+
+def _connected(testbed: Testbed, job: CommandJob) -> psycopg.Connection[Any]:
+    """As the job connects: by the string that it is given."""
+    return psycopg.connect(values(job, testbed)["postgres"], autocommit=True)
+
+
+def test_rows_of_a_users_own_table_are_found_whatever_else_they_hold(table: CommandJob, testbed: Testbed) -> None:
+    with closing(_connected(testbed, table)) as connection:
+        for number in range(COUNT):
+            row = (places.text(0, number), float("nan"), 'a\\b"ä')
+            connection.execute('INSERT INTO "Orders" VALUES (%s, %s, %s)', row)
+        connection.execute('INSERT INTO "Orders" SELECT * FROM "Orders" WHERE id = %s', [places.text(0, 5)])
+        connection.execute('DELETE FROM "Orders" WHERE id = %s', [places.text(0, 7)])
+        connection.execute('UPDATE "Orders" SET note = NULL WHERE id = %s', [places.text(0, 9)])
+        connection.execute('INSERT INTO "Orders" VALUES (NULL), (%s)', [str(uuid.UUID(int=1))])
+    drained, again, misread = _both(table.run, table, testbed)
+    identified = [(0, number) for number in sorted([*range(COUNT), 5]) if number != 7]
+    assert drained == [(-1, -1), (-1, -1), *identified]
+    assert again == [*identified, (None, None), (None, None)]
+    assert misread == []
+
+
+def test_a_transaction_that_is_open_when_the_table_is_drained_is_ended(table: CommandJob, testbed: Testbed) -> None:
+    with closing(_connected(testbed, table)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("CREATE TABLE ledger (batch bigint)")
+        connection.execute('INSERT INTO "Orders" (id) VALUES (%s)', [places.text(0, 1)])
+        drained = outputs.of(table).drain(table.run, table, testbed, TIMEOUT_S)
+    assert (drained["complete"], drained["records"], drained["terminated"]) == (True, 0, 1)
+
+
+def test_the_schema_goes_with_the_run_and_all_that_the_job_made_in_it(table: CommandJob, testbed: Testbed) -> None:
+    schema = values(table, testbed)["schema"]
+    with closing(_connected(testbed, table)) as connection:
+        connection.execute("CREATE TABLE ledger (batch bigint)")
+    outputs.of(table).delete(table, testbed)
+    outputs.of(table).delete(table, testbed)
+    with closing(postgres.connect(testbed.direct_postgres)) as connection:
+        assert connection.execute("SELECT to_regnamespace(%s)", [schema]).fetchall() == [(None,)]
+    with pytest.raises(EvidenceError, match=f"the job's schema {schema} has no table Orders: .*tables there: none"):
+        outputs.of(table).drain(table.run, table, testbed, TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "kind", "says"),
+    [
+        ("CREATE TABLE elsewhere (id text)", EvidenceError, "has no table Orders: nobody made it, .*; tables there: elsewhere"),
+        ('CREATE TABLE "Orders" (order_id text, n int)', EvidenceError, "Orders has no column id for the identity; it has: order_id, n"),
+        ('CREATE VIEW "Orders" AS SELECT 1 AS id', EvidenceError, "Orders is a view, or a table in partitions"),
+        ("CREATE TABEL x", TestbedError, "delivers.postgres.ddl: PostgreSQL refuses it: syntax error"),
+    ],
+)
+def test_a_table_that_is_not_as_described_is_named_before_the_job_starts(
+    ddl: str, kind: type[Exception], says: str, testbed: Testbed, tmp_path: Path
+) -> None:
+    place = Place(Kind.COLUMNS, ("id",), False)
+    job = _job(testbed, RunFolder.create(tmp_path / "run"), "postgres_rows", place, table="Orders", ddl=ddl)
+    try:
+        with pytest.raises(kind, match=says):
+            outputs.of(job).create(job, testbed, 2)
+    finally:
+        outputs.of(job).delete(job, testbed)
+
+
+def test_no_secret_is_in_the_connection_strings(table: CommandJob, testbed: Testbed) -> None:
+    password = json.dumps(Path(testbed.folder, "postgres.pass").read_text().strip().rsplit(":", 1)[-1])
+    known = values(table, testbed)
+    assert password.strip('"') not in "".join(known.values())

@@ -1,0 +1,262 @@
+"""A user's own job: what its description may say, what a start of it is told, and where its progress is seen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pydantic import ValidationError
+
+from streamproof import settings
+from streamproof.engines.command.engine import CommandEngine
+from streamproof.engines.command.following import Commit, Following
+from streamproof.engines.command.job import CommandJob
+from streamproof.engines.command.placeholders import PLACEHOLDERS, filled, unknown
+from streamproof.engines.command.spark_checkpoint import DamagedCheckpoint, SparkCheckpointFolder
+from streamproof.engines.lookup import read_job
+from streamproof.errors import BadInput
+from streamproof.evidence.folder import RunFolder, read_json_lines
+from streamproof.evidence.journal import DriverReady, DriverStarted
+from streamproof.evidence.places import Kind, Place
+from streamproof.experiment.model import Experiment
+from streamproof.faults import FAULTS
+from streamproof.jobs.profile import Trait
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import KafkaPorts
+from streamproof.testbed.postgres import PostgresPorts
+from streamproof.testbed.spark import SparkPorts
+from streamproof.verdict.decide import Facts, RunOutcome, decide
+from streamproof.verdict.guarantee import Guarantee
+
+JOB: dict[str, Any] = {"engine": "command", "command": ["{python}", "orders.py"], "promises": "exactly-once"}
+TABLE = {"postgres": {"table": "orders", "identity": {"column": "order_id"}}}
+TESTBED = Testbed("/testbed", (KafkaPorts(*range(1, 7)),), PostgresPorts(31, 32), 41, SparkPorts(51, 52, {}, {}))
+
+
+def experiment(job: dict[str, Any] | None = None, **fields: Any) -> Experiment:
+    return Experiment.model_validate({"job": {**JOB, **(job or {})}, "seed": 1, **fields})
+
+
+def command_job(tmp_path: Path, **described: Any) -> CommandJob:
+    folder = RunFolder.create(tmp_path / "20260101T000000-orders")
+    common = {"input_topic": "in", "output_topic": "out", "batch_records": 100, "transaction_timeout_ms": 60_000, "bootstrap": "kafka:1"}
+    job = experiment(described).spec.job(TESTBED, name=f"sp-{folder.name}", folder=str(folder.path), postgres="host=127.0.0.1", **common)
+    assert isinstance(job, CommandJob)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("described", "delivered", "read"),
+    [
+        ({}, Place(), Place()),
+        ({"delivers": {"kafka": {"identity": {"header": "id"}}}}, Place(Kind.HEADER, ("id",), False), Place(Kind.HEADER, ("id",), False)),
+        ({"delivers": {"kafka": {"identity": {"key": True}, "payload": "kept"}}}, Place(Kind.KEY, (), True), Place(Kind.KEY, (), True)),
+        ({"delivers": {"kafka": {"identity": {"json": "/order/id"}}}}, *[Place(Kind.JSON, ("/order/id",), False)] * 2),
+        ({"delivers": TABLE}, *[Place(Kind.COLUMNS, ("order_id",), False)] * 2),
+        (
+            {"delivers": TABLE, "reads": {"kafka": {"identity": {"json": "/order/id"}}}},
+            Place(Kind.COLUMNS, ("order_id",), False),
+            Place(Kind.JSON, ("/order/id",), False),
+        ),
+    ],
+)
+def test_the_workload_puts_the_identity_where_the_job_reads_it(described: Any, delivered: Place, read: Place, tmp_path: Path) -> None:
+    assert experiment(described).profile.place == delivered
+    job = command_job(tmp_path, **described)
+    job.write()
+    stored = read_job(job.run)
+    assert (stored.place_delivered, stored.place_read) == (delivered, read)
+    again = Experiment.model_validate(experiment(described).model_dump(mode="json"))
+    assert again.profile == experiment(described).profile
+
+
+@pytest.mark.parametrize(
+    ("described", "says"),
+    [
+        ({"command": ["x", "{bootstrap_server}"]}, r"no placeholder \{bootstrap_server\}; there are: python, bootstrap_servers, .*braces"),
+        ({"env": {"TOPIC": "{topic}"}}, r"no placeholder \{topic\}"),
+        ({"progress": {"spark_checkpoint": "{checkpoints}/x"}}, r"no placeholder \{checkpoints\}"),
+        ({"delivers": {}}, "expected one of kafka, postgres, files, came none of them"),
+        ({"delivers": {"kafka": {}, **TABLE}}, "came kafka and postgres"),
+        ({"delivers": {"kafka": {"identity": {}}}}, "expected one of header, key, json, column, columns, came none of them"),
+        ({"delivers": {"kafka": {"identity": {"header": "a", "json": "/b"}}}}, "came header and pointer"),
+        ({"delivers": {"kafka": {"identity": {"json": "order.id"}}}}, "should match pattern"),
+        ({"delivers": {"kafka": {"identity": {"column": "id"}}}}, "a record of Kafka has no columns"),
+        ({"delivers": {"kafka": {"payload": "kept"}}}, "is always judged; give an `identity`"),
+        ({"delivers": {"postgres": {"table": "orders"}}}, "identity"),
+        ({"delivers": {"postgres": {"table": "orders", "identity": {"header": "id"}}}}, "rows keep it in `column` or `columns`"),
+        ({"delivers": {"postgres": {"table": "sales.orders", "identity": {"column": "id"}}}}, "should match pattern"),
+        ({"delivers": {"postgres": {"table": "orders", "identity": {"columns": ["a", "a"]}}}}, "a is named twice"),
+        ({"delivers": TABLE, "also_promises": ["atomic"]}, "rows keep no order, and nobody knows which batch wrote one"),
+        ({"delivers": TABLE, "transactions": True}, "the job delivers to no topic"),
+        ({"delivers": {"kafka": {"identity": {"key": True}}}, "also_promises": ["ordered"]}, "each record has a key of its own"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_before_anything_is_started(described: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        experiment(described)
+
+
+def test_a_job_may_be_a_file_that_experiments_share(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    file.write_text("engine: command\ncommand: [./orders]\npromises: at-least-once\n")
+    assert Experiment.model_validate({"job": str(file), "seed": 1}).label == "orders"
+    with pytest.raises(ValidationError, match=r"no-such\.yaml cannot be read"):
+        Experiment.model_validate({"job": str(tmp_path / "no-such.yaml"), "seed": 1})
+
+
+@pytest.mark.parametrize(
+    ("described", "says"),
+    [
+        ({"cwd": "no-such-folder"}, "cwd: expected a folder, .*no-such-folder is none"),
+        ({"interpreter": "no-such-venv"}, "interpreter: expected a Python or the folder of a virtual environment, .*no-such-venv is not"),
+        ({"delivers": {"postgres": {**TABLE["postgres"], "ddl": "no.sql"}}}, r"delivers.postgres.ddl cannot be read: .*no\.sql"),
+    ],
+)
+def test_a_file_of_the_job_that_is_missing_is_named(described: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        experiment(described).spec.check()
+
+
+def test_a_job_without_a_group_is_not_offered_faults_of_groups_and_one_with_a_table_is_offered_those_of_postgres() -> None:
+    profile = experiment({"delivers": TABLE, "progress": {"spark_checkpoint": "{checkpoint}"}}).profile
+    assert Trait.GROUP_OFFSETS not in profile.traits
+    with pytest.raises(ValueError, match="committed offsets of a consumer group"):
+        FAULTS["kill_group_coordinator"].check(profile, {})
+    FAULTS["cut_postgres"].check(profile, {})
+
+
+def test_a_start_has_an_environment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONPATH", "VIRTUAL_ENV", "AIRFLOW__CORE__FERNET_KEY", "STREAMPROOF_STRATEGIES"):
+        monkeypatch.setenv(name, "ours")
+    monkeypatch.setenv("LANG", "theirs")
+    job = command_job(tmp_path, command=["{python}", "-m", "orders", "--in={input_topic}", "{{x}}"], env={"GROUP": "{group}", "FIXED": "1"})
+    launch = CommandEngine().launch(replace(job, start=2), TESTBED)
+    assert launch.command == [sys.executable, "-m", "orders", "--in=in", "{x}"]
+    assert "ours" not in launch.environment.values()
+    told = {name: launch.environment[name] for name in ("LANG", "GROUP", "FIXED", "STREAMPROOF_START", "STREAMPROOF_BOOTSTRAP_SERVERS")}
+    assert told == {
+        "LANG": "theirs",
+        "GROUP": job.name,
+        "FIXED": "1",
+        "STREAMPROOF_START": "2",
+        "STREAMPROOF_BOOTSTRAP_SERVERS": "kafka:1",
+    }
+    assert {f"STREAMPROOF_{name.upper()}" for name in PLACEHOLDERS} <= set(launch.environment)
+
+
+def test_a_virtual_environment_of_its_own_comes_first(tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    launch = CommandEngine().launch(command_job(tmp_path, interpreter=str(tmp_path / "venv")), TESTBED)
+    assert launch.command[0] == launch.environment["PYSPARK_PYTHON"] == str(python)
+    assert launch.environment["PATH"].split(os.pathsep)[0] == str(python.parent)
+
+
+def test_no_secret_is_in_what_a_start_is_told(tmp_path: Path) -> None:
+    job = command_job(tmp_path, delivers=TABLE, command=["x", "{jdbc_url}", "{postgres}"])
+    launch = CommandEngine().launch(job, TESTBED)
+    schema = "sp_20260101t000000_orders"
+    assert launch.command == [
+        "x",
+        f"jdbc:postgresql://127.0.0.1:32/postgres?user=streamproof&currentSchema={schema}",
+        f"host=127.0.0.1 options='-c search_path={schema}'",
+    ]
+    assert launch.environment["PGPASSFILE"] == "/testbed/postgres.pass"
+
+
+def test_placeholders_leave_other_braces_alone() -> None:
+    assert unknown('{"a": {"b": 1}} {job}') is None
+    assert filled('{"a": {"b": 1}} {job} {{print}}', {"job": "x"}) == '{"a": {"b": 1}} x {print}'
+
+
+def _offsets(folder: Path, batch: int, ends: str, committed: bool = True) -> None:
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "offsets" / str(batch)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{ends}')
+    if committed:
+        (folder / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def test_committed_batches_of_spark_become_progress_and_others_do_not(tmp_path: Path) -> None:
+    job = command_job(tmp_path)
+    job.run.journal.append(DriverStarted(start=1, pid=1))
+    folder = tmp_path / "checkpoint"
+    _offsets(folder, 0, '{"in":{"0":10,"1":5}}')
+    _offsets(folder, 1, '-\n{"in":{"0":10,"1":25}}')
+    _offsets(folder, 2, '{"in":{"0":30,"1":25}}', committed=False)
+    (folder / "commits" / ".3.tmp").write_text("")
+    following = Following(job, SparkCheckpointFolder(folder, "in"))
+    following._look()
+    lines = list(read_json_lines(job.run.progress))
+    assert [(line["batch"], line["rows"], line["from"], line["until"]) for line in lines] == [
+        (0, 15, {"0": 0, "1": 0}, {"0": 10, "1": 5}),
+        (1, 20, {"1": 5}, {"0": 10, "1": 25}),
+    ]
+    _offsets(folder, 2, '{"in":{"0":30,"1":25}}')
+    following._look()
+    following._look()
+    assert len(list(read_json_lines(job.run.progress))) == 3
+    assert len(job.run.journal.all(DriverReady)) == 1
+    again = Following(job, SparkCheckpointFolder(folder, "in"))
+    again._look()
+    assert len(list(read_json_lines(job.run.progress))) == 3, "what was seen before is not written again"
+
+
+@pytest.mark.parametrize(
+    ("ends", "says"),
+    [
+        ('{"orders":{"0":10}}', "expected offsets of the topic in, found orders: the job does not read its input topic"),
+        ("[1", "cannot be read"),
+    ],
+)
+def test_a_checkpoint_of_something_else_is_named(tmp_path: Path, ends: str, says: str) -> None:
+    _offsets(tmp_path, 0, ends)
+    with pytest.raises(DamagedCheckpoint, match=says):
+        list(SparkCheckpointFolder(tmp_path, "in").commits({}))
+
+
+def test_offsets_that_go_back_are_no_progress(tmp_path: Path) -> None:
+    class Source:
+        def commits(self, committed: Any) -> Any:
+            from datetime import UTC, datetime
+
+            yield Commit({0: 10}, datetime.now(UTC))
+            yield Commit({0: 4}, datetime.now(UTC))
+
+        def close(self) -> None: ...
+
+    job = command_job(tmp_path)
+    following = Following(job, cast(Any, Source()))
+    following._look()
+    assert [line["rows"] for line in read_json_lines(job.run.progress)] == [10]
+
+
+def test_a_verdict_says_what_could_not_be_judged() -> None:
+    not_judged = experiment({"delivers": TABLE}).profile.not_judged
+    assert [line.split(" (")[0] for line in not_judged] == ["payloads", "which start and batch wrote a copy"]
+    assert experiment().profile.not_judged == ()
+    kept = Facts("orders", Guarantee.EXACTLY_ONCE, frozenset(), acked=1, delivered=1, drained=True, not_judged=not_judged)
+    decision = decide(replace(kept, batches={"steady": 1, "impact": 1, "recovery": 1}))
+    assert decision.outcome is RunOutcome.PASSED
+    assert decision.reason.startswith("orders kept exactly-once for 1 acknowledged records; not judged: payloads (")
+
+
+def test_settings_of_the_project_are_where_paths_begin() -> None:
+    assert experiment({"cwd": "."}).spec.job(TESTBED, **_COMMON).cwd == str(settings.project())
+
+
+_COMMON: dict[str, Any] = {
+    "name": "sp-x",
+    "folder": "/x",
+    "bootstrap": "",
+    "input_topic": "in",
+    "output_topic": "out",
+    "batch_records": 1,
+    "transaction_timeout_ms": 1,
+}
