@@ -17,21 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-os.environ.setdefault("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
-
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from jsonschema import validate
-from starlette.exceptions import HTTPException
 
 import streamproof_provider
-from streamproof.airflow import assets as own_assets
 from streamproof.verdict.decide import RunOutcome
-from streamproof_provider import assets
-from streamproof_provider.hooks import streamproof as hooks
-from streamproof_provider.hooks.streamproof import StreamproofHook
-from streamproof_provider.operators import streamproof as operators
-from streamproof_provider.operators.streamproof import StreamproofRunOperator, StreamproofSweepOperator
 from tests.support.checkout import ROOT
 
 CONNECTION = "AIRFLOW_CONN_STREAMPROOF_DEFAULT"
@@ -50,10 +39,28 @@ sys.exit(answer["code"])
 """
 
 
+FIELDS = ("run", "experiment", "pipeline", "strategy", "guarantee", "expected_anomalies", "anomalies", "seed", "recovery_s", "caught_up_s")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _airflow_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Airflow reads its settings at import: its home is set before, and nothing here imports it earlier."""
+    os.environ.setdefault("AIRFLOW_HOME", str(tmp_path_factory.mktemp("airflow")))
+
+
 class Streamproof:
-    """A program that answers as ``streamproof``, and the connection to it."""
+    """A program that answers as ``streamproof``, the connection to it, and the provider that calls it."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+        from streamproof_provider import assets
+        from streamproof_provider.hooks import streamproof as hooks
+        from streamproof_provider.operators import streamproof as operators
+
+        self.hooks, self.operators, self.verdict_asset = hooks, operators, assets.VERDICT
+        self.failed: type[AirflowException] = AirflowFailException
+        self.may_be_tried_again: type[AirflowException] = AirflowException
         self.environment, self.project, self._patch = folder / "venv", folder / "project", patch
         self.bin = self.environment / "bin"
         self.bin.mkdir(parents=True)
@@ -73,10 +80,16 @@ class Streamproof:
 
     def verdict(self, outcome: str, reason: str, records: int = 0) -> dict[str, Any]:
         """A verdict as ``streamproof run --json`` prints it; the fields that no task looks at are left out."""
-        found: dict[str, Any] = dict.fromkeys(own_assets._EXTRA)
+        found: dict[str, Any] = dict.fromkeys(FIELDS)
         found |= {"run": "one", "outcome": outcome, "reason": reason, "as_expected": outcome == "PASSED"}
         blamed = [{"anomaly": "LOST", "blame": f"record 0/{number} was not delivered"} for number in range(records)]
         return {**found, "folder": str(self.project / ".streamproof" / "runs" / "one"), "records": blamed}
+
+    def task(self, **options: Any) -> Any:
+        return self.operators.StreamproofRunOperator(**{"task_id": "one", "experiment": "chaos/one.yaml", **options})
+
+    def hook(self) -> Any:
+        return self.hooks.StreamproofHook()
 
     @property
     def called(self) -> dict[str, Any]:
@@ -94,15 +107,13 @@ def _context() -> Any:
     return {"outlet_events": OutletEventAccessors()}
 
 
-def _task(**options: Any) -> StreamproofRunOperator:
-    return StreamproofRunOperator(**{"task_id": "one", "experiment": "chaos/one.yaml", **options})
-
-
 # --- what Airflow reads --------------------------------------------------------------------------------------------------------------
 
 
 def test_the_providers_description_is_as_airflow_wants_it_and_names_what_there_is() -> None:
     import airflow
+
+    from streamproof_provider.operators.streamproof import StreamproofRunOperator, StreamproofSweepOperator
 
     schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
     info = streamproof_provider.get_provider_info()
@@ -125,6 +136,10 @@ def test_the_example_dags_load() -> None:
 
 
 def test_its_verdicts_are_events_of_the_same_asset_as_the_ones_of_streamproofs_own_dags() -> None:
+    from streamproof.airflow import assets as own_assets
+    from streamproof_provider import assets
+    from streamproof_provider.operators import streamproof as operators
+
     assert (assets.VERDICT.name, assets.VERDICT.uri, assets._EXTRA) == (
         own_assets.VERDICT.name,
         own_assets.VERDICT.uri,
@@ -156,9 +171,9 @@ def test_nothing_of_streamproof_is_imported_and_the_licence_is_the_same() -> Non
 )
 def test_a_wrong_connection_is_one_error_that_names_the_field(streamproof: Streamproof, changes: dict[str, str], told: str) -> None:
     streamproof.connect(**changes)
-    with pytest.raises(AirflowFailException, match=re.escape(f"connection 'streamproof_default', {told}")):
-        _task().execute(_context())
-    works, answer = StreamproofHook().test_connection()
+    with pytest.raises(streamproof.failed, match=re.escape(f"connection 'streamproof_default', {told}")):
+        streamproof.task().execute(_context())
+    works, answer = streamproof.hook().test_connection()
     assert (works, told in answer) == (False, True)
 
 
@@ -169,7 +184,7 @@ def test_the_command_gets_the_connections_folders_and_nothing_of_airflows(
     for name in ("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "_AIRFLOW__AS_LIBRARY", "PYTHONPATH", "VIRTUAL_ENV", "AWS_PROFILE"):
         monkeypatch.setenv(name, "of the worker")
     streamproof.answer(0, streamproof.verdict("PASSED", "fine"))
-    _task(seed=7, baseline=True, wait_s=5).execute(_context())
+    streamproof.task(seed=7, baseline=True, wait_s=5).execute(_context())
     called = streamproof.called
     assert called["words"] == ["run", "chaos/one.yaml", "--seed", "7", "--baseline", "--wait", "5", "--attended", "--json"]
     assert called["cwd"] == str(streamproof.project)
@@ -183,7 +198,7 @@ def test_the_command_gets_the_connections_folders_and_nothing_of_airflows(
 
 def test_an_experiment_may_be_written_in_the_dag(streamproof: Streamproof) -> None:
     streamproof.answer(0, streamproof.verdict("PASSED", "fine"))
-    _task(experiment={"strategy": "checkpoint", "faults": []}).execute(_context())
+    streamproof.task(experiment={"strategy": "checkpoint", "faults": []}).execute(_context())
     assert json.loads((streamproof.bin / "experiment").read_text()) == {"strategy": "checkpoint", "faults": []}
     assert not Path(streamproof.called["words"][1]).exists()
 
@@ -193,9 +208,9 @@ def test_an_experiment_may_be_written_in_the_dag(streamproof: Streamproof) -> No
 
 def test_a_run_that_passed_returns_its_verdict_and_is_an_event(streamproof: Streamproof) -> None:
     streamproof.answer(0, streamproof.verdict("PASSED", "kept exactly-once"))
-    task, context = _task(), _context()
+    task, context = streamproof.task(), _context()
     returned = task.execute(context)
-    event = context["outlet_events"][assets.VERDICT].extra
+    event = context["outlet_events"][streamproof.verdict_asset].extra
     assert (event["outcome"], event["reason"]) == ("PASSED", "kept exactly-once")
     assert returned == {**event, "folder": str(streamproof.project / ".streamproof" / "runs" / "one")}
 
@@ -203,10 +218,10 @@ def test_a_run_that_passed_returns_its_verdict_and_is_an_event(streamproof: Stre
 def test_a_run_that_failed_is_not_tried_again_and_says_which_records(streamproof: Streamproof, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[str] = []
     streamproof.answer(1, streamproof.verdict("FAILED", "broke exactly-once: 12 LOST", records=12), "a line of the run")
-    monkeypatch.setattr(StreamproofRunOperator, "log", _Log(logged))
-    monkeypatch.setattr(StreamproofHook, "log", _Log(logged))
-    with pytest.raises(AirflowFailException, match=r"^FAILED: broke exactly-once: 12 LOST$"):
-        _task().execute(_context())
+    monkeypatch.setattr(streamproof.operators.StreamproofRunOperator, "log", _Log(logged))
+    monkeypatch.setattr(streamproof.hooks.StreamproofHook, "log", _Log(logged))
+    with pytest.raises(streamproof.failed, match=r"^FAILED: broke exactly-once: 12 LOST$"):
+        streamproof.task().execute(_context())
     assert logged[0] == "a line of the run"
     assert logged[1:11] == [f"LOST: record 0/{number} was not delivered" for number in range(10)]
     assert logged[11].startswith("... and more; all are in ")
@@ -230,47 +245,51 @@ class _Log:
 @pytest.mark.parametrize("outcome", ["INCONCLUSIVE", "ERROR", "ABORTED"])
 def test_a_run_that_shows_nothing_may_be_tried_again(streamproof: Streamproof, outcome: str) -> None:
     streamproof.answer(3, streamproof.verdict(outcome, "nothing was shown"))
-    with pytest.raises(AirflowException, match=f"^{outcome}: nothing was shown$") as raised:
-        _task().execute(_context())
-    assert not isinstance(raised.value, AirflowFailException)
+    with pytest.raises(streamproof.may_be_tried_again, match=f"^{outcome}: nothing was shown$") as raised:
+        streamproof.task().execute(_context())
+    assert not isinstance(raised.value, streamproof.failed)
 
 
 @pytest.mark.parametrize(("outcome", "green"), [("FAILED", True), ("INCONCLUSIVE", True), ("ERROR", False), ("ABORTED", False)])
 def test_a_task_that_does_not_fail_on_a_verdict_fails_without_one(streamproof: Streamproof, outcome: str, green: bool) -> None:
     streamproof.answer(3, streamproof.verdict(outcome, "a reason"))
-    task, context = _task(fail_on_verdict=False), _context()
+    task, context = streamproof.task(fail_on_verdict=False), _context()
     if not green:
-        with pytest.raises(AirflowException):
+        with pytest.raises(streamproof.may_be_tried_again):
             task.execute(context)
         return
-    assert task.execute(context)["outcome"] == context["outlet_events"][assets.VERDICT].extra["outcome"] == outcome
+    assert task.execute(context)["outcome"] == context["outlet_events"][streamproof.verdict_asset].extra["outcome"] == outcome
 
 
 def test_bad_input_is_the_commands_own_line(streamproof: Streamproof) -> None:
     streamproof.answer(2, None, "seed 4", "error: chaos/one.yaml: there is no such file")
-    with pytest.raises(AirflowFailException, match=r"^chaos/one\.yaml: there is no such file$"):
-        _task().execute(_context())
+    with pytest.raises(streamproof.failed, match=r"^chaos/one\.yaml: there is no such file$"):
+        streamproof.task().execute(_context())
 
 
 def test_a_command_that_ends_without_an_answer_is_told_by_its_last_lines(streamproof: Streamproof) -> None:
     streamproof.answer(9, None, *(f"line {number}" for number in range(30)))
-    with pytest.raises(AirflowException, match=r"exit code 9\nline 25\nline 26\nline 27\nline 28\nline 29$"):
-        _task().execute(_context())
+    with pytest.raises(streamproof.may_be_tried_again, match=r"exit code 9\nline 25\nline 26\nline 27\nline 28\nline 29$"):
+        streamproof.task().execute(_context())
 
 
 def test_a_large_answer_does_not_block_the_command(streamproof: Streamproof) -> None:
     found = streamproof.verdict("PASSED", "fine") | {"more": "x" * 3_000_000}
     streamproof.answer(0, found, *("a line" for _ in range(20_000)))
-    assert _task().execute(_context())["outcome"] == "PASSED"
+    assert streamproof.task().execute(_context())["outcome"] == "PASSED"
 
 
 def test_a_sweep_fails_with_a_line_for_each_wrong_prediction(streamproof: Streamproof) -> None:
     result = {"strategy": "two_phase_commit", "step": "decided", "action": "kill_driver", "outcome": "FAILED", "reason": "7 LOST"}
     results = [{**result, "as_predicted": True}, {**result, "as_predicted": False}]
     folder = str(streamproof.project / ".streamproof" / "sweeps" / "two")
-    task = StreamproofSweepOperator(task_id="sweep", strategies=["two_phase_commit"], steps=["decided", "done"], seed=3, records=1200)
+    task = streamproof.operators.StreamproofSweepOperator(
+        task_id="sweep", strategies=["two_phase_commit"], steps=["decided", "done"], seed=3, records=1200
+    )
     streamproof.answer(1, {"folder": folder, "wrong": 1, "results": results})
-    with pytest.raises(AirflowException, match=r"^1 of 2 not as predicted\ntwo_phase_commit: kill_driver at decided: FAILED: 7 LOST$"):
+    with pytest.raises(
+        streamproof.may_be_tried_again, match=r"^1 of 2 not as predicted\ntwo_phase_commit: kill_driver at decided: FAILED: 7 LOST$"
+    ):
         task.execute(_context())
     words = ["sweep", "two_phase_commit", "--step", "decided", "--step", "done", "--seed", "3", "--records", "1200"]
     assert streamproof.called["words"][: len(words)] == words
@@ -286,18 +305,18 @@ def test_a_sweep_fails_with_a_line_for_each_wrong_prediction(streamproof: Stream
 
 def test_a_killed_task_ends_the_command_by_closing_its_standard_input(streamproof: Streamproof) -> None:
     streamproof.answer(130, streamproof.verdict("ABORTED", "stopped by SIGTERM"), waits=True)
-    task = _task()
+    task = streamproof.task()
     task.on_kill()  # before there is a command: nothing
     threading.Timer(1.0, task.on_kill).start()
-    with pytest.raises(AirflowException, match=r"^ABORTED: stopped by SIGTERM$"):
+    with pytest.raises(streamproof.may_be_tried_again, match=r"^ABORTED: stopped by SIGTERM$"):
         task.execute(_context())
     task.on_kill()
 
 
 def test_whatever_else_ends_the_task_ends_the_command(streamproof: Streamproof) -> None:
     streamproof.answer(130, None, waits=True)
-    command = StreamproofHook().start("run", "one.yaml")
-    with pytest.raises(KeyboardInterrupt), hooks.ended(command):
+    command = streamproof.hook().start("run", "one.yaml")
+    with pytest.raises(KeyboardInterrupt), streamproof.hooks.ended(command):
         raise KeyboardInterrupt
     assert command._process.returncode == 130
 
@@ -320,9 +339,9 @@ def test_links_lead_to_the_runs_pages(
     streamproof.connect(state_url=url)
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", base)
     streamproof.answer(1, streamproof.verdict("FAILED", "a reason"))
-    task = _task()
+    task = streamproof.task()
     assert [link.get_link(task, ti_key=None) for link in task.operator_extra_links] == ["", ""]
-    with pytest.raises(AirflowFailException):
+    with pytest.raises(streamproof.failed):
         task.execute(_context())
     assert [link.get_link(task, ti_key=None) for link in task.operator_extra_links] == [
         f"{address}/runs/one/report.html",
@@ -331,6 +350,8 @@ def test_links_lead_to_the_runs_pages(
 
 
 def test_only_results_are_served(streamproof: Streamproof) -> None:
+    from starlette.exceptions import HTTPException
+
     from streamproof_provider.pages import app
 
     state = streamproof.project / ".streamproof"
