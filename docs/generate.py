@@ -19,19 +19,23 @@ from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
+from pydantic import BaseModel
 
 from streamproof import registry
 from streamproof.cli.main import EXIT_CODES
+from streamproof.engines.command.job import CommandSpec
 from streamproof.engines.spark.registry import PIPELINES, Strategy
 from streamproof.engines.spark.spec import profile
 from streamproof.evidence import batches, events, histories, journal, payloads
 from streamproof.evidence.outcome import Outcome
 from streamproof.experiment import catalogue as catalogue_of_faults
-from streamproof.experiment.model import Stateful
+from streamproof.experiment.model import Experiment, FaultSpec, Random, Stateful
 from streamproof.faults import Fault
 from streamproof.history import changes, compare, junit, matrix
 from streamproof.history import metrics as history_metrics
 from streamproof.history import record as remembered
+from streamproof.load import workload
+from streamproof.load.spec import Source, Workload
 from streamproof.suites.expectations import results as suites_of_results
 from streamproof.testbed import listeners
 from streamproof.verdict import decide, reconciliation
@@ -118,9 +122,10 @@ def faults() -> str:
 def _own_job(name: str) -> str:
     """Whether a fault can be injected into a job of the user's own."""
     described = catalogue_of_faults.describe(name)
-    if described["own_job"]:
+    without, in_transactions = described["own_job"], described["own_job_with_transactions"]
+    if without and in_transactions:
         return "yes"
-    return "with `transactions`" if described["own_job_with_transactions"] else "–"
+    return "with `transactions`" if in_transactions else "without `transactions`" if without else "–"
 
 
 def catalogue() -> str:
@@ -202,13 +207,25 @@ def guarantees_of_results() -> str:
     return table(("guarantee", *(f"`{anomaly}`" for anomaly in RESULT_KINDS)), rows)
 
 
-def stateful_options() -> str:
-    fields = Stateful.model_json_schema()["properties"]
-    rows = (
-        (f"`{name}`", "–" if about.get("default") is None else f"`{about['default']}`", about.get("description", ""))
-        for name, about in fields.items()
-    )
+def keys(model: type[BaseModel]) -> str:
+    """What may stand in a document of this model."""
+    fields = model.model_json_schema()["properties"]
+    rows = ((f"`{name}`", _default(about), about.get("description", "")) for name, about in fields.items())
     return table(("key", "default", "meaning"), rows)
+
+
+def _default(about: dict[str, Any]) -> str:
+    default = about.get("default")
+    return f"`{default}`" if isinstance(default, int | float | str) else "–"
+
+
+def payloads_of_the_workload() -> str:
+    """The first event of each source."""
+    rows = []
+    for source in Source:
+        key, payload = next(workload.events(Workload(source=source, records=100), seed=1))
+        rows.append((f"`{source}`", f"`{key}`", f"`{payload.decode()}`"))
+    return table(("source", "key", "payload"), rows)
 
 
 def pipelines() -> str:
@@ -296,7 +313,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "anomalies": anomalies,
     "guarantees": guarantees,
     "guarantees_of_results": guarantees_of_results,
-    "stateful_options": stateful_options,
+    "stateful_options": lambda: keys(Stateful),
+    "experiment": lambda: keys(Experiment),
+    "workload": lambda: keys(Workload),
+    "workload_payloads": payloads_of_the_workload,
+    "fault_keys": lambda: keys(FaultSpec),
+    "random": lambda: keys(Random),
+    "job": lambda: keys(CommandSpec),
     "pipelines": pipelines,
     **{f"stateful:{name}": lambda found=found: told(found) for name, found in STATEFUL.items()},  # type: ignore[misc]
     "events": lambda: columns(events.EVENTS),
