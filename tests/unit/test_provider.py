@@ -12,6 +12,7 @@ import re
 import stat
 import sys
 import threading
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -275,7 +276,7 @@ def test_a_command_that_ends_without_an_answer_is_told_by_its_last_lines(streamp
 
 def test_a_large_answer_does_not_block_the_command(streamproof: Streamproof) -> None:
     found = streamproof.verdict("PASSED", "fine") | {"more": "x" * 3_000_000}
-    streamproof.answer(0, found, *("a line" for _ in range(20_000)))
+    streamproof.answer(0, found, *("x" * 1000 for _ in range(300)))
     assert streamproof.task().execute(_context())["outcome"] == "PASSED"
 
 
@@ -303,14 +304,23 @@ def test_a_sweep_fails_with_a_line_for_each_wrong_prediction(streamproof: Stream
 # --- a task that is killed -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_killed_task_ends_the_command_by_closing_its_standard_input(streamproof: Streamproof) -> None:
+@pytest.mark.parametrize("late", [True, False], ids=["while-it-runs", "before-it-runs"])
+def test_a_killed_task_ends_the_command_by_closing_its_standard_input(streamproof: Streamproof, late: bool) -> None:
     streamproof.answer(130, streamproof.verdict("ABORTED", "stopped by SIGTERM"), waits=True)
     task = streamproof.task()
-    task.on_kill()  # before there is a command: nothing
-    threading.Timer(1.0, task.on_kill).start()
+
+    def kill() -> None:
+        while late and not (streamproof.bin / "called.json").exists():
+            time.sleep(0.05)
+        task.on_kill()
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    if not late:
+        killer.join()
     with pytest.raises(streamproof.may_be_tried_again, match=r"^ABORTED: stopped by SIGTERM$"):
         task.execute(_context())
-    task.on_kill()
+    task.on_kill()  # again: nothing
 
 
 def test_whatever_else_ends_the_task_ends_the_command(streamproof: Streamproof) -> None:

@@ -37,6 +37,7 @@ class _StreamproofOperator(BaseOperator):
         self.wait_s = wait_s
         self.results = ""
         self._command: Command | None = None
+        self._killed = False
 
     @property
     def hook(self) -> StreamproofHook:
@@ -44,13 +45,15 @@ class _StreamproofOperator(BaseOperator):
 
     def on_kill(self) -> None:
         """Airflow gives a task 5 s from here; the command restores the testbed also when the task is gone."""
+        self._killed = True
         if self._command is not None:
             self._command.stop()
 
     def _perform(self, hook: StreamproofHook, *words: str) -> Done:
         """Run a command to its end. Raises AirflowFailException for bad input."""
-        self._command = hook.start(*words, "--wait", str(self.wait_s))
-        with ended(self._command):
+        with ended(hook.start(*words, "--wait", str(self.wait_s))) as self._command:
+            if self._killed:  # before there was a command
+                self._command.stop()
             done = self._command.wait()
         if done.document is not None:
             self.results = self._address(hook, Path(done.document["folder"]))
