@@ -57,7 +57,7 @@ def _experiment(name: str, records: int, fault: dict[str, Any], *words: str) -> 
 EXPERIMENTS = {
     "keeps": _experiment("keeps", 4000, {"fault": "kill_driver", "at": 0.4}, "--transactions"),
     "breaks": _experiment("breaks", 8000, {"fault": "kill_driver", "at": 0.4}),
-    "takes_long": _experiment("takes-long", 400_000, {"fault": "network_latency", "at": 0.02}, "--transactions"),
+    "takes_long": _experiment("takes-long", 100_000, {"fault": "network_latency", "at": 0.05}, "--transactions"),
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, func_only=True)]
