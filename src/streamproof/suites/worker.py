@@ -6,6 +6,7 @@ JSON and ends. When its input ends without a line, it ends too: it never outlive
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -92,7 +93,8 @@ class EvaluationWorker:
             for stream in (process.stdin, process.stdout):
                 if stream is not None and not stream.closed:
                     _close_quietly(stream)
-            process.wait(_END_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # on a busy machine; what went wrong before is what is to be told
+                process.wait(_END_S)
         if stderr is not None:
             stderr.close()
 
