@@ -58,9 +58,10 @@ format: setup  ## write the code as the format check wants it
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-wheel: setup  ## dist/: the wheel, and the source archive that it is built from
+wheel: setup  ## dist/: the wheels of the package and of the provider for Airflow, and the source archives that they are built from
 	@rm -rf $(DIST)
-	@$(UV) build --quiet --no-build-isolation --offline --no-config --python $(RUN) --out-dir $(DIST)
+	@for project in . provider; do \
+		$(UV) build --quiet --no-build-isolation --offline --no-config --python $(RUN) --out-dir $(DIST) $$project || exit 1; done
 	@ls $(DIST)
 
 soak: setup  ## many random schedules, one run each; SEEDS=1-20 by default

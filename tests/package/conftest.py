@@ -83,7 +83,7 @@ def _uv(*words: str | Path, folder: Path) -> None:
 
 def _installed(place: Path, dist: Path, name: str, extras: str) -> Installed:
     """The wheel with what it asks for itself; the lock only says in which versions, so that they come from uv's cache."""
-    (wheel,) = dist.glob("*.whl")
+    (wheel,) = dist.glob("streamproof-*.whl")
     prefix = place / name
     _uv("venv", "--quiet", "--python", sys.executable, prefix, folder=place)
     options = ["--quiet", "--python", prefix, "--constraint", ROOT / "requirements.lock"]

@@ -47,7 +47,7 @@ def project(tmp_path: Path) -> Path:
 def test_the_archives_hold_every_file_of_the_package(dist: Path) -> None:
     files = (path for path in (ROOT / "src" / "streamproof").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     wanted = {str(path.relative_to(ROOT / "src")) for path in files}
-    (wheel,), (source,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    (wheel,), (source,) = dist.glob("streamproof-*.whl"), dist.glob("streamproof-*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert {name for name in names if ".dist-info/" not in name} == wanted

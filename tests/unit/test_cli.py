@@ -17,6 +17,7 @@ import pytest
 
 from streamproof import extras
 from streamproof.cli import main as cli
+from streamproof.cli import terminal
 from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence import manifest
 from streamproof.evidence.folder import RunFolder
@@ -199,6 +200,21 @@ def test_who_stops_a_run_that_is_over_does_not_change_what_it_was(home: Path) ->
 def test_a_stored_verdict_that_is_none_is_one_line(home: Path, content: str) -> None:
     _run(home, Story()).verdict.write_text(content)
     _is_one_line(_streamproof(home, "check", "run"), 2, "verdict.json")
+
+
+@pytest.mark.parametrize("words", [["run", "chaos/none.yaml"], ["sweep", "none"]], ids=["run", "sweep"])
+def test_a_program_that_asks_for_json_gets_the_error_as_any_other(home: Path, words: list[str]) -> None:
+    done = _streamproof(home, *words, "--json")
+    _is_one_line(done, 2, "none")
+    assert done.stdout == ""
+
+
+def test_lines_go_to_standard_error_only_for_a_program(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with terminal.lines_on_stderr(True):
+        terminal.say("one")
+    with terminal.lines_on_stderr(False):
+        terminal.say("two")
+    assert capsys.readouterr() == ("two\n", "one\n")
 
 
 def test_the_verdict_for_machines_is_json_with_the_records(home: Path) -> None:

@@ -75,3 +75,32 @@ def test_nobody_waits_for_itself_nor_for_a_holder_that_is_gone(home: Path) -> No
     gone.kill()
     gone.wait()
     lock.wait("two", 0.1, lambda line: None)
+
+
+def test_those_that_wait_take_turns_and_one_that_waits_too_long_is_told_by_whom(home: Path) -> None:
+    said: list[str] = []
+    kept = threading.Event()
+
+    def keep() -> None:
+        with lock.turn("one", 30, said.append):
+            kept.set()
+            time.sleep(1.2)
+
+    keeper = threading.Thread(target=keep)
+    keeper.start()
+    assert kept.wait(10)
+    with pytest.raises(lock.TestbedBusy, match=rf"process {os.getpid()} has used the testbed, or waited for it, for 0 s"):
+        lock.turn("two", 0.2, said.append).__enter__()
+    begun = time.monotonic()
+    with lock.turn("three", 30, said.append):
+        assert time.monotonic() - begun > 0.5
+    keeper.join()
+
+
+def test_a_turn_also_waits_for_a_run_that_took_none(home: Path) -> None:
+    lock.acquire("one", home, os.getpid())
+    with pytest.raises(lock.TestbedBusy, match="held by run one"):
+        lock.turn("two", 0.5, lambda line: None).__enter__()
+    lock.release("one")
+    with lock.turn("two", 0.5, lambda line: None):
+        pass

@@ -13,16 +13,19 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import typer
 from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
 from streamproof import extras, settings
+from streamproof.cli.attended import AttendedOption, attend
 from streamproof.cli.history_commands import compare, history_app, metrics
-from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, out, say
+from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, lines_on_stderr, out, say
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
 from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
@@ -39,6 +42,9 @@ from streamproof.testbed.install import SetupError
 from streamproof.testbed.process import TestbedError
 from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.verdict import Verdict
+
+if TYPE_CHECKING:
+    from streamproof.run.sweep import Result
 
 EXIT_CODES = {
     RunOutcome.PASSED: 0,
@@ -74,6 +80,9 @@ SparkOption = Annotated[
         "whose machines see the runs' folder under the same path (spark://HOST:PORT).",
     ),
 ]
+WaitOption = Annotated[
+    float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for the testbed while another run holds it.", min=0)
+]
 
 
 @app.command()
@@ -82,6 +91,9 @@ def run(
     seed: SeedOption = None,
     baseline: Annotated[bool, typer.Option("--baseline", help="Compare it with the same run without faults, which runs first.")] = False,
     spark: SparkOption = None,
+    wait_s: WaitOption = 0,
+    attended: AttendedOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run an experiment and say what was delivered."""
     from streamproof.run import runner, spark_check
@@ -89,14 +101,26 @@ def run(
     experiment = _experiment(file, seed)
     if spark is not None:
         spark_check.preflight(spark, stateful=experiment.reference_model is not None)
-    say(f"seed {experiment.seed}")
-    beside = _baseline(experiment) if baseline else None
-    with _progress(experiment):
-        folder = runner.run(experiment, baseline=beside, spark=spark)
-    _say_verdict(folder, Verdict.read(folder))
+    with _prepared(wait_s, attended, as_json):
+        say(f"seed {experiment.seed}")
+        beside = _baseline(experiment, as_json) if baseline else None
+        with _progress(experiment):
+            folder = runner.run(experiment, baseline=beside, spark=spark)
+    _end(folder, as_json)
 
 
-def _baseline(experiment: Experiment) -> RunFolder:
+@contextlib.contextmanager
+def _prepared(wait_s: float, attended: bool, as_json: bool) -> Iterator[None]:
+    """What a command does around its runs: its lines go where they belong, it ends with the program that started it, it takes its turn."""
+    from streamproof.run import lock
+
+    if attended:
+        attend()
+    with lines_on_stderr(as_json), lock.turn("", wait_s, say) if wait_s else contextlib.nullcontext():
+        yield
+
+
+def _baseline(experiment: Experiment, as_json: bool) -> RunFolder:
     """The same run without faults: one that was run before, or run now. Leaves with its exit code when it does not pass."""
     from streamproof.run import baseline, runner
 
@@ -111,7 +135,7 @@ def _baseline(experiment: Experiment) -> RunFolder:
     verdict = Verdict.read(folder)
     if not verdict.as_expected:
         say("the run without faults did not pass, so there is nothing to compare with; no fault was injected", style="yellow")
-        _say_verdict(folder, verdict)
+        _end(folder, as_json)
     say(f"baseline: {folder.name} PASSED")
     return folder
 
@@ -123,6 +147,9 @@ def sweep(
     seed: Annotated[int, typer.Option(help="Of every run.", min=0, max=model.MAX_SEED)] = 1,
     records: Annotated[int, typer.Option(help="Of every run.", min=1200)] = 2400,
     dry: Annotated[bool, typer.Option("--dry", help="Only say what would be crashed, and what is predicted.")] = False,
+    wait_s: WaitOption = 0,
+    attended: AttendedOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Crash each strategy at each step of its protocol, one run each, and hold what was delivered against what it predicts.
 
@@ -139,7 +166,6 @@ def sweep(
         say(f"{len(scenarios)} runs")
         return
     _only_warnings()
-    embedded.up(lambda line: say(line))
     begun = time.monotonic()
 
     def show(result: sweeping.Result, number: int, total: int) -> None:
@@ -149,7 +175,23 @@ def sweep(
         what = f"{scenario.strategy}: {scenario.action} at {scenario.step}{then}"
         say(Text.assemble(f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {what}: found {anomalies}, ", word))
 
-    results, folder = sweeping.sweep(scenarios, seed, show, records=records)
+    with _prepared(wait_s, attended, as_json):
+        embedded.up(lambda line: say(line))
+        results, folder = sweeping.sweep(scenarios, seed, show, records=records)
+    wrong = sum(not result.as_predicted for result in results)
+    if as_json:
+        print(json.dumps({"folder": str(folder), "wrong": wrong, "results": [result.to_dict() for result in results]}, indent=1))
+    else:
+        _show_sweep(results)
+        say(f"{len(results) - wrong} of {len(results)} as predicted; the matrix: {folder / 'matrix.md'}")
+    if any(result.outcome == RunOutcome.ABORTED for result in results):
+        raise typer.Exit(EXIT_CODES[RunOutcome.ABORTED])
+    raise typer.Exit(1 if wrong else 0)
+
+
+def _show_sweep(results: list[Result]) -> None:
+    from streamproof.run import sweep as sweeping
+
     if not out.is_terminal:
         out.width = WIDE
     table = Table(
@@ -158,11 +200,6 @@ def sweep(
     for result in results:
         table.add_row(*map(Text, sweeping.columns(result)))
     out.print(table)
-    wrong = sum(not result.as_predicted for result in results)
-    say(f"{len(results) - wrong} of {len(results)} as predicted; the matrix: {folder / 'matrix.md'}")
-    if any(result.outcome == RunOutcome.ABORTED for result in results):
-        raise typer.Exit(EXIT_CODES[RunOutcome.ABORTED])
-    raise typer.Exit(1 if wrong else 0)
 
 
 @app.command()
@@ -250,7 +287,7 @@ def check(run: RunArgument, as_json: JsonOption = False, spark: SparkOption = No
         if ended == Ending():
             raise
         _leave(folder, decided(spec.account(), ended), [], as_json, [f"its records say nothing: {error}"])
-    records = [row for row in judgement.table.to_pylist() if row["row"] == "record"]
+    records = _anomalous(judgement.table)
     by_records = judgement.verdict
     account = by_records.with_expectations(stored)
     if spark is None:
@@ -264,10 +301,25 @@ def check(run: RunArgument, as_json: JsonOption = False, spark: SparkOption = No
     _leave(folder, verdict, records, as_json, lines)
 
 
+def _end(folder: RunFolder, as_json: bool) -> NoReturn:
+    """Show how a run ended, and leave with its exit code."""
+    verdict = Verdict.read(folder)
+    if not as_json:
+        _say_verdict(folder, verdict)
+    records = _anomalous(pq.read_table(folder.reconciliation)) if folder.reconciliation.exists() else []
+    _leave(folder, verdict, records, as_json, [])
+
+
+def _anomalous(reconciliation: pa.Table) -> list[dict[str, Any]]:
+    """The rows of anomalous records."""
+    return [row for row in reconciliation.to_pylist() if row["row"] == "record"]
+
+
 def _leave(folder: RunFolder, verdict: Verdict, records: list[dict[str, Any]], as_json: bool, lines: list[str]) -> NoReturn:
     """Show a verdict with its anomalous records, and leave with its exit code."""
     if as_json:
-        print(json.dumps({**verdict.to_json(), "records": records[:JSON_RECORDS]}, indent=1, default=str))
+        document = {**verdict.to_json(), "folder": str(folder.path), "records": records[:JSON_RECORDS]}
+        print(json.dumps(document, indent=1, default=str))
         raise typer.Exit(EXIT_CODES[verdict.outcome])
     for line in lines:
         say(line, style="yellow")
@@ -502,7 +554,7 @@ def _progress(experiment: Experiment) -> Iterator[None]:
     logger = logging.getLogger("streamproof")
     logger.setLevel(logging.INFO)
     if not out.is_terminal:
-        handler = logging.StreamHandler(sys.stdout)
+        handler = logging.StreamHandler(out.file)
         handler.setFormatter(_Elapsed())
         logger.addHandler(handler)
         try:

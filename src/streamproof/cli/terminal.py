@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -16,3 +18,13 @@ out = Console(highlight=False)
 say = functools.partial(out.print, soft_wrap=True, markup=False, emoji=False)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+@contextlib.contextmanager
+def lines_on_stderr(wanted: bool) -> Iterator[None]:
+    """With ``wanted``, lines for a reader go to standard error: standard output is for one JSON document."""
+    before, out.stderr = out.stderr, out.stderr or wanted
+    try:
+        yield
+    finally:
+        out.stderr = before

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from streamproof import settings
+from streamproof.exclusive import exclusive
 from streamproof.testbed import embedded
 
 STALE_S = 60.0
@@ -101,6 +103,25 @@ def wait(run: str, timeout_s: float, say: Callable[[str], None]) -> None:
             announced = held_by.run
             say(f"the testbed is held by run {held_by.run}: waiting for it, {timeout_s:.0f} s at most")
         time.sleep(LOOK_S)
+
+
+@contextlib.contextmanager
+def turn(run: str, timeout_s: float, say: Callable[[str], None]) -> Iterator[None]:
+    """Wait for the testbed, one after the other with everybody who waits here, and keep the turn until the body ends.
+
+    Raises TestbedBusy after ``timeout_s``.
+    """
+    until = time.monotonic() + timeout_s
+
+    def taken(pid: str) -> TestbedBusy:
+        return TestbedBusy(f"process {pid} has used the testbed, or waited for it, for {timeout_s:.0f} s: wait for it, or end it")
+
+    def waits(pid: str) -> None:
+        say(f"process {pid} uses the testbed, or waits for it: waiting, {timeout_s:.0f} s at most")
+
+    with exclusive(settings.home() / "turn.lock", timeout_s, taken, waits):
+        wait(run, until - time.monotonic(), say)
+        yield
 
 
 def beat(run: str) -> None:

@@ -16,9 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from streamproof import settings
 from streamproof.evidence.folder import RunFolder
-from streamproof.exclusive import exclusive
 from streamproof.experiment import model
 from streamproof.experiment.model import Experiment
 from streamproof.experiment.reading import parse
@@ -143,11 +141,6 @@ def _experiment(
 def _when_free(experiment: Experiment) -> RunFolder:
     """Run an experiment once nobody else uses the testbed: other test processes take turns, other runs are waited for. Raises
     TestbedBusy after ``WAIT_S``."""
-
-    def taken(holder: str) -> lock.TestbedBusy:
-        return lock.TestbedBusy(f"tests of process {holder} have used the testbed for {WAIT_S:.0f} s")
-
-    with exclusive(settings.home() / "tests.lock", WAIT_S, taken):
-        name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{experiment.name}"
-        lock.wait(name, WAIT_S, log.info)
+    name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{experiment.name}"
+    with lock.turn(name, WAIT_S, log.info):
         return runner.run(experiment, name)
