@@ -19,19 +19,23 @@ from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
+import typer
+from pydantic import BaseModel
 
 from streamproof import registry
-from streamproof.cli.main import EXIT_CODES
+from streamproof.cli.main import EXIT_CODES, app
+from streamproof.engines.command.job import CommandSpec
 from streamproof.engines.spark.registry import PIPELINES, Strategy
 from streamproof.engines.spark.spec import profile
 from streamproof.evidence import batches, events, histories, journal, payloads
 from streamproof.evidence.outcome import Outcome
 from streamproof.experiment import catalogue as catalogue_of_faults
-from streamproof.experiment.model import Stateful
+from streamproof.experiment.model import Experiment, FaultSpec, Random, Stateful
 from streamproof.faults import Fault
 from streamproof.history import changes, compare, junit, matrix
 from streamproof.history import metrics as history_metrics
 from streamproof.history import record as remembered
+from streamproof.load.spec import Workload
 from streamproof.suites.expectations import results as suites_of_results
 from streamproof.testbed import listeners
 from streamproof.verdict import decide, reconciliation
@@ -265,6 +269,60 @@ def metrics() -> str:
     return table(("metric", "labels beside the cell's", "meaning"), rows)
 
 
+# --- experiments, the command line ------------------------------------------------------------------------------------------------
+
+
+DESCRIBED: dict[str, type[BaseModel]] = {
+    "experiment": Experiment,
+    "job": CommandSpec,
+    "workload": Workload,
+    "fault": FaultSpec,
+    "random": Random,
+}
+
+
+def fields(model: type[BaseModel]) -> str:
+    """The keys of a part of an experiment, in the order of its model."""
+    described = model.model_json_schema()
+    rows = (
+        (f"`{name}`", _default(name, about, described), about.get("description", "–")) for name, about in described["properties"].items()
+    )
+    return table(("key", "default", "meaning"), rows)
+
+
+def _default(name: str, about: dict[str, Any], described: dict[str, Any]) -> str:
+    if name in described.get("required", []):
+        return "required"
+    default = about.get("default")
+    return "–" if default in (None, [], {}) or isinstance(default, dict) else f"`{default}`"
+
+
+def commands() -> str:
+    """Every command with its arguments and options, as the command line itself lists them."""
+    return "\n".join(_command(("streamproof",), typer.main.get_command(app)))
+
+
+def _command(path: tuple[str, ...], command: Any) -> Iterable[str]:
+    if len(path) > 1:
+        yield f"## `{' '.join(path)}`\n\n{_sentences_of(command.help)}\n\n{_parameters_of(command)}"
+    for name, each in sorted(getattr(command, "commands", {}).items()):
+        yield from _command((*path, name), each)
+
+
+def _sentences_of(text: str | None) -> str:
+    return " ".join((text or "").replace("``", "`").split())
+
+
+def _parameters_of(command: Any) -> str:
+    rows = []
+    for each in command.params:
+        options = [*each.opts, *each.secondary_opts]
+        name = code(options) if each.param_type_name == "option" else f"`{each.name}`"
+        default = "required" if each.required else "–" if each.default in (None, False, ()) else f"`{each.default}`"
+        rows.append((name, default, _sentences_of(getattr(each, "help", None)) or "–"))
+    return table(("argument or option", "default", "meaning"), rows) if rows else "It takes no arguments.\n"
+
+
 # --- architecture ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -322,6 +380,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "junit": lambda: told(junit),
     "metrics_told": lambda: told(history_metrics),
     "metrics": metrics,
+    **{f"keys:{name}": lambda found=found: fields(found) for name, found in DESCRIBED.items()},  # type: ignore[misc]
+    "commands": commands,
     "requirements": requirements,
     "listeners": listening,
     "example": example,

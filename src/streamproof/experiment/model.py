@@ -72,7 +72,7 @@ class Phase(StrEnum):
 class FaultSpec(Strict):
     """One planned fault and the one thing that triggers it: ``at``, ``batch``, ``step``, ``overlaps``, or a share drawn from the seed."""
 
-    fault: FaultName
+    fault: FaultName = Field(description="Its name; `streamproof faults` lists them")
     at: float | None = Field(None, ge=0.05, le=0.9, description="Inject it when this share of the records is committed")
     batch: int | None = Field(None, ge=1, description="Inject it when this many micro-batches are committed")
     step: str | None = Field(
@@ -189,16 +189,16 @@ class Experiment(Strict):
     """
 
     name: str = Field("experiment", pattern=r"^[a-z0-9][a-z0-9_-]{0,59}$", description="Lower-case letters, digits, - and _")
-    pipeline: PipelineName = "kafka_to_kafka"
+    pipeline: PipelineName = Field("kafka_to_kafka", description="Which job of ours on Spark; `streamproof pipelines` lists them")
     strategy: StrategyName | None = Field(None, description="How a job of ours commits its output and its offsets")
     job: dict[str, Any] | None = Field(None, description="Any other job: `engine`, and what that engine asks for")
-    testbed: TestbedName = "embedded"
+    testbed: TestbedName = Field("embedded", description="Whether Kafka is started here (embedded) or runs elsewhere (external)")
     brokers: Literal[1, 3] = Field(1, description="Brokers of Kafka; three replicate everything, and go on when one of them dies")
     external: Annotated[External, BeforeValidator(_read)] | None = Field(
         None, description="The external Kafka, and what of it may be broken; or the name of the YAML file that says so"
     )
     guarantee: Guarantee | None = Field(None, description="What is to hold; the strategy's own promise when absent")
-    workload: Workload = Workload()
+    workload: Workload = Field(default=Workload(), description="What is sent: its source, how much, how fast")
     stateful: Stateful = Field(default=Stateful(), description="For a stateful pipeline: windows, watermark, and how late events come")
     suite: Annotated[Suite, BeforeValidator(_read)] | None = Field(
         None, description="Your own expectations on the delivered columns: a Great Expectations suite, or the name of its YAML or JSON file"
@@ -206,11 +206,13 @@ class Experiment(Strict):
     recover_within: Annotated[str | None, BeforeValidator(_seconds)] = Field(
         None, description="After each fault the backlog must be gone within this time, as in 60s; the run is FAILED if not"
     )
-    faults: list[FaultSpec] = Field(default_factory=list, max_length=MAX_FAULTS)
+    faults: list[FaultSpec] = Field(default_factory=list, max_length=MAX_FAULTS, description="What is broken, in this order")
     random: Random | None = Field(None, description="Draw the faults from the seed, instead of `faults`")
     quiet: Quiet = Field(0.0, description="How much passes without a fault between two: a share of the records, or a time as in 5s")
     expect: list[Anomaly] = Field(default_factory=list, description="Anomalies that must be seen: the experiment is a negative control")
-    seed: int = Field(default_factory=lambda: secrets.randbelow(MAX_SEED), ge=0, le=MAX_SEED)
+    seed: int = Field(
+        default_factory=lambda: secrets.randbelow(MAX_SEED), ge=0, le=MAX_SEED, description="Makes every choice; drawn when absent"
+    )
     batch_records: int | None = Field(
         None, ge=LEAST_BATCH, description="The most records of a micro-batch; a twelfth of the workload when absent, less with `random`"
     )
