@@ -35,7 +35,8 @@ from streamproof.faults import Fault
 from streamproof.history import changes, compare, junit, matrix
 from streamproof.history import metrics as history_metrics
 from streamproof.history import record as remembered
-from streamproof.load.spec import Workload
+from streamproof.load import workload
+from streamproof.load.spec import Source, Workload
 from streamproof.suites.expectations import results as suites_of_results
 from streamproof.testbed import listeners
 from streamproof.verdict import decide, reconciliation
@@ -122,9 +123,10 @@ def faults() -> str:
 def _own_job(name: str) -> str:
     """Whether a fault can be injected into a job of the user's own."""
     described = catalogue_of_faults.describe(name)
-    if described["own_job"]:
+    without, in_transactions = described["own_job"], described["own_job_with_transactions"]
+    if without and in_transactions:
         return "yes"
-    return "with `transactions`" if described["own_job_with_transactions"] else "–"
+    return "with `transactions`" if in_transactions else "without `transactions`" if without else "–"
 
 
 def catalogue() -> str:
@@ -206,13 +208,25 @@ def guarantees_of_results() -> str:
     return table(("guarantee", *(f"`{anomaly}`" for anomaly in RESULT_KINDS)), rows)
 
 
-def stateful_options() -> str:
-    fields = Stateful.model_json_schema()["properties"]
-    rows = (
-        (f"`{name}`", "–" if about.get("default") is None else f"`{about['default']}`", about.get("description", ""))
-        for name, about in fields.items()
-    )
+def keys(model: type[BaseModel]) -> str:
+    """What may stand in a document of this model."""
+    fields = model.model_json_schema()["properties"]
+    rows = ((f"`{name}`", _default(about), about.get("description", "")) for name, about in fields.items())
     return table(("key", "default", "meaning"), rows)
+
+
+def _default(about: dict[str, Any]) -> str:
+    default = about.get("default")
+    return f"`{default}`" if isinstance(default, int | float | str) else "–"
+
+
+def payloads_of_the_workload() -> str:
+    """The first event of each source."""
+    rows = []
+    for source in Source:
+        key, payload = next(workload.events(Workload(source=source, records=100), seed=1))
+        rows.append((f"`{source}`", f"`{key}`", f"`{payload.decode()}`"))
+    return table(("source", "key", "payload"), rows)
 
 
 def pipelines() -> str:
@@ -269,32 +283,7 @@ def metrics() -> str:
     return table(("metric", "labels beside the cell's", "meaning"), rows)
 
 
-# --- experiments, the command line ------------------------------------------------------------------------------------------------
-
-
-DESCRIBED: dict[str, type[BaseModel]] = {
-    "experiment": Experiment,
-    "job": CommandSpec,
-    "workload": Workload,
-    "fault": FaultSpec,
-    "random": Random,
-}
-
-
-def fields(model: type[BaseModel]) -> str:
-    """The keys of a part of an experiment, in the order of its model."""
-    described = model.model_json_schema()
-    rows = (
-        (f"`{name}`", _default(name, about, described), about.get("description", "–")) for name, about in described["properties"].items()
-    )
-    return table(("key", "default", "meaning"), rows)
-
-
-def _default(name: str, about: dict[str, Any], described: dict[str, Any]) -> str:
-    if name in described.get("required", []):
-        return "required"
-    default = about.get("default")
-    return "–" if default in (None, [], {}) or isinstance(default, dict) else f"`{default}`"
+# --- the command line ------------------------------------------------------------------------------------------------------------
 
 
 def commands() -> str:
@@ -354,7 +343,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "anomalies": anomalies,
     "guarantees": guarantees,
     "guarantees_of_results": guarantees_of_results,
-    "stateful_options": stateful_options,
+    "stateful_options": lambda: keys(Stateful),
+    "experiment": lambda: keys(Experiment),
+    "workload": lambda: keys(Workload),
+    "workload_payloads": payloads_of_the_workload,
+    "fault_keys": lambda: keys(FaultSpec),
+    "random": lambda: keys(Random),
+    "job": lambda: keys(CommandSpec),
     "pipelines": pipelines,
     **{f"stateful:{name}": lambda found=found: told(found) for name, found in STATEFUL.items()},  # type: ignore[misc]
     "events": lambda: columns(events.EVENTS),
@@ -380,7 +375,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "junit": lambda: told(junit),
     "metrics_told": lambda: told(history_metrics),
     "metrics": metrics,
-    **{f"keys:{name}": lambda found=found: fields(found) for name, found in DESCRIBED.items()},  # type: ignore[misc]
     "commands": commands,
     "requirements": requirements,
     "listeners": listening,

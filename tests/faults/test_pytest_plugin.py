@@ -48,9 +48,9 @@ def session(testbed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> tuple
 def test_a_guarantee_that_is_broken_fails_the_test_with_blame_and_report(session: tuple[subprocess.CompletedProcess[str], Path]) -> None:
     done, _ = session
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
-    assert "AssertionError: FAILED: forward broke exactly-once: " in done.stdout
-    assert "  DUPLICATED: record 0/" in done.stdout
-    assert "  report: /" in done.stdout
+    assert "AssertionError: FAILED: forward broke exactly-once: " in done.stdout, done.stdout
+    assert "  DUPLICATED: record 0/" in done.stdout, done.stdout
+    assert "  report: /" in done.stdout, done.stdout
 
 
 def test_each_test_names_its_runs_in_the_xml(session: tuple[subprocess.CompletedProcess[str], Path]) -> None:

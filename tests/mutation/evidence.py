@@ -233,6 +233,12 @@ class Evidence:
 
     # --- the folder ---
 
+    def _source_ends(self) -> dict[str, int]:
+        """Where the source ends: behind every record that it acknowledged, also behind one whose offset nobody knows."""
+        highest = int(self.sent["offset"].max(initial=-1))
+        acked = Counter(self.sent["partition"][self.sent["outcome"] == ACKED].tolist())
+        return {str(number): max(highest + 1, acked[number]) for number in np.unique(self.sent["partition"]).tolist()}
+
     def write(self, path: Path) -> RunFolder:
         folder = RunFolder(path)
         _write(folder.sent, _sent_table(self.sent), self.cuts)
@@ -243,8 +249,7 @@ class Evidence:
         end = {str(number): int(self.delivered["offset"].max()) + 1 for number in np.unique(self.delivered["partition"])}
         drain = {"complete": self.complete, "reason": None if self.complete else "cut", "stamps": "written", **ended}
         folder.drain.write_text(json.dumps({**drain, "end_offsets": end, "records": len(self.ids)}))
-        highest = int(self.sent["offset"].max(initial=-1))
-        folder.source.write_text(json.dumps({"end_offsets": {str(number): highest + 1 for number in np.unique(self.sent["partition"])}}))
+        folder.source.write_text(json.dumps({"end_offsets": self._source_ends()}))
         shutil.rmtree(folder.delivered_again, ignore_errors=True)
         if self.reread is not None:
             self.reread(folder)

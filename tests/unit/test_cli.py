@@ -221,7 +221,7 @@ def test_many_lost_records_are_cut_short(home: Path) -> None:
     story = Story()
     story.histories.drop([(0, sequence) for sequence in range(25)])
     _run(home, story)
-    assert "... and 16 more; all with `--json`" in _streamproof(home, "check", "run").stdout
+    assert "... and 16 more; all are in reconciliation.parquet" in _streamproof(home, "check", "run").stdout
 
 
 # --- check --spark, as far as it goes without one -------------------------------------------------------------------------------------

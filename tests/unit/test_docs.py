@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import re
 from pathlib import Path
 
@@ -107,3 +109,23 @@ def test_the_matrix_that_is_told_can_be_run_and_the_told_fields_of_an_event_are_
         r"^_EXTRA = \((.*?)\)", (ROOT / "src" / "streamproof" / "airflow" / "assets.py").read_text(), re.MULTILINE | re.DOTALL
     )
     assert re.findall(r"`(\w+)`", extra) == re.findall(r'"(\w+)"', listed)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name)
+def test_files_and_names_of_the_code_that_a_page_tells_of_are_there(page: Path) -> None:
+    paths = re.findall(r"`((?:src|docs|chaos|pipelines|dags|tests|benchmarks)/[\w./*-]+)`", page.read_text())
+    assert [path for path in paths if not list(ROOT.glob(path.rstrip("/")))] == []
+    names = re.findall(r"`(streamproof(?:\.\w+)+)`", page.read_text())
+    assert [name for name in names if not name.endswith(".toml") and name not in GROUPS and not _is_there(name)] == []
+
+
+GROUPS = {f"streamproof.{kind}" for kind in ("faults", "strategies", "pipelines", "engines", "sinks")}
+"""Of entry points."""
+
+
+def _is_there(name: str) -> bool:
+    module, _, attribute = name.rpartition(".")
+    try:
+        return importlib.util.find_spec(name) is not None or hasattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError:
+        return hasattr(importlib.import_module(module), attribute)

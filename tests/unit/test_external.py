@@ -17,7 +17,7 @@ from streamproof.faults.network import kafka_link
 from streamproof.testbed import chosen, embedded
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.external import AllowedProxies, External
-from streamproof.testbed.process import TestbedError
+from streamproof.testbed.process import FreePorts, TestbedError
 
 KAFKA = {"direct": "far:9092", "driver": "near:1,near:2", "executors": "near:3"}
 MAY_BREAK: dict[str, Any] = {"toxiproxy": "near:8474", "driver": ["d1", "d2"], "executors": ["e"]}
@@ -29,7 +29,7 @@ def experiment(*faults: dict[str, Any], may_break: dict[str, Any] = MAY_BREAK, *
 
 
 def _here() -> Testbed:
-    return embedded._plan(1)
+    return embedded._plan(1, FreePorts())
 
 
 def test_the_job_is_told_the_addresses_of_the_file_and_the_proxies_are_those_that_may_be_broken(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from streamproof.evidence.folder import RunFolder
 from streamproof.run.supervisor import Supervisor, kill_drivers, last_error
 from streamproof.testbed import embedded
+from streamproof.testbed.process import FreePorts
 from tests.support import without_java
 from tests.support.jobs import run_context
 
@@ -36,7 +37,7 @@ def test_a_driver_gets_a_java_that_the_machine_does_not_have_and_the_users_own_m
     monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path / "home"))
     (tmp_path / "modules" / "my_strategies.py").write_text("")
     folder = RunFolder.create(tmp_path / "run")
-    testbed = replace(embedded._plan(1), folder=str(tmp_path / "testbed"))
+    testbed = replace(embedded._plan(1, FreePorts()), folder=str(tmp_path / "testbed"))
     run = run_context(folder, testbed)
     try:
         child = psutil.Process(Supervisor(run, lambda: None)._launch().pid)

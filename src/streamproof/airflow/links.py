@@ -1,4 +1,4 @@
-"""Where the pages of runs are, and a task's links to what its run made. The pages are served behind Airflow's own login (``dags/plugins``).
+"""Where the pages of runs are, and a task's links to what its run made. Airflow's own login is before the pages (``airflow.plugin``).
 
 Airflow may be served below a path, which its setting ``[api] base_url`` ends with: every link of ours begins with that path.
 """

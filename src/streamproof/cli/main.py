@@ -49,6 +49,7 @@ EXIT_CODES = {
 }
 BAD_INPUT = 2
 SHOWN_RECORDS = 10
+JSON_RECORDS = 1000
 
 app = typer.Typer(
     help="Break a streaming pipeline on purpose, and prove record by record what it delivered.",
@@ -266,14 +267,14 @@ def check(run: RunArgument, as_json: JsonOption = False, spark: SparkOption = No
 def _leave(folder: RunFolder, verdict: Verdict, records: list[dict[str, Any]], as_json: bool, lines: list[str]) -> NoReturn:
     """Show a verdict with its anomalous records, and leave with its exit code."""
     if as_json:
-        print(json.dumps({**verdict.to_json(), "records": records[:1000]}, indent=1, default=str))
+        print(json.dumps({**verdict.to_json(), "records": records[:JSON_RECORDS]}, indent=1, default=str))
         raise typer.Exit(EXIT_CODES[verdict.outcome])
     for line in lines:
         say(line, style="yellow")
     for row in records[:SHOWN_RECORDS]:
         say(f"{row['anomaly']}: {row['blame']}")
     if len(records) > SHOWN_RECORDS:
-        say(f"... and {len(records) - SHOWN_RECORDS} more; all with `--json` or in {folder.reconciliation.name}")
+        say(f"... and {len(records) - SHOWN_RECORDS} more; all are in {folder.reconciliation.name}")
     _say_verdict(folder, verdict)
 
 
@@ -329,8 +330,10 @@ def _jobs_of(fault: dict[str, Any]) -> str:
     """The jobs that a fault can be injected into, in words."""
     every = len(fault["strategies"]) == len(STRATEGIES)
     jobs = ["every strategy"] if every else list(fault["strategies"])
-    if fault["own_job_with_transactions"]:
-        jobs.append("a job of your own" + ("" if fault["own_job"] else " with `transactions: true`"))
+    without, in_transactions = fault["own_job"], fault["own_job_with_transactions"]
+    if without or in_transactions:
+        which = "" if without and in_transactions else f" {'with' if in_transactions else 'without'} `transactions: true`"
+        jobs.append(f"a job of your own{which}")
     return ", ".join(jobs) or "no job"
 
 

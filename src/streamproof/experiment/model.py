@@ -189,16 +189,16 @@ class Experiment(Strict):
     """
 
     name: str = Field("experiment", pattern=r"^[a-z0-9][a-z0-9_-]{0,59}$", description="Lower-case letters, digits, - and _")
-    pipeline: PipelineName = Field("kafka_to_kafka", description="Which job of ours on Spark; `streamproof pipelines` lists them")
+    pipeline: PipelineName = Field("kafka_to_kafka", description="What a job of ours computes")
     strategy: StrategyName | None = Field(None, description="How a job of ours commits its output and its offsets")
     job: dict[str, Any] | None = Field(None, description="Any other job: `engine`, and what that engine asks for")
-    testbed: TestbedName = Field("embedded", description="Whether Kafka is started here (embedded) or runs elsewhere (external)")
+    testbed: TestbedName = Field("embedded", description="embedded, or external: a Kafka that runs elsewhere")
     brokers: Literal[1, 3] = Field(1, description="Brokers of Kafka; three replicate everything, and go on when one of them dies")
     external: Annotated[External, BeforeValidator(_read)] | None = Field(
         None, description="The external Kafka, and what of it may be broken; or the name of the YAML file that says so"
     )
     guarantee: Guarantee | None = Field(None, description="What is to hold; the strategy's own promise when absent")
-    workload: Workload = Field(default=Workload(), description="What is sent: its source, how much, how fast")
+    workload: Workload = Field(Workload(), description="What is sent to the input topic")
     stateful: Stateful = Field(default=Stateful(), description="For a stateful pipeline: windows, watermark, and how late events come")
     suite: Annotated[Suite, BeforeValidator(_read)] | None = Field(
         None, description="Your own expectations on the delivered columns: a Great Expectations suite, or the name of its YAML or JSON file"
@@ -206,12 +206,12 @@ class Experiment(Strict):
     recover_within: Annotated[str | None, BeforeValidator(_seconds)] = Field(
         None, description="After each fault the backlog must be gone within this time, as in 60s; the run is FAILED if not"
     )
-    faults: list[FaultSpec] = Field(default_factory=list, max_length=MAX_FAULTS, description="What is broken, in this order")
+    faults: list[FaultSpec] = Field(default_factory=list, max_length=MAX_FAULTS, description="What is injected, one after the other")
     random: Random | None = Field(None, description="Draw the faults from the seed, instead of `faults`")
     quiet: Quiet = Field(0.0, description="How much passes without a fault between two: a share of the records, or a time as in 5s")
     expect: list[Anomaly] = Field(default_factory=list, description="Anomalies that must be seen: the experiment is a negative control")
     seed: int = Field(
-        default_factory=lambda: secrets.randbelow(MAX_SEED), ge=0, le=MAX_SEED, description="Makes every choice; drawn when absent"
+        default_factory=lambda: secrets.randbelow(MAX_SEED), ge=0, le=MAX_SEED, description="Of all that is random; drawn when absent"
     )
     batch_records: int | None = Field(
         None, ge=LEAST_BATCH, description="The most records of a micro-batch; a twelfth of the workload when absent, less with `random`"

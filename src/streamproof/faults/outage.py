@@ -34,7 +34,7 @@ PROBE_S = 1.0
 
 
 class OutageParameters(Parameters):
-    seconds: float = Field(3.0, ge=0.5, le=120.0, description="How long it stays away before it is healed, in s")
+    seconds: float = Field(3.0, ge=0.5, le=120.0, description="How long the fault lasts, in s")
 
 
 class Outage(Ordinary):

@@ -22,7 +22,7 @@ class Source(StrEnum):
 class Workload(Strict):
     """What is sent: ``records`` in all, over ``partitions``, at most ``rate_per_s`` (0: as fast as the phases allow)."""
 
-    source: Source = Field(Source.FLIGHTS, description="flights: real flights of 2013; synthetic: seeded events, for volume")
+    source: Source = Field(Source.FLIGHTS, description="flights: real flights of 2013, at most 336,776; synthetic: any number of events")
     records: int = Field(20_000, ge=100, le=50_000_000, description="How many records are sent")
     partitions: int = Field(4, ge=1, le=64, description="Partitions of the input topic at the start, and of the output topic")
     rate_per_s: int = Field(0, ge=0, le=10_000_000, description="The most records sent a second, 0 for no bound")

@@ -97,15 +97,14 @@ class JudgedRun:
     def _assert_guarantee(self, guarantee: Guarantee, promises: Sequence[str]) -> None:
         __tracebackhide__ = True
         asked = {Promise(promise) for promise in promises}
-        missing = sorted(promise for promise in asked if promise.forbidden not in self.verdict.anomalies)
-        if missing:
-            raise AssertionError(f"{missing[0]} was not judged in this run, since the job does not promise it: say so in the experiment")
-        held_to = {
-            "guarantee": guarantee,
-            "promises": tuple(sorted(asked)),
-            "forbidden": tuple(sorted(forbidden(guarantee, asked, self.verdict.results is not None))),
-            "expected_anomalies": (),
-        }
+        banned = sorted(forbidden(guarantee, asked, self.verdict.results is not None))
+        if unasked := [anomaly for anomaly in banned if anomaly not in self.verdict.anomalies]:
+            raise AssertionError(
+                f"{', '.join([guarantee, *sorted(asked)])} was not judged in this run: nobody looked for {', '.join(unasked)}, "
+                "which the job does not promise to avoid. Let the experiment say what is to hold: `guarantee`, or `promises` and "
+                "`also_promises` of its job"
+            )
+        held_to = {"guarantee": guarantee, "promises": tuple(sorted(asked)), "forbidden": tuple(banned), "expected_anomalies": ()}
         self._assert(decide(self.verdict.model_copy(update=held_to).facts(ending(self.folder, self.verdict))))
 
     def _assert(self, decision: Decision) -> None:

@@ -1,4 +1,4 @@
-"""The pages of the plugin ``dags/plugins/reliability.py``, below ``/streamproof/``:
+"""The pages of the plugin (``streamproof.airflow.plugin``), below ``/streamproof/``:
 
     ``/``                           strategies by faults: how each stands, what changed, how long recovery takes
     ``/cell?strategy=...``          one cell: its runs, one by one

@@ -9,7 +9,7 @@ import random
 from typing import Any
 
 from streamproof.faults.fault import Parameters, Unconditional
-from streamproof.jobs.profile import JobProfile
+from streamproof.jobs.profile import JobProfile, Trait
 from streamproof.verdict.guarantee import Guarantee
 
 
@@ -20,7 +20,8 @@ class Forgotten(Unconditional):
     parameters_model = Parameters
 
     def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
-        if profile.sink != "kafka" or profile.guarantee is not Guarantee.AT_LEAST_ONCE:
+        in_transactions = Trait.KAFKA_TRANSACTIONS in profile.traits
+        if profile.sink != "kafka" or in_transactions or profile.guarantee is not Guarantee.AT_LEAST_ONCE:
             raise ValueError(f"{self.name}: a job with {profile.name!r} does not write to Kafka at least once and without transactions")
 
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:

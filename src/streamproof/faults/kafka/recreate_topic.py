@@ -8,8 +8,8 @@ The input topic is left alone. Spark finds offsets there that do not exist and r
 
 Evidence: the topic reads back with another id, it had records before and began again at offset 0, and the job committed a micro-batch
 afterwards. It cannot be healed: what is deleted is gone. The topic belongs to the run and is deleted with it.
-Checked against: Kafka 4.1 (producers that are told of another id of a topic go on with that). Jobs with transactions are not
-refused: the markers of an open one have nowhere to go.
+Checked against: Kafka 4.1 (producers that are told of another id of a topic go on with that). Jobs with transactions are
+refused: the markers of an open one would have nowhere to go.
 """
 
 from __future__ import annotations
