@@ -15,7 +15,7 @@ TWO_TESTBEDS = -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo ui test coverage test-all test-browser mutate lint format wheel soak bench-run bench-sinks bench-oracle bench-suites \
-	down docs lock clean
+	down docs site lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -85,9 +85,12 @@ down: setup  ## stop the testbed
 docs: setup  ## write the parts of docs/ that come from the code
 	$(RUN) docs/generate.py
 
+site: setup  ## the documentation as a site that is read without a network: build/site
+	@$(RUN) docs/site/build.py
+
 lock: setup  ## resolve the requirements anew; UPGRADE=--upgrade takes newer versions
-	for name in requirements requirements-build requirements-java requirements-go requirements-uv; do \
+	for name in requirements requirements-build requirements-java requirements-go requirements-uv docs/site/requirements; do \
 		$(UV) $(COMPILE) $(UPGRADE) $$name.in --output-file $$name.lock >/dev/null || exit 1; done
 
 clean: down  ## remove all that was made here; downloads of pip, uv and Go stay in their own caches
-	rm -rf .venv .streamproof
+	rm -rf .venv .venv-docs .streamproof

@@ -19,10 +19,11 @@ from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
+import typer
 from pydantic import BaseModel
 
 from streamproof import registry
-from streamproof.cli.main import EXIT_CODES
+from streamproof.cli.main import EXIT_CODES, app
 from streamproof.engines.command.job import CommandSpec
 from streamproof.engines.command.placeholders import PLACEHOLDERS
 from streamproof.engines.spark.registry import PIPELINES, Strategy
@@ -279,6 +280,35 @@ def metrics() -> str:
     return table(("metric", "labels beside the cell's", "meaning"), rows)
 
 
+# --- the command line ------------------------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Every command with its arguments and options, as the command line itself lists them."""
+    return "\n".join(_command(("streamproof",), typer.main.get_command(app)))
+
+
+def _command(path: tuple[str, ...], command: Any) -> Iterable[str]:
+    if len(path) > 1:
+        yield f"## `{' '.join(path)}`\n\n{_sentences_of(command.help)}\n\n{_parameters_of(command)}"
+    for name, each in sorted(getattr(command, "commands", {}).items()):
+        yield from _command((*path, name), each)
+
+
+def _sentences_of(text: str | None) -> str:
+    return " ".join((text or "").replace("``", "`").split())
+
+
+def _parameters_of(command: Any) -> str:
+    rows = []
+    for each in command.params:
+        options = [*each.opts, *each.secondary_opts]
+        name = code(options) if each.param_type_name == "option" else f"`{each.name}`"
+        default = "required" if each.required else "–" if each.default in (None, False, ()) else f"`{each.default}`"
+        rows.append((name, default, _sentences_of(getattr(each, "help", None)) or "–"))
+    return table(("argument or option", "default", "meaning"), rows) if rows else "It takes no arguments.\n"
+
+
 # --- architecture ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -346,6 +376,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "junit": lambda: told(junit),
     "metrics_told": lambda: told(history_metrics),
     "metrics": metrics,
+    "commands": commands,
     "requirements": requirements,
     "listeners": listening,
     "placeholders": placeholders,
