@@ -77,7 +77,7 @@ def main() -> None:
                 write(messages)
                 ends |= {(message.topic(), message.partition()): message.offset() + 1 for message in messages}
             if ends and time.monotonic() - committed_at >= every_s:
-                source.commit(offsets=[TopicPartition(*place, offset) for place, offset in ends.items()], asynchronous=False)
+                source.commit(offsets=[TopicPartition(*location, offset) for location, offset in ends.items()], asynchronous=False)
                 ends, committed_at = {}, time.monotonic()
     finally:
         source.close()

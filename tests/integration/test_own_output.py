@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from streamproof.engines.command.environment import values
 from streamproof.engines.command.job import CommandJob
-from streamproof.evidence import histories, places
+from streamproof.evidence import histories, locations
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.evidence.places import Kind, Place
+from streamproof.evidence.locations import Kind, Location
 from streamproof.load.workload import Sender
 from streamproof.sinks import outputs, second_reading
 from streamproof.sinks.postgres import tables as postgres
@@ -29,14 +29,14 @@ from streamproof.testbed.process import TestbedError
 COUNT = 40
 TIMEOUT_S = 30.0
 PLACES = {
-    "header": Place(Kind.HEADER, ("order-id",), True),
-    "key": Place(Kind.KEY, (), True),
-    "json": Place(Kind.JSON, ("/order/id",), False),
+    "header": Location(Kind.HEADER, ("order-id",), True),
+    "key": Location(Kind.KEY, (), True),
+    "json": Location(Kind.JSON, ("/order/id",), False),
 }
 DDL = 'CREATE TABLE "Orders" (id uuid, amount double precision, note text)'
 
 
-def _job(testbed: Testbed, folder: RunFolder, sink: str, place: Place, **output: Any) -> CommandJob:
+def _job(testbed: Testbed, folder: RunFolder, sink: str, location: Location, **output: Any) -> CommandJob:
     name = f"test-{uuid.uuid4().hex[:8]}"
     return CommandJob(
         engine="command",
@@ -51,8 +51,8 @@ def _job(testbed: Testbed, folder: RunFolder, sink: str, place: Place, **output:
         postgres=testbed.pipeline_postgres,
         command=["true"],
         cwd="/",
-        delivers_identity=place.to_dict(),
-        reads_identity=place.to_dict(),
+        delivers_identity=location.to_dict(),
+        reads_identity=location.to_dict(),
         output=output,
     )
 
@@ -72,7 +72,7 @@ def _both(folder: RunFolder, job: CommandJob, testbed: Testbed) -> tuple[list[An
     second_reading.read_again(folder, job, testbed, drained, 1, TIMEOUT_S)
     found = histories.read_delivered(folder)
     spec = {"guarantee": "exactly-once", "promises": [], "expected": [], "recover_within_s": None, "computation": None}
-    with database.building(folder.path, spec={**spec, "place": job.place_delivered.to_dict()}) as connection:
+    with database.building(folder.path, spec={**spec, "location": job.location_delivered.to_dict()}) as connection:
         again = connection.execute("SELECT producer, sequence FROM reread ORDER BY ALL").fetchall()
         misread = connection.execute("FROM misread UNION ALL BY NAME FROM ends_differ").fetchall()
     return sorted(zip(found.producer.tolist(), found.sequence.tolist(), strict=True)), again, misread
@@ -95,11 +95,11 @@ def _pass_on(testbed: Testbed, job: CommandJob) -> None:
 
 @pytest.mark.parametrize("name", PLACES)
 def test_what_is_sent_is_found_in_the_topic_where_the_job_keeps_it(name: str, testbed: Testbed, tmp_path: Path) -> None:
-    folder, place = RunFolder.create(tmp_path / "run"), PLACES[name]
-    for job in _created(testbed, _job(testbed, folder, "kafka", place)):
+    folder, location = RunFolder.create(tmp_path / "run"), PLACES[name]
+    for job in _created(testbed, _job(testbed, folder, "kafka", location)):
         cluster = Cluster(testbed.direct_kafka)
         cluster.create_topics({job.input_topic: 2})
-        sender = Sender(folder, testbed.direct_kafka, job.input_topic, place, place.whole)
+        sender = Sender(folder, testbed.direct_kafka, job.input_topic, location, location.whole)
         sender.send(0, [(f"k{number}", b'{"n":%d}' % number) for number in range(COUNT)], 2)
         sender.save()
         _pass_on(testbed, job)
@@ -109,13 +109,13 @@ def test_what_is_sent_is_found_in_the_topic_where_the_job_keeps_it(name: str, te
         assert misread == []
         sent, delivered = histories.read_sent(folder), histories.read_delivered(folder)
         assert sorted(delivered.crc.tolist()) == sorted(sent.crc.tolist())
-        assert (set(sent.crc.tolist()) == {0}) is not place.whole
+        assert (set(sent.crc.tolist()) == {0}) is not location.whole
 
 
 @pytest.fixture
 def table(testbed: Testbed, tmp_path: Path) -> Iterator[CommandJob]:
-    folder, place = RunFolder.create(tmp_path / "run"), Place(Kind.COLUMNS, ("id",), False)
-    yield from _created(testbed, _job(testbed, folder, "postgres_rows", place, table="Orders", ddl=DDL))
+    folder, location = RunFolder.create(tmp_path / "run"), Location(Kind.COLUMNS, ("id",), False)
+    yield from _created(testbed, _job(testbed, folder, "postgres_rows", location, table="Orders", ddl=DDL))
 
 
 def _connected(testbed: Testbed, job: CommandJob) -> psycopg.Connection[Any]:
@@ -126,11 +126,11 @@ def _connected(testbed: Testbed, job: CommandJob) -> psycopg.Connection[Any]:
 def test_rows_of_a_users_own_table_are_found_whatever_else_they_hold(table: CommandJob, testbed: Testbed) -> None:
     with closing(_connected(testbed, table)) as connection:
         for number in range(COUNT):
-            row = (places.text(0, number), float("nan"), 'a\\b"ä')
+            row = (locations.text(0, number), float("nan"), 'a\\b"ä')
             connection.execute('INSERT INTO "Orders" VALUES (%s, %s, %s)', row)
-        connection.execute('INSERT INTO "Orders" SELECT * FROM "Orders" WHERE id = %s', [places.text(0, 5)])
-        connection.execute('DELETE FROM "Orders" WHERE id = %s', [places.text(0, 7)])
-        connection.execute('UPDATE "Orders" SET note = NULL WHERE id = %s', [places.text(0, 9)])
+        connection.execute('INSERT INTO "Orders" SELECT * FROM "Orders" WHERE id = %s', [locations.text(0, 5)])
+        connection.execute('DELETE FROM "Orders" WHERE id = %s', [locations.text(0, 7)])
+        connection.execute('UPDATE "Orders" SET note = NULL WHERE id = %s', [locations.text(0, 9)])
         connection.execute('INSERT INTO "Orders" VALUES (NULL), (%s)', [str(uuid.UUID(int=1))])
     drained, again, misread = _both(table.run, table, testbed)
     identified = [(0, number) for number in sorted([*range(COUNT), 5]) if number != 7]
@@ -143,7 +143,7 @@ def test_a_transaction_that_is_open_when_the_table_is_drained_is_ended(table: Co
     with closing(_connected(testbed, table)) as connection:
         connection.execute("BEGIN")
         connection.execute("CREATE TABLE ledger (batch bigint)")
-        connection.execute('INSERT INTO "Orders" (id) VALUES (%s)', [places.text(0, 1)])
+        connection.execute('INSERT INTO "Orders" (id) VALUES (%s)', [locations.text(0, 1)])
         drained = outputs.of(table).drain(table.run, table, testbed, TIMEOUT_S)
     assert (drained["complete"], drained["records"], drained["terminated"]) == (True, 0, 1)
 
@@ -172,8 +172,8 @@ def test_the_schema_goes_with_the_run_and_all_that_the_job_made_in_it(table: Com
 def test_a_table_that_is_not_as_described_is_named_before_the_job_starts(
     ddl: str, kind: type[Exception], says: str, testbed: Testbed, tmp_path: Path
 ) -> None:
-    place = Place(Kind.COLUMNS, ("id",), False)
-    job = _job(testbed, RunFolder.create(tmp_path / "run"), "postgres_rows", place, table="Orders", ddl=ddl)
+    location = Location(Kind.COLUMNS, ("id",), False)
+    job = _job(testbed, RunFolder.create(tmp_path / "run"), "postgres_rows", location, table="Orders", ddl=ddl)
     try:
         with pytest.raises(kind, match=says):
             outputs.of(job).create(job, testbed, 2)

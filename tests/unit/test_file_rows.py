@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamproof.evidence import histories, manifest, places
+from streamproof.evidence import histories, manifest, locations
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.outcome import Outcome
-from streamproof.evidence.places import Kind, Place
+from streamproof.evidence.locations import Kind, Location
 from streamproof.jobs.job import Job
 from streamproof.sinks import second_reading
 from streamproof.sinks.files.rows import FileRows
@@ -28,10 +28,10 @@ from tests.unit.test_places import _judged
 
 COUNT = 60
 NO_TESTBED = cast(Testbed, None)
-PLACE = Place(Kind.COLUMNS, ("order_id",), False)
+PLACE = Location(Kind.COLUMNS, ("order_id",), False)
 
 
-def _job(path: Path, place: Place = PLACE, **output: Any) -> tuple[RunFolder, Job]:
+def _job(path: Path, place: Location = PLACE, **output: Any) -> tuple[RunFolder, Job]:
     """A run that sent sixty records whose payload is not judged, and whose job writes files."""
     folder = Story().write(path)
     sends = [
@@ -47,7 +47,7 @@ def _job(path: Path, place: Place = PLACE, **output: Any) -> tuple[RunFolder, Jo
 
 
 def _orders(since: int, until: int) -> list[dict[str, Any]]:
-    return [{"order_id": places.text(0, number), "rate": math.nan, "lines": [{"n": number}]} for number in range(since, until)]
+    return [{"order_id": locations.text(0, number), "rate": math.nan, "lines": [{"n": number}]} for number in range(since, until)]
 
 
 def _parquet(job: Job, name: str, rows: list[dict[str, Any]]) -> Path:
@@ -65,7 +65,7 @@ def _verdict(folder: RunFolder, job: Job) -> tuple[Verdict, str | None]:
     drained = FileRows().drain(folder, job, NO_TESTBED, 30)
     second_reading.read_again(folder, job, NO_TESTBED, drained, 7, 30)
     manifest.write(folder)
-    return _judged(folder, job.place_delivered)
+    return _judged(folder, job.location_delivered)
 
 
 def _found(verdict: Verdict) -> dict[str, int]:
@@ -99,7 +99,7 @@ def test_what_was_lost_doubled_and_cannot_be_read_is_named_by_both(kind: str, tm
 
 
 def test_two_columns_of_numbers_are_an_identity_too(tmp_path: Path) -> None:
-    place = Place(Kind.COLUMNS, ("shop", "number"), False)
+    place = Location(Kind.COLUMNS, ("shop", "number"), False)
     folder, job = _job(tmp_path / "run", place)
     _parquet(job, "part-0.parquet", [{"shop": 0, "number": number} for number in range(COUNT)])
     verdict, conflict = _verdict(folder, job)
@@ -119,7 +119,7 @@ def test_of_files_of_spark_those_count_that_its_log_names(tmp_path: Path) -> Non
 
 def test_output_that_is_not_where_or_what_was_said_is_named(tmp_path: Path) -> None:
     folder, job = _job(tmp_path / "run")
-    _parquet(job, "part-0.parquet", [{"id": places.text(0, 1)}])
+    _parquet(job, "part-0.parquet", [{"id": locations.text(0, 1)}])
     with pytest.raises(EvidenceError, match=r"part-0\.parquet has no column order_id for the identity; it has: id"):
         FileRows().drain(folder, job, NO_TESTBED, 30)
     with pytest.raises(EvidenceError, match=r"holds no file whose name ends with \.json; it holds part-0\.parquet"):

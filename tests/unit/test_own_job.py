@@ -21,7 +21,7 @@ from streamproof.engines.lookup import read_job
 from streamproof.errors import BadInput
 from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.evidence.journal import DriverReady, DriverStarted
-from streamproof.evidence.places import Kind, Place
+from streamproof.evidence.locations import Kind, Location
 from streamproof.experiment.model import Experiment
 from streamproof.faults import FAULTS
 from streamproof.jobs.profile import Trait
@@ -52,24 +52,24 @@ def command_job(tmp_path: Path, **described: Any) -> CommandJob:
 @pytest.mark.parametrize(
     ("described", "delivered", "read"),
     [
-        ({}, Place(), Place()),
-        ({"delivers": {"kafka": {"identity": {"header": "id"}}}}, Place(Kind.HEADER, ("id",), False), Place(Kind.HEADER, ("id",), False)),
-        ({"delivers": {"kafka": {"identity": {"key": True}, "payload": "kept"}}}, Place(Kind.KEY, (), True), Place(Kind.KEY, (), True)),
-        ({"delivers": {"kafka": {"identity": {"json": "/order/id"}}}}, *[Place(Kind.JSON, ("/order/id",), False)] * 2),
-        ({"delivers": TABLE}, *[Place(Kind.COLUMNS, ("order_id",), False)] * 2),
+        ({}, Location(), Location()),
+        ({"delivers": {"kafka": {"identity": {"header": "id"}}}}, Location(Kind.HEADER, ("id",), False), Location(Kind.HEADER, ("id",), False)),
+        ({"delivers": {"kafka": {"identity": {"key": True}, "payload": "kept"}}}, Location(Kind.KEY, (), True), Location(Kind.KEY, (), True)),
+        ({"delivers": {"kafka": {"identity": {"json": "/order/id"}}}}, *[Location(Kind.JSON, ("/order/id",), False)] * 2),
+        ({"delivers": TABLE}, *[Location(Kind.COLUMNS, ("order_id",), False)] * 2),
         (
             {"delivers": TABLE, "reads": {"kafka": {"identity": {"json": "/order/id"}}}},
-            Place(Kind.COLUMNS, ("order_id",), False),
-            Place(Kind.JSON, ("/order/id",), False),
+            Location(Kind.COLUMNS, ("order_id",), False),
+            Location(Kind.JSON, ("/order/id",), False),
         ),
     ],
 )
-def test_the_workload_puts_the_identity_where_the_job_reads_it(described: Any, delivered: Place, read: Place, tmp_path: Path) -> None:
-    assert experiment(described).profile.place == delivered
+def test_the_workload_puts_the_identity_where_the_job_reads_it(described: Any, delivered: Location, read: Location, tmp_path: Path) -> None:
+    assert experiment(described).profile.location == delivered
     job = command_job(tmp_path, **described)
     job.write()
     stored = read_job(job.run)
-    assert (stored.place_delivered, stored.place_read) == (delivered, read)
+    assert (stored.location_delivered, stored.location_read) == (delivered, read)
     again = Experiment.model_validate(experiment(described).model_dump(mode="json"))
     assert again.profile == experiment(described).profile
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
-from streamproof.evidence.places import Place
+from streamproof.evidence.locations import Location
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class Job:
     Kafka's address for its driver, ``executors_bootstrap`` for its executors; empty is the same one. ``postgres`` is a connection string
     without a secret. ``sink`` is the kind of its output. ``start`` counts its starts from 1. ``batch_records`` is how many records it
     should commit at once at most. ``transaction_timeout_ms`` is how long a transaction of it may stay open. ``reads_identity`` and
-    ``delivers_identity`` are the places of a record's identity in its input and its output, ``output`` is what its sink must know of an
+    ``delivers_identity`` are the locations of a record's identity in its input and its output, ``output`` is what its sink must know of an
     output of the job's own.
     """
 
@@ -40,12 +40,12 @@ class Job:
     output: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def place_read(self) -> Place:
-        return Place.of(self.reads_identity)
+    def location_read(self) -> Location:
+        return Location.of(self.reads_identity)
 
     @property
-    def place_delivered(self) -> Place:
-        return Place.of(self.delivers_identity)
+    def location_delivered(self) -> Location:
+        return Location.of(self.delivers_identity)
 
     @property
     def task_bootstrap(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from streamproof.evidence.places import ENVELOPE, Place
+from streamproof.evidence.locations import ENVELOPE, Location
 from streamproof.jobs.failpoint import Failpoint
 from streamproof.verdict.guarantee import Guarantee, Promise
 
@@ -48,7 +48,7 @@ class JobProfile:
     ``failpoints`` are the steps of its commit protocol at which it can be crashed or held, and ``second_crashes`` pairs of them: a crash at
     the second while the job recovers from a crash at the first. ``open_transaction_step`` is the step at which a transaction is open and
     undecided, ``decided_transaction_step`` the one at which it is decided and not yet committed; None where there is no such step.
-    ``place`` is where its output keeps the identity of a record, and ``not_judged`` names what cannot be judged of such a job.
+    ``location`` is where its output keeps the identity of a record, and ``not_judged`` names what cannot be judged of such a job.
     """
 
     name: str
@@ -63,7 +63,7 @@ class JobProfile:
     second_crashes: tuple[tuple[str, str], ...] = ()
     open_transaction_step: str | None = None
     decided_transaction_step: str | None = None
-    place: Place = ENVELOPE
+    location: Location = ENVELOPE
     not_judged: tuple[str, ...] = ()
 
     def failpoint(self, step: str) -> Failpoint:

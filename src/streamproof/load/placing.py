@@ -1,4 +1,4 @@
-"""A record as it is sent: its key, its value and its headers, with the identity in the place where the job reads it."""
+"""A record as it is sent: its key, its value and its headers, with the identity in the location where the job reads it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from streamproof.evidence import identity, places
-from streamproof.evidence.places import Kind, Place
+from streamproof.evidence import identity, locations
+from streamproof.evidence.locations import Kind, Location
 
 
 @dataclass(frozen=True)
@@ -22,26 +22,26 @@ class Placed:
     sha256: int
 
 
-def placed(place: Place, whole: bool, producer: int, sequence: int, key: bytes, payload: bytes) -> Placed:
+def placed(location: Location, whole: bool, producer: int, sequence: int, key: bytes, payload: bytes) -> Placed:
     """The record that carries ``payload``, a JSON object. ``whole`` says whether the job delivers key and value as they are."""
-    if place.kind is Kind.ENVELOPE:
+    if location.kind is Kind.ENVELOPE:
         value = identity.encode(producer, sequence, payload, key)
         crc, digest = (identity.checksum(key, payload), sha256(key, payload)) if whole else (0, 0)
         return Placed(key, value, [], crc, digest)
-    name = places.text(producer, sequence)
-    key = name.encode() if place.kind is Kind.KEY else key
-    headers: list[tuple[str, str | bytes | None]] = [(place.names[0], name.encode())] if place.kind is Kind.HEADER else []
-    value = _with_fields(payload, place, producer, sequence)
+    name = locations.text(producer, sequence)
+    key = name.encode() if location.kind is Kind.KEY else key
+    headers: list[tuple[str, str | bytes | None]] = [(location.names[0], name.encode())] if location.kind is Kind.HEADER else []
+    value = _with_fields(payload, location, producer, sequence)
     crc, digest = (identity.checksum(key, value), sha256(key, value)) if whole else (0, 0)
     return Placed(key, value, headers, crc, digest)
 
 
-def _with_fields(payload: bytes, place: Place, producer: int, sequence: int) -> bytes:
+def _with_fields(payload: bytes, location: Location, producer: int, sequence: int) -> bytes:
     """The payload with the fields of the identity before its own."""
-    if place.kind not in (Kind.JSON, Kind.COLUMNS):
+    if location.kind not in (Kind.JSON, Kind.COLUMNS):
         return payload
-    text = places.text(producer, sequence)
-    pointers = [name.strip("/").split("/") for name in place.names]
+    text = locations.text(producer, sequence)
+    pointers = [name.strip("/").split("/") for name in location.names]
     fields: list[str | int] = [text] if len(pointers) == 1 else [producer, sequence]
     document: dict[str, Any] = {pointer[0]: {} for pointer in pointers} | json.loads(payload)
     for pointer, field in zip(pointers, fields, strict=True):

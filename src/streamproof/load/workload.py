@@ -27,7 +27,7 @@ import pyarrow as pa
 from streamproof.evidence import histories, sent_stream
 from streamproof.evidence.folder import RunFolder, append_json_line, read_json_lines
 from streamproof.evidence.outcome import Outcome
-from streamproof.evidence.places import ENVELOPE, Place
+from streamproof.evidence.locations import ENVELOPE, Location
 from streamproof.evidence.sent_stream import SentStream
 from streamproof.kafka.asking import UNKNOWN_TOPIC_OR_PARTITION, asked
 from streamproof.load import nycflights
@@ -90,14 +90,14 @@ class Sender:
     """Sends events to a topic and keeps what became of each.
 
     ``reached`` is the sequence up to which a sender before this one meant to send: what it left unsettled is INDETERMINATE, and sending
-    it again would put the same events into the topic twice, under two identities. ``place`` is where the job reads a record's identity,
+    it again would put the same events into the topic twice, under two identities. ``location`` is where the job reads a record's identity,
     ``whole`` whether it delivers key and value as they are.
     """
 
-    def __init__(self, folder: RunFolder, bootstrap: str, topic: str, place: Place = ENVELOPE, whole: bool = True) -> None:
+    def __init__(self, folder: RunFolder, bootstrap: str, topic: str, location: Location = ENVELOPE, whole: bool = True) -> None:
         from confluent_kafka import Producer
 
-        self._folder, self._topic, self._place, self._whole = folder, topic, place, whole
+        self._folder, self._topic, self._location, self._whole = folder, topic, location, whole
         self._producer: Producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -174,7 +174,7 @@ class Sender:
         from confluent_kafka import KafkaException
 
         for sequence, (key, payload) in numbered:
-            sent = placed(self._place, self._whole, producer, sequence, key.encode(), payload)
+            sent = placed(self._location, self._whole, producer, sequence, key.encode(), payload)
             partition, now = zlib.crc32(sent.key) % partitions, datetime.now(UTC)
             row = histories.SentRow(producer, sequence, partition, None, sent.key.decode(), sent.crc, now, sha256=sent.sha256)
             self._rows.append(row)

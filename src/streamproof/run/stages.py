@@ -201,7 +201,7 @@ def generate_load(folder: RunFolder) -> None:
         return
     here, experiment = context(folder), load(folder)
     events = _events(folder, experiment)
-    sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic, here.job.place_read, here.job.place_delivered.whole)
+    sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic, here.job.location_read, here.job.location_delivered.whole)
     gate, sent, begun = Gate(folder), sender.reached, time.monotonic()
     before = workload.settled(folder)
     events = itertools.islice(events, sent, None)
@@ -422,7 +422,7 @@ def run_spec(folder: RunFolder) -> RunSpec:
         recover_within_s=experiment.recover_within_s,
         records=experiment.workload.records,
         faults=planned_faults(experiment),
-        place=experiment.profile.place,
+        location=experiment.profile.location,
         not_judged=experiment.profile.not_judged,
     )
 
@@ -434,8 +434,8 @@ def suite_spec(spec: RunSpec) -> SuiteSpec:
     if model is not None:
         computation = {"kind": type(model).__name__.lower(), **vars(model), "delays_ms": list(model.delays_ms)}
     promises = tuple(sorted(spec.promises))
-    place = spec.place.to_dict()
-    return SuiteSpec(spec.guarantee, promises, spec.asked, spec.expected, spec.recover_within_s, computation, place)
+    location = spec.location.to_dict()
+    return SuiteSpec(spec.guarantee, promises, spec.asked, spec.expected, spec.recover_within_s, computation, location)
 
 
 def disagreement(folder: RunFolder, judgement: Judgement) -> str | None:

@@ -28,7 +28,7 @@ def keep(folder: RunFolder, into: Path, job: Job, testbed: Testbed, stretches: S
     """Write the records of these stretches into the folder ``into``, and say how many they are. Repeating it starts over."""
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir()
-    names = (WITH_HEADER if job.place_delivered.header else PAYLOADS).names
+    names = (WITH_HEADER if job.location_delivered.header else PAYLOADS).names
     rows, records = outputs.of(job).rows(job, testbed, folder.name, stretches, timeout_s), 0
     for number, part in enumerate(_parts(rows)):
         write_payloads(into, number, {name: [row[at] for row in part] for at, name in enumerate(names)})

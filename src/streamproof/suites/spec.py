@@ -19,7 +19,7 @@ from streamproof.verdict.guarantee import Guarantee, Promise
 @dataclass(frozen=True)
 class SuiteSpec:
     """``asked`` are the anomalies that both judges name, ``expected`` those that must be found; ``computation`` is what a stateful job
-    declares (``kind`` and its numbers), None for a job that passes records on. ``place`` is where the output keeps a record's identity."""
+    declares (``kind`` and its numbers), None for a job that passes records on. ``location`` is where the output keeps a record's identity."""
 
     guarantee: Guarantee
     promises: tuple[Promise, ...]
@@ -27,7 +27,7 @@ class SuiteSpec:
     expected: tuple[Anomaly, ...] = ()
     recover_within_s: float | None = None
     computation: dict[str, Any] | None = None
-    place: dict[str, Any] | None = None
+    location: dict[str, Any] | None = None
 
     @property
     def forbidden(self) -> frozenset[Anomaly]:
@@ -64,7 +64,7 @@ def read(folder: RunFolder) -> SuiteSpec:
             tuple(map(Anomaly, document["expected"])),
             document["recover_within_s"],
             document["computation"],
-            document.get("place"),
+            document.get("location"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise EvidenceError(f"{path(folder)} is damaged: {type(error).__name__}: {error}") from error

@@ -35,7 +35,7 @@ from streamproof.evidence.journal import (
     StageFinished,
 )
 from streamproof.evidence.payloads import read_payloads
-from streamproof.evidence.places import ENVELOPE, Place
+from streamproof.evidence.locations import ENVELOPE, Location
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.blame import Timeline
 from streamproof.verdict.checks import commits
@@ -81,7 +81,7 @@ class RunSpec:
     records: int | None = None
     """How many records the experiment sends; None where that is not known, as ``faults``, the faults that it plans."""
     faults: tuple[str, ...] | None = None
-    place: Place = ENVELOPE
+    location: Location = ENVELOPE
     """Where the output keeps the identity of a record."""
     not_judged: tuple[str, ...] = ()
 

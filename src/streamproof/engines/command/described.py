@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from streamproof.evidence.places import Kind, Place
+from streamproof.evidence.locations import Kind, Location
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
@@ -41,14 +41,14 @@ class Identity(Described):
             raise ValueError(f"columns: {self.columns[0]} is named twice; name two columns")
         return self
 
-    def place(self, whole: bool = False) -> Place:
+    def location(self, whole: bool = False) -> Location:
         if self.header is not None:
-            return Place(Kind.HEADER, (self.header,), whole)
+            return Location(Kind.HEADER, (self.header,), whole)
         if self.key:
-            return Place(Kind.KEY, (), whole)
+            return Location(Kind.KEY, (), whole)
         if self.pointer is not None:
-            return Place(Kind.JSON, (self.pointer,), whole)
-        return Place(Kind.COLUMNS, self.columns or (self.column or "",), whole)
+            return Location(Kind.JSON, (self.pointer,), whole)
+        return Location(Kind.COLUMNS, self.columns or (self.column or "",), whole)
 
 
 class KafkaInput(Described):
@@ -110,13 +110,13 @@ class Delivers(Described):
         return "kafka" if self.kafka is not None else "postgres_rows" if self.postgres is not None else "file_rows"
 
     @property
-    def place(self) -> Place:
+    def location(self) -> Location:
         if self.kafka is not None:
             identity = self.kafka.identity
-            return Place() if identity is None else identity.place(self.kafka.payload == "kept")
+            return Location() if identity is None else identity.location(self.kafka.payload == "kept")
         rows = self.postgres or self.files
         assert rows is not None, "validated"
-        return rows.identity.place()
+        return rows.identity.location()
 
 
 class SparkCheckpoint(Described):
@@ -126,16 +126,16 @@ class SparkCheckpoint(Described):
 Progress = Literal["group"] | SparkCheckpoint
 
 
-def place_read(reads: Reads, delivers: Delivers) -> Place:
+def location_read(reads: Reads, delivers: Delivers) -> Location:
     """Where the workload puts the identity: where the job reads it, or where it delivers it."""
     identity = reads.kafka.identity
-    return identity.place() if identity is not None else delivers.place
+    return identity.location() if identity is not None else delivers.location
 
 
 def not_judged(delivers: Delivers) -> tuple[str, ...]:
     """What cannot be judged of such a job, whatever a run shows."""
     missing = []
-    if not delivers.place.whole:
+    if not delivers.location.whole:
         missing.append("payloads (of a record's content only its identity is known; judge the rest by a suite of your own)")
     if delivers.kafka is None:
         missing.append("which start and batch wrote a copy (only its time is known)")

@@ -13,7 +13,7 @@ from streamproof.engines.command import described
 from streamproof.engines.command.described import Delivers, KafkaOutput, Progress, Reads, SparkCheckpoint
 from streamproof.engines.command.placeholders import PLACEHOLDERS, unknown
 from streamproof.errors import BadInput
-from streamproof.evidence.places import Kind, Place
+from streamproof.evidence.locations import Kind, Location
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.sinks.outputs import SINKS
@@ -62,7 +62,7 @@ class CommandSpec(BaseModel):
             if (name := unknown(text)) is not None:
                 known = ", ".join(PLACEHOLDERS)
                 raise ValueError(f"there is no placeholder {{{name}}}; there are: {known}. Write {{{{{name}}}}} for the braces themselves")
-        if Promise.ORDERED in self.also_promises and self._place_read.kind is Kind.KEY:
+        if Promise.ORDERED in self.also_promises and self._location_read.kind is Kind.KEY:
             raise ValueError("also_promises: with the identity as its key each record has a key of its own, and keys have no order to keep")
         if self.also_promises and self.delivers.kafka is None:
             raise ValueError("also_promises: rows keep no order, and nobody knows which batch wrote one: leave it out")
@@ -71,8 +71,8 @@ class CommandSpec(BaseModel):
         return self
 
     @property
-    def _place_read(self) -> Place:
-        return described.place_read(self.reads, self.delivers)
+    def _location_read(self) -> Location:
+        return described.location_read(self.reads, self.delivers)
 
     @property
     def profile(self) -> JobProfile:
@@ -87,7 +87,7 @@ class CommandSpec(BaseModel):
             roles=frozenset({Role.DRIVER}),
             links=SINKS[self.delivers.sink].links,
             traits=frozenset(traits),
-            place=self.delivers.place,
+            location=self.delivers.location,
             not_judged=described.not_judged(self.delivers),
         )
 
@@ -108,8 +108,8 @@ class CommandSpec(BaseModel):
             env=self.env,
             interpreter=self._python(),
             spark_checkpoint=self.progress.spark_checkpoint if isinstance(self.progress, SparkCheckpoint) else "",
-            reads_identity=self._place_read.to_dict(),
-            delivers_identity=self.delivers.place.to_dict(),
+            reads_identity=self._location_read.to_dict(),
+            delivers_identity=self.delivers.location.to_dict(),
             output=described.output(self.delivers, self._ddl()),
             **common,
         )

@@ -16,9 +16,9 @@ from typing import Any
 
 from pydantic import Field
 
-from streamproof.evidence import places
+from streamproof.evidence import locations
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.places import Place
+from streamproof.evidence.locations import Location
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.load.gate import Orders
 from streamproof.testbed.embedded import Testbed
@@ -74,9 +74,9 @@ class LateRecords(Unconditional):
         ]
 
 
-def _identity(place: Place, message: Any) -> tuple[int, int] | None:
-    header = next((value for name, value in message.headers() or () if name == place.header), None)
-    return places.decode(place, message.key(), message.value(), header)
+def _identity(location: Location, message: Any) -> tuple[int, int] | None:
+    header = next((value for name, value in message.headers() or () if name == location.header), None)
+    return locations.decode(location, message.key(), message.value(), header)
 
 
 def late(run: RunContext, begin: dict[int, int]) -> tuple[int, dict[int, int]]:
@@ -92,7 +92,7 @@ def late(run: RunContext, begin: dict[int, int]) -> tuple[int, dict[int, int]]:
     count = 0
     try:
         while left and (message := consumer.poll(READ_S)) is not None:
-            found = None if message.error() else _identity(run.job.place_read, message)
+            found = None if message.error() else _identity(run.job.location_read, message)
             if message.error() is None and int(message.offset() or 0) >= left.get(int(message.partition() or 0), 0) - 1:
                 left.pop(int(message.partition() or 0), None)
             if found is not None:

@@ -18,9 +18,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamproof.evidence import places
+from streamproof.evidence import locations
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.evidence.places import Found, Place
+from streamproof.evidence.locations import Found, Location
 from streamproof.evidence.second_reading import Stretch
 from streamproof.jobs.job import Job
 from streamproof.sinks.delivered import Delivered
@@ -109,24 +109,24 @@ def _hidden(path: Path) -> bool:
 
 def _identities(path: Path, job: Job) -> list[Found] | None:
     """The identity of each row; None for a file that is not whole."""
-    place = job.place_delivered
+    location = job.location_delivered
     if job.output["format"] == "json":
         lines = path.read_bytes().split(b"\n")
-        return [places.decode(place, None, line, None) for line in (lines if lines[-1] else lines[:-1])]
-    return _of_parquet(path, place)
+        return [locations.decode(location, None, line, None) for line in (lines if lines[-1] else lines[:-1])]
+    return _of_parquet(path, location)
 
 
-def _of_parquet(path: Path, place: Place) -> list[Found] | None:
+def _of_parquet(path: Path, location: Location) -> list[Found] | None:
     """Raises EvidenceError naming the column that the file lacks."""
     try:
         with pq.ParquetFile(path) as file:
             names = file.schema_arrow.names
-            if missing := [name for name in place.names if name not in names]:
+            if missing := [name for name in location.names if name not in names]:
                 raise EvidenceError(f"{path} has no column {missing[0]} for the identity; it has: {', '.join(names)}")
             table = file.read(columns=list(place.names))
     except (pa.ArrowInvalid, FileNotFoundError):
         return None
-    return [places.of_columns(row) for row in zip(*(table[name].to_pylist() for name in place.names), strict=True)]
+    return [locations.of_columns(row) for row in zip(*(table[name].to_pylist() for name in location.names), strict=True)]
 
 
 def _columns(found: Sequence[Found], number: int, path: Path) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamproof.evidence import histories, identities, places
+from streamproof.evidence import histories, identities, locations
 from streamproof.evidence.columns import array
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.identity import checksum
-from streamproof.evidence.places import ENVELOPE, Kind, Place
+from streamproof.evidence.locations import ENVELOPE, Kind, Location
 from streamproof.sinks import origins
 from streamproof.sinks.delivered import Delivered
 from streamproof.sinks.kafka.fetch import Fetcher, Piece
@@ -35,8 +35,8 @@ STABLE_S = 75.0
 READS = 4  # what came while the output was read is read too, but not for ever
 
 
-def drain(folder: RunFolder, bootstrap: str, topic: str, timeout_s: float, place: Place = ENVELOPE) -> dict[str, Any]:
-    """Write ``delivered/`` and ``delivered/drain.json``; returns the latter. ``place`` is where a record keeps its identity.
+def drain(folder: RunFolder, bootstrap: str, topic: str, timeout_s: float, location: Location = ENVELOPE) -> dict[str, Any]:
+    """Write ``delivered/`` and ``delivered/drain.json``; returns the latter. ``location`` is where a record keeps its identity.
 
     Repeating it starts over; what an earlier one found is kept until all of the new is there. Raises EvidenceError when there is no
     such topic.
@@ -51,7 +51,7 @@ def drain(folder: RunFolder, bootstrap: str, topic: str, timeout_s: float, place
         if ends == read:
             reason = unstable
             break
-        missing, read = _read(cluster, topic, read, ends, delivered, begun + timeout_s, place), ends
+        missing, read = _read(cluster, topic, read, ends, delivered, begun + timeout_s, location), ends
         if missing or unstable:
             reason = unstable or f"partitions {missing} were not read to their end within {timeout_s:.0f} s"
             break
@@ -87,7 +87,7 @@ def _read(
     ends: Mapping[int, int],
     delivered: Delivered,
     deadline: float,
-    place: Place,
+    location: Location,
 ) -> list[int]:
     """Read every partition from where it was read before to its end. Returns those that were not.
 
@@ -101,7 +101,7 @@ def _read(
             if behind is not None:
                 fetcher.advance(piece.partition, behind)
             if batches:
-                decoding.append(decoders.submit(_columns, piece, batches, ends[piece.partition], place))
+                decoding.append(decoders.submit(_columns, piece, batches, ends[piece.partition], location))
             while len(decoding) > IN_MEMORY:
                 writing.append(writer.submit(delivered.write, decoding.popleft().result()))
             while len(writing) > IN_MEMORY:
@@ -112,12 +112,12 @@ def _read(
         return fetcher.unread()
 
 
-def _columns(piece: Piece, batches: Sequence[Batch], end: int, place: Place) -> dict[str, pa.Array]:
+def _columns(piece: Piece, batches: Sequence[Batch], end: int, location: Location) -> dict[str, pa.Array]:
     """The rows of ``delivered/`` for what lies before ``end``."""
     records = decode(piece.data, batches, HEADER.encode())
     if records.offset[-1] >= end:
         records = records.some(records.offset < end)
-    if place.kind is Kind.ENVELOPE:
+    if location.kind is Kind.ENVELOPE:
         decoded = identities.decode(records.data, records.value, records.value_size, records.key, records.key_size)
         identity_of = {
             "producer": array(decoded.producer, ~decoded.present),
@@ -125,7 +125,7 @@ def _columns(piece: Piece, batches: Sequence[Batch], end: int, place: Place) -> 
             "crc": array(decoded.crc, ~decoded.intact),
         }
     else:
-        identity_of = _placed(records, decode(piece.data, batches, place.header.encode()) if place.header else records, place)
+        identity_of = _placed(records, decode(piece.data, batches, location.header.encode()) if location.header else records, location)
     origin_of = zip(("start", "batch", "attempt"), origins.decode(records.data, records.header, records.header_size), strict=True)
     return {
         **identity_of,
@@ -136,17 +136,17 @@ def _columns(piece: Piece, batches: Sequence[Batch], end: int, place: Place) -> 
     }
 
 
-def _placed(records: Records, with_header: Records, place: Place) -> dict[str, pa.Array]:
-    """The identities of records that keep them in a place of their own; ``with_header`` are the same records (or some more behind them),
+def _placed(records: Records, with_header: Records, location: Location) -> dict[str, pa.Array]:
+    """The identities of records that keep them in a location of their own; ``with_header`` are the same records (or some more behind them),
     with the header that holds them."""
-    found: list[places.Found] = []
+    found: list[locations.Found] = []
     crc: list[int | None] = []
     for row in range(len(records)):
         key = _bytes(records.data, records.key[row], records.key_size[row])
         value = _bytes(records.data, records.value[row], records.value_size[row])
-        header = _bytes(with_header.data, with_header.header[row], with_header.header_size[row]) if place.header else None
-        found.append(places.decode(place, key, value, header))
-        crc.append(checksum(key, value or b"") if place.whole else 0)
+        header = _bytes(with_header.data, with_header.header[row], with_header.header_size[row]) if location.header else None
+        found.append(locations.decode(location, key, value, header))
+        crc.append(checksum(key, value or b"") if location.whole else 0)
     return {
         "producer": pa.array([one and one[0] for one in found], pa.int32()),
         "sequence": pa.array([one and one[1] for one in found], pa.int64()),

@@ -58,7 +58,7 @@ class KafkaTopic:
         Cluster(testbed.direct_kafka).create_topics({job.output_topic: partitions}, **TIMES)
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
-        drained: dict[str, Any] = import_module(DRAIN).drain(folder, testbed.direct_kafka, job.output_topic, timeout_s, job.place_delivered)
+        drained: dict[str, Any] = import_module(DRAIN).drain(folder, testbed.direct_kafka, job.output_topic, timeout_s, job.location_delivered)
         return drained
 
     def end(self, job: Job, testbed: Testbed) -> Any:
@@ -77,7 +77,7 @@ class KafkaTopic:
         return ends
 
     def rows(self, job: Job, testbed: Testbed, run: str, stretches: Sequence[Stretch], timeout_s: float) -> Iterator[Row]:
-        header = job.place_delivered.header
+        header = job.location_delivered.header
         yield from import_module(SECOND_READER).rows(testbed.direct_kafka, job.output_topic, run, stretches, timeout_s, header)
 
     def load(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from streamproof.evidence import places
+from streamproof.evidence import locations
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.second_reading import Stretch
 from streamproof.jobs.job import Job
@@ -71,7 +71,7 @@ class PostgresRows:
             delivered = Delivered(folder)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             last = _end(connection, table, tables)
-            for rows in _read(connection, table, job.place_delivered.names):
+            for rows in _read(connection, table, job.location_delivered.names):
                 delivered.write(_columns(rows))
                 end = rows[-1][0] + 1
                 if time.monotonic() - begun > timeout_s:
@@ -118,7 +118,7 @@ class RowsReader:
 
 def _table(connection: Connection, job: Job) -> sql.Identifier:
     """The output table. Raises EvidenceError when it is not there, is no table, or lacks a column of the identity."""
-    schema, name, wanted = schema_of(job), job.output["table"], job.place_delivered.names
+    schema, name, wanted = schema_of(job), job.output["table"], job.location_delivered.names
     kinds = dict(
         connection.execute(
             "SELECT relname, relkind::text FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p', 'v', 'm', 'f')",
@@ -158,7 +158,7 @@ def _read(connection: Connection, table: sql.Identifier, columns: Sequence[str])
 
 def _columns(rows: Sequence[Row]) -> Mapping[str, Any]:
     """These rows as columns of ``delivered/``. What a row says beside its identity is not judged: its checksum is 0, as in ``sent/``."""
-    found, nothing = [places.of_columns(tuple(row[2:])) for row in rows], [None] * len(rows)
+    found, nothing = [locations.of_columns(tuple(row[2:])) for row in rows], [None] * len(rows)
     return {
         "producer": [one and one[0] for one in found],
         "sequence": [one and one[1] for one in found],

@@ -88,7 +88,7 @@ def fill(connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collection[s
         spec = document(written, *_SPEC)
     if spec is not None:
         table(connection, "spec", _SPEC, [[spec[name] for name in _SPEC]])
-    histories(connection, folder, place=spec.get("place") if spec is not None else None)
+    histories(connection, folder, location=spec.get("location") if spec is not None else None)
     rows = ([number, *_entry(folder, line)] for number, line in enumerate(lines(folder / "journal.jsonl", "at", "event")))
     table(connection, "journal", {"line": "BIGINT", "at_ms": "BIGINT", "event": "VARCHAR", "entry": "JSON"}, rows)
     drain, schedule = folder / "delivered" / "drain.json", folder / "schedule.json"
@@ -108,11 +108,11 @@ def fill(connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collection[s
     faults.define(connection)
 
 
-def histories(connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collection[str] = (), place: dict[str, Any] | None = None) -> None:
+def histories(connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collection[str] = (), location: dict[str, Any] | None = None) -> None:
     """What was sent and delivered, what was to be sent, and what was committed when."""
     clock.define(connection, folder)
     parquet(connection, "sent", folder / "sent", HISTORIES["sent"], keep)
-    second_reading.define(connection, folder, HISTORIES["delivered"], keep, place)
+    second_reading.define(connection, folder, HISTORIES["delivered"], keep, location)
     intents = ([line["producer"], line["first"], line["count"]] for line in lines(folder / "sent" / "intents.jsonl", *_INTENTS))
     table(connection, "intents", _INTENTS, intents)
     progress = list(lines(folder / "progress.jsonl", "batch", "start", "committed_at", "from", "until"))

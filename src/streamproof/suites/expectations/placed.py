@@ -1,4 +1,4 @@
-"""Identities that lie in a place of their own, found in SQL: in a header, in the key, at a JSON pointer, or in one or two columns.
+"""Identities that lie in a location of their own, found in SQL: in a header, in the key, at a JSON pointer, or in one or two columns.
 
 An identity is a text with the form of a UUID, ``00000003-0000-4000-8000-00000000a1b2``: the producer's four digits, and the twelve of the
 sequence, hexadecimal. In two columns it is two whole numbers. A row of a table or a file comes as a JSON object with its columns.
@@ -16,10 +16,10 @@ _WHOLE_NUMBER = "^[0-9]{1,15}$"
 _MOST = "producer <= 65535 AND sequence <= 281474976710655"
 
 
-def view(place: Mapping[str, Any], text: Callable[[str], str], lax: Callable[[str], str]) -> str:
+def view(location: Mapping[str, Any], text: Callable[[str], str], lax: Callable[[str], str]) -> str:
     """The query of ``reread``. ``text(bytes)`` is bytes as text that JSON can be read from, ``lax(text)`` whether a text holds what only
     DuckDB takes for JSON."""
-    kind, names = str(place["kind"]), [str(name) for name in place["names"]]
+    kind, names = str(location["kind"]), [str(name) for name in location["names"]]
     json = f"CASE WHEN NOT {lax('document')} AND coalesce(json_valid(document), false) THEN CAST(document AS JSON) END"
     document = f"SELECT *, {json} AS fields FROM (SELECT *, {text('hex(value)')} AS document FROM delivered_again)"
     if len(names) == 2:
@@ -36,7 +36,7 @@ def view(place: Mapping[str, Any], text: Callable[[str], str], lax: Callable[[st
                CASE WHEN identified THEN CAST(producer AS INTEGER) END AS producer,
                CASE WHEN identified THEN sequence END AS sequence,
                identified AS closed,
-               CASE WHEN identified THEN {_digest(bool(place["whole"]))} END AS digest
+               CASE WHEN identified THEN {_digest(bool(location["whole"]))} END AS digest
         FROM known"""
 
 

@@ -107,16 +107,16 @@ _ENDS = {
 
 
 def define(
-    connection: duckdb.DuckDBPyConnection, folder: Path, columns: str, keep: Collection[str] = (), place: dict[str, Any] | None = None
+    connection: duckdb.DuckDBPyConnection, folder: Path, columns: str, keep: Collection[str] = (), location: dict[str, Any] | None = None
 ) -> None:
-    """Define ``drained`` (what the drain wrote) and ``delivered``: by the second reading, as far as it goes. ``place`` is where a record
+    """Define ``drained`` (what the drain wrote) and ``delivered``: by the second reading, as far as it goes. ``location`` is where a record
     keeps its identity, None where its value begins with it."""
     files.parquet(connection, "drained", folder / "delivered", columns, keep)
     if not any(folder.glob("delivered_again/*.parquet")):
         files.define(connection, {"delivered": f"SELECT *, {_ONCE} FROM drained"}, keep)
         return
     files.parquet(connection, "delivered_again", folder / "delivered_again", _PAYLOADS)
-    files.define(connection, _VIEWS if place is None else _reread(place), {"reread", *keep})
+    files.define(connection, _VIEWS if location is None else _reread(location), {"reread", *keep})
     ranges = folder / "delivered_again" / "ranges.json"
     reading: dict[str, Any] = {"whole": True, "ends": {}, "ranges": []}
     if ranges.exists():
@@ -130,10 +130,10 @@ def define(
     _define_ends(connection, folder / "delivered" / "drain.json", reading["ends"])
 
 
-def _reread(place: dict[str, Any]) -> dict[str, str]:
-    if place["kind"] == "envelope":
+def _reread(location: dict[str, Any]) -> dict[str, str]:
+    if location["kind"] == "envelope":
         return _VIEWS
-    return {"reread": placed.view(place, lambda data: _HALVES.format(f"TRY(decode(unhex({data})))"), _LAX.format)}
+    return {"reread": placed.view(location, lambda data: _HALVES.format(f"TRY(decode(unhex({data})))"), _LAX.format)}
 
 
 def _define_ends(connection: duckdb.DuckDBPyConnection, drain: Path, own: dict[str, int]) -> None:

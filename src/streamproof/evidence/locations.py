@@ -1,6 +1,6 @@
 """Where a job keeps the identity of a record, when it does not keep the value that streamproof sends (``streamproof.evidence.identity``).
 
-An identity in a place of its own is a text with the form of a UUID, so that a column of that type takes it too::
+An identity in a location of its own is a text with the form of a UUID, so that a column of that type takes it too::
 
     00000003-0000-4000-8000-00000000a1b2
         |                       |
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """``names`` is the header, the JSON pointer, or the columns. ``whole`` says whether the job delivers key and value as it reads them, so
     that they are judged too."""
 
@@ -54,7 +54,7 @@ class Place:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
-        """The place that ``to_dict`` wrote down; an empty one is the envelope."""
+        """The location that ``to_dict`` wrote down; an empty one is the envelope."""
         return cls(Kind(stored["kind"]), tuple(stored["names"]), bool(stored["whole"])) if stored else cls()
 
     @property
@@ -62,7 +62,7 @@ class Place:
         return self.names[0] if self.kind is Kind.HEADER else None
 
 
-ENVELOPE = Place()
+ENVELOPE = Location()
 
 
 def text(producer: int, sequence: int) -> str:
@@ -89,9 +89,9 @@ def of_columns(found: tuple[Any, ...]) -> Found:
     return (producer, sequence) if producer <= MAX_PRODUCER and sequence <= MAX_SEQUENCE else None
 
 
-def decode(place: Place, key: bytes | None, value: bytes | None, header: bytes | None) -> Found:
-    """The identity of a record of Kafka; ``header`` is the value of the header that the place names."""
-    match place.kind:
+def decode(location: Location, key: bytes | None, value: bytes | None, header: bytes | None) -> Found:
+    """The identity of a record of Kafka; ``header`` is the value of the header that the location names."""
+    match location.kind:
         case Kind.ENVELOPE:
             found = identity.decode(value, key)
             return (found.producer, found.sequence) if found is not None else None
@@ -100,11 +100,11 @@ def decode(place: Place, key: bytes | None, value: bytes | None, header: bytes |
         case Kind.KEY:
             return of_text(key)
         case Kind.JSON:
-            field = _field(_document(value), place.names[0])
+            field = _field(_document(value), location.names[0])
             return of_text(field) if isinstance(field, str) else None
         case Kind.COLUMNS:
             document = _document(value)
-            return of_columns(tuple(_field(document, f"/{name}") for name in place.names))
+            return of_columns(tuple(_field(document, f"/{name}") for name in location.names))
 
 
 def _document(value: bytes | None) -> Any:

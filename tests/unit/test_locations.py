@@ -1,4 +1,4 @@
-"""Identities in a place of a job's own: both judges find them by code of their own, and name the same records of damaged output."""
+"""Identities in a location of a job's own: both judges find them by code of their own, and name the same records of damaged output."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from streamproof.evidence import histories, identity, places
+from streamproof.evidence import histories, identity, locations
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.payloads import PAYLOADS, WITH_HEADER, write_payloads
-from streamproof.evidence.places import Kind, Place
+from streamproof.evidence.locations import Kind, Location
 from streamproof.load.placing import Placed, placed
 from streamproof.run.stages import suite_spec
 from streamproof.suites import agreement
@@ -26,51 +26,51 @@ from tests.unit.test_second_reader import _seal
 COUNT = 60
 Row = dict[str, Any]
 PLACES = {
-    "header": Place(Kind.HEADER, ("order-id",), False),
-    "key": Place(Kind.KEY, (), False),
-    "json": Place(Kind.JSON, ("/order/id",), False),
-    "column": Place(Kind.COLUMNS, ("order_id",), False),
-    "columns": Place(Kind.COLUMNS, ("shop", "number"), False),
+    "header": Location(Kind.HEADER, ("order-id",), False),
+    "key": Location(Kind.KEY, (), False),
+    "json": Location(Kind.JSON, ("/order/id",), False),
+    "column": Location(Kind.COLUMNS, ("order_id",), False),
+    "columns": Location(Kind.COLUMNS, ("shop", "number"), False),
 }
-WHOLE = {f"{name}, kept whole": replace(place, whole=True) for name, place in PLACES.items() if place.kind is not Kind.COLUMNS}
+WHOLE = {f"{name}, kept whole": replace(location, whole=True) for name, location in PLACES.items() if location.kind is not Kind.COLUMNS}
 ALL = PLACES | WHOLE
 
 
-def _sent(place: Place) -> list[Placed]:
-    return [placed(place, place.whole, 0, number, b"k%d" % (number % 7), b'{"n":%d,"name":"\xc3\xa4"}' % number) for number in range(COUNT)]
+def _sent(location: Location) -> list[Placed]:
+    return [placed(location, location.whole, 0, number, b"k%d" % (number % 7), b'{"n":%d,"name":"\xc3\xa4"}' % number) for number in range(COUNT)]
 
 
-def _rows(place: Place) -> list[Row]:
+def _rows(location: Location) -> list[Row]:
     """The output of a job that keeps the identity there, as a plain client reads it."""
-    return [_row(number, record, place) for number, record in enumerate(_sent(place))]
+    return [_row(number, record, location) for number, record in enumerate(_sent(location))]
 
 
-def _row(number: int, record: Placed, place: Place) -> Row:
+def _row(number: int, record: Placed, location: Location) -> Row:
     where = {"partition": number % 3, "offset": number // 3, "batch": number // 15, "attempt": 0, "start": 1}
-    header = {"header": record.headers[0][1]} if place.header else {}
+    header = {"header": record.headers[0][1]} if location.header else {}
     at = just_before_its_batch_ended(number)
     return {**where, "delivered_at": at, "key": record.key, "value": record.value, **header}
 
 
-def _write(path: Path, place: Place, rows: list[Row]) -> RunFolder:
-    """A run whose job keeps identities in ``place``, and whose output both readers read alike."""
+def _write(path: Path, location: Location, rows: list[Row]) -> RunFolder:
+    """A run whose job keeps identities in ``location``, and whose output both readers read alike."""
     folder = Story().write(path)
     sends = [
         histories.SentRow(0, number, number % 3, number // 3, record.key.decode(), record.crc, sent_at, Outcome.ACKED, record.sha256)
-        for number, (record, sent_at) in enumerate(zip(_sent(place), sent_times(COUNT), strict=True))
+        for number, (record, sent_at) in enumerate(zip(_sent(location), sent_times(COUNT), strict=True))
     ]
     histories.write_sent(folder.sent / "00000.parquet", sends)
-    histories.write_delivered(folder.delivered / "00000.parquet", _drained(place, rows))
+    histories.write_delivered(folder.delivered / "00000.parquet", _drained(location, rows))
     folder.delivered_again.mkdir()
-    names = (WITH_HEADER if place.header else PAYLOADS).names
+    names = (WITH_HEADER if location.header else PAYLOADS).names
     write_payloads(folder.delivered_again, 0, {name: [row[name] for row in rows] for name in names})
     _seal(folder)
     return folder
 
 
-def _drained(place: Place, rows: list[Row]) -> dict[str, list[Any]]:
-    found = [places.decode(place, row["key"], row["value"], row.get("header")) for row in rows]
-    crc = [identity.checksum(row["key"], row["value"] or b"") if place.whole else 0 for row in rows]
+def _drained(location: Location, rows: list[Row]) -> dict[str, list[Any]]:
+    found = [locations.decode(location, row["key"], row["value"], row.get("header")) for row in rows]
+    crc = [identity.checksum(row["key"], row["value"] or b"") if location.whole else 0 for row in rows]
     return {
         "producer": [one and one[0] for one in found],
         "sequence": [one and one[1] for one in found],
@@ -79,8 +79,8 @@ def _drained(place: Place, rows: list[Row]) -> dict[str, list[Any]]:
     }
 
 
-def _judged(folder: RunFolder, place: Place) -> tuple[Verdict, str | None]:
-    spec = replace(SPEC, place=place)
+def _judged(folder: RunFolder, location: Location) -> tuple[Verdict, str | None]:
+    spec = replace(SPEC, location=location)
     judgement = judge(folder, spec)
     return judgement.verdict, agreement.check(folder, suite_spec(spec), judgement.table)
 
@@ -105,7 +105,7 @@ def _with(field: str, change: Callable[[bytes], bytes | None]) -> Callable[[Row]
     return lambda row: {**row, field: change(row[field])}
 
 
-TEXT = places.text(0, 17).encode()
+TEXT = locations.text(0, 17).encode()
 UNREADABLE: list[tuple[str, Callable[[Row], Row]]] = [
     ("header", _with("header", lambda value: None)),
     ("header", _with("header", lambda value: value[:-1])),
@@ -161,9 +161,9 @@ def test_what_a_job_of_this_kind_may_do_is_no_damage(name: str, change: Callable
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_changed_value_is_damage_where_the_job_keeps_it_and_no_business_of_ours_where_it_does_not(name: str, tmp_path: Path) -> None:
-    place = WHOLE[name]
+    location = WHOLE[name]
     for whole, outcome, corrupted in ((True, "FAILED", 1), (False, "PASSED", 0)):
-        here = replace(place, whole=whole)
+        here = replace(location, whole=whole)
         rows = _rows(here)
         rows[17]["value"] = rows[17]["value"].replace(b'"n":17', b'"n":18')
         verdict, conflict = _judged(_write(tmp_path / outcome, here, rows), here)
@@ -171,20 +171,20 @@ def test_a_changed_value_is_damage_where_the_job_keeps_it_and_no_business_of_our
 
 
 def test_a_drain_that_reads_another_identity_is_named(tmp_path: Path) -> None:
-    place = PLACES["header"]
-    folder = _write(tmp_path / "run", place, _rows(place))
+    location = PLACES["header"]
+    folder = _write(tmp_path / "run", location, _rows(location))
     file = folder.delivered / "00000.parquet"
     columns = pq.read_table(file).to_pydict()
     columns["sequence"][17] = 18
     histories.write_delivered(file, columns)
     _seal(folder)
-    _, conflict = _judged(folder, place)
+    _, conflict = _judged(folder, location)
     assert conflict is not None
     assert "only the second reader found record 0/17" in conflict
 
 
 def test_a_payload_keeps_its_own_fields_beside_the_identity() -> None:
-    record = placed(Place(Kind.JSON, ("/order/id",)), True, 3, 0xA1B2, b"k", b'{"order":{"shop":1},"n":2}')
+    record = placed(Location(Kind.JSON, ("/order/id",)), True, 3, 0xA1B2, b"k", b'{"order":{"shop":1},"n":2}')
     assert record.value == b'{"order":{"shop":1,"id":"00000003-0000-4000-8000-00000000a1b2"},"n":2}'
-    assert places.decode(Place(Kind.JSON, ("/order/id",)), b"k", record.value, None) == (3, 0xA1B2)
+    assert locations.decode(Location(Kind.JSON, ("/order/id",)), b"k", record.value, None) == (3, 0xA1B2)
     assert placed(PLACES["columns"], False, 3, 9, b"k", b'{"n":2}').value == b'{"shop":3,"number":9,"n":2}'
