@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamproof.evidence import histories, manifest, locations
+from streamproof.evidence import histories, locations, manifest
 from streamproof.evidence.folder import EvidenceError, RunFolder
-from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.locations import Kind, Location
+from streamproof.evidence.outcome import Outcome
 from streamproof.jobs.job import Job
 from streamproof.sinks import second_reading
 from streamproof.sinks.files.rows import FileRows
@@ -24,14 +24,14 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.verdict import Verdict
 from tests.support.histories import Story, just_before_its_batch_ended, sent_times
 from tests.support.jobs import spark_job
-from tests.unit.test_places import _judged
+from tests.unit.test_locations import _judged
 
 COUNT = 60
 NO_TESTBED = cast(Testbed, None)
 PLACE = Location(Kind.COLUMNS, ("order_id",), False)
 
 
-def _job(path: Path, place: Location = PLACE, **output: Any) -> tuple[RunFolder, Job]:
+def _job(path: Path, location: Location = PLACE, **output: Any) -> tuple[RunFolder, Job]:
     """A run that sent sixty records whose payload is not judged, and whose job writes files."""
     folder = Story().write(path)
     sends = [
@@ -40,7 +40,7 @@ def _job(path: Path, place: Location = PLACE, **output: Any) -> tuple[RunFolder,
     ]
     histories.write_sent(folder.sent / "00000.parquet", sends)
     described = {"path": "orders", "format": "parquet", "spark_log": False, **output}
-    job = replace(spark_job(folder, "file_sink"), sink="file_rows", output=described, delivers_identity=place.to_dict())
+    job = replace(spark_job(folder, "file_sink"), sink="file_rows", output=described, delivers_identity=location.to_dict())
     FileRows().create(job, NO_TESTBED, 4)
     (job.files / "orders").mkdir()
     return folder, job
@@ -99,8 +99,8 @@ def test_what_was_lost_doubled_and_cannot_be_read_is_named_by_both(kind: str, tm
 
 
 def test_two_columns_of_numbers_are_an_identity_too(tmp_path: Path) -> None:
-    place = Location(Kind.COLUMNS, ("shop", "number"), False)
-    folder, job = _job(tmp_path / "run", place)
+    location = Location(Kind.COLUMNS, ("shop", "number"), False)
+    folder, job = _job(tmp_path / "run", location)
     _parquet(job, "part-0.parquet", [{"shop": 0, "number": number} for number in range(COUNT)])
     verdict, conflict = _verdict(folder, job)
     assert (conflict, _found(verdict)) == (None, {}), verdict.reason

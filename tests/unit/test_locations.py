@@ -12,9 +12,9 @@ import pytest
 
 from streamproof.evidence import histories, identity, locations
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.locations import Kind, Location
 from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.payloads import PAYLOADS, WITH_HEADER, write_payloads
-from streamproof.evidence.locations import Kind, Location
 from streamproof.load.placing import Placed, placed
 from streamproof.run.stages import suite_spec
 from streamproof.suites import agreement
@@ -37,7 +37,10 @@ ALL = PLACES | WHOLE
 
 
 def _sent(location: Location) -> list[Placed]:
-    return [placed(location, location.whole, 0, number, b"k%d" % (number % 7), b'{"n":%d,"name":"\xc3\xa4"}' % number) for number in range(COUNT)]
+    return [
+        placed(location, location.whole, 0, number, b"k%d" % (number % 7), b'{"n":%d,"name":"\xc3\xa4"}' % number)
+        for number in range(COUNT)
+    ]
 
 
 def _rows(location: Location) -> list[Row]:

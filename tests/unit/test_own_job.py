@@ -53,8 +53,16 @@ def command_job(tmp_path: Path, **described: Any) -> CommandJob:
     ("described", "delivered", "read"),
     [
         ({}, Location(), Location()),
-        ({"delivers": {"kafka": {"identity": {"header": "id"}}}}, Location(Kind.HEADER, ("id",), False), Location(Kind.HEADER, ("id",), False)),
-        ({"delivers": {"kafka": {"identity": {"key": True}, "payload": "kept"}}}, Location(Kind.KEY, (), True), Location(Kind.KEY, (), True)),
+        (
+            {"delivers": {"kafka": {"identity": {"header": "id"}}}},
+            Location(Kind.HEADER, ("id",), False),
+            Location(Kind.HEADER, ("id",), False),
+        ),
+        (
+            {"delivers": {"kafka": {"identity": {"key": True}, "payload": "kept"}}},
+            Location(Kind.KEY, (), True),
+            Location(Kind.KEY, (), True),
+        ),
         ({"delivers": {"kafka": {"identity": {"json": "/order/id"}}}}, *[Location(Kind.JSON, ("/order/id",), False)] * 2),
         ({"delivers": TABLE}, *[Location(Kind.COLUMNS, ("order_id",), False)] * 2),
         (

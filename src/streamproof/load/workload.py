@@ -26,8 +26,8 @@ import pyarrow as pa
 
 from streamproof.evidence import histories, sent_stream
 from streamproof.evidence.folder import RunFolder, append_json_line, read_json_lines
-from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.locations import ENVELOPE, Location
+from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.sent_stream import SentStream
 from streamproof.kafka.asking import UNKNOWN_TOPIC_OR_PARTITION, asked
 from streamproof.load import nycflights

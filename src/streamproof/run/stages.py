@@ -201,7 +201,9 @@ def generate_load(folder: RunFolder) -> None:
         return
     here, experiment = context(folder), load(folder)
     events = _events(folder, experiment)
-    sender = workload.Sender(folder, here.testbed.direct_kafka, here.job.input_topic, here.job.location_read, here.job.location_delivered.whole)
+    sender = workload.Sender(
+        folder, here.testbed.direct_kafka, here.job.input_topic, here.job.location_read, here.job.location_delivered.whole
+    )
     gate, sent, begun = Gate(folder), sender.reached, time.monotonic()
     before = workload.settled(folder)
     events = itertools.islice(events, sent, None)

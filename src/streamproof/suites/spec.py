@@ -19,7 +19,7 @@ from streamproof.verdict.guarantee import Guarantee, Promise
 @dataclass(frozen=True)
 class SuiteSpec:
     """``asked`` are the anomalies that both judges name, ``expected`` those that must be found; ``computation`` is what a stateful job
-    declares (``kind`` and its numbers), None for a job that passes records on. ``location`` is where the output keeps a record's identity."""
+    declares (``kind`` and its numbers), None for a job that passes records on. ``location`` is where a delivered record's identity is."""
 
     guarantee: Guarantee
     promises: tuple[Promise, ...]

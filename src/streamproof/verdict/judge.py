@@ -34,8 +34,8 @@ from streamproof.evidence.journal import (
     PhaseBegan,
     StageFinished,
 )
-from streamproof.evidence.payloads import read_payloads
 from streamproof.evidence.locations import ENVELOPE, Location
+from streamproof.evidence.payloads import read_payloads
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.blame import Timeline
 from streamproof.verdict.checks import commits

@@ -123,7 +123,7 @@ def _of_parquet(path: Path, location: Location) -> list[Found] | None:
             names = file.schema_arrow.names
             if missing := [name for name in location.names if name not in names]:
                 raise EvidenceError(f"{path} has no column {missing[0]} for the identity; it has: {', '.join(names)}")
-            table = file.read(columns=list(place.names))
+            table = file.read(columns=list(location.names))
     except (pa.ArrowInvalid, FileNotFoundError):
         return None
     return [locations.of_columns(row) for row in zip(*(table[name].to_pylist() for name in location.names), strict=True)]

@@ -58,7 +58,9 @@ class KafkaTopic:
         Cluster(testbed.direct_kafka).create_topics({job.output_topic: partitions}, **TIMES)
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
-        drained: dict[str, Any] = import_module(DRAIN).drain(folder, testbed.direct_kafka, job.output_topic, timeout_s, job.location_delivered)
+        drained: dict[str, Any] = import_module(DRAIN).drain(
+            folder, testbed.direct_kafka, job.output_topic, timeout_s, job.location_delivered
+        )
         return drained
 
     def end(self, job: Job, testbed: Testbed) -> Any:

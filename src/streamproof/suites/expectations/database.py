@@ -108,7 +108,9 @@ def fill(connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collection[s
     faults.define(connection)
 
 
-def histories(connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collection[str] = (), location: dict[str, Any] | None = None) -> None:
+def histories(
+    connection: duckdb.DuckDBPyConnection, folder: Path, keep: Collection[str] = (), location: dict[str, Any] | None = None
+) -> None:
     """What was sent and delivered, what was to be sent, and what was committed when."""
     clock.define(connection, folder)
     parquet(connection, "sent", folder / "sent", HISTORIES["sent"], keep)
