@@ -21,7 +21,7 @@ from mkdocs.structure.pages import Page
 from pymdownx.superfences import SuperFencesException
 
 ROOT = Path(__file__).resolve().parents[2]
-LINK = re.compile(r"(?<=\]\()(\.\./[^)\s#]+)")
+LINK = re.compile(r"(?<=\]\()(\.\./[^)\s#]+)(#[^)\s]*)?")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 
 
@@ -41,7 +41,7 @@ def draw(source: str, *_: Any, **__: Any) -> str:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page in list(files.documentation_pages()):
-        for link in LINK.findall(page.content_string):
+        for link, _ in LINK.findall(page.content_string):
             path = _outside(page, link)
             if path is not None and files.get_file_from_path(_address(path)) is None:
                 files.append(File.generated(config, _address(path), content=_shown(path)))
@@ -51,7 +51,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     def led(link: re.Match[str]) -> str:
         path = _outside(page.file, link[1])
-        return link[1] if path is None else posixpath.relpath(_address(path), posixpath.dirname(page.file.src_uri) or ".")
+        if path is None:
+            return link[0]
+        return posixpath.relpath(_address(path), posixpath.dirname(page.file.src_uri) or ".")  # as text: without headings to lead to
 
     return LINK.sub(led, markdown)
 

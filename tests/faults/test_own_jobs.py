@@ -27,7 +27,7 @@ OUTPUTS: dict[str, dict[str, Any]] = {
 }
 
 
-def _run(kind: str, promises: str, **fields: Any) -> RunFolder:
+def _run(kind: str, promises: str, delay_s: float = 0.0) -> RunFolder:
     described = OUTPUTS[kind]
     job = {
         "engine": "command",
@@ -37,7 +37,8 @@ def _run(kind: str, promises: str, **fields: Any) -> RunFolder:
         "env": {**ENV, **described["env"]},
     }
     workload = {"source": "synthetic", "records": 6000}
-    folder = runner.run(Experiment(name=f"own-{kind}", job=job, workload=workload, seed=16, faults=[{"fault": "kill_driver"}], **fields))
+    kill = {"fault": "kill_driver", "parameters": {"delay_s": delay_s}}
+    folder = runner.run(Experiment(name=f"own-{kind}", job=job, workload=workload, seed=16, faults=[kill]))
     assert marked(STREAMPROOF_RUN=folder.name) == [], "nothing of the job is left"
     return folder
 
@@ -53,7 +54,7 @@ def test_a_job_that_is_right_passes_and_the_verdict_says_what_was_not_judged(kin
 
 
 def test_a_job_that_appends_before_it_commits_is_caught_doubling_and_each_copy_is_named(testbed: Testbed) -> None:
-    folder = _run("append", "exactly-once")
+    folder = _run("append", "exactly-once", delay_s=1.0)  # it commits every two seconds
     verdict = Verdict.read(folder)
     assert verdict.outcome == "FAILED", verdict.reason
     assert {anomaly for anomaly, count in verdict.anomalies.items() if count} == {"DUPLICATED"}

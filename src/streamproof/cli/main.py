@@ -24,6 +24,7 @@ from rich.text import Text
 
 from streamproof import extras, settings
 from streamproof.cli.attended import AttendedOption, attend
+from streamproof.cli.doctor_command import doctor
 from streamproof.cli.history_commands import compare, history_app, metrics
 from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, lines_on_stderr, out, say
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
@@ -66,6 +67,7 @@ app = typer.Typer(
 testbed_app = typer.Typer(help="The embedded testbed: Kafka, Toxiproxy and Spark on this machine.", no_args_is_help=True)
 app.add_typer(testbed_app, name="testbed")
 app.add_typer(history_app, name="history")
+app.command()(doctor)
 app.command()(compare)
 app.command()(metrics)
 

@@ -49,6 +49,11 @@ def parsed_yaml(text: str) -> Any:
 
 def load_as(path: Path, model: type[Model], needed: str, whole: str) -> Model:
     """Read a YAML file as ``model``: ``needed`` is what its mapping has to hold, ``whole`` what it is. Raises BadInput as :func:`load`."""
+    return parse(load_as_mapping(path, needed), str(path), model, whole)
+
+
+def load_as_mapping(path: Path, needed: str) -> dict[str, Any]:
+    """Read a YAML file that holds a mapping; ``needed`` is what it has to hold. Raises BadInput naming the file and what is wrong."""
     try:
         text = path.read_text()
     except FileNotFoundError as error:
@@ -65,7 +70,7 @@ def load_as(path: Path, model: type[Model], needed: str, whole: str) -> Model:
         raise BadInput(f"{path} is not YAML that can be read: {type(error).__name__}: {named(str(error))}") from error
     if not isinstance(data, dict):
         raise BadInput(f"{path}: expected a mapping with {needed}, came {type(data).__name__}")
-    return parse(data, str(path), model, whole)
+    return data
 
 
 def _problem(error: yaml.YAMLError) -> str:

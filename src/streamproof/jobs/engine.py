@@ -31,6 +31,14 @@ class Launch:
     folder: Path
 
 
+@dataclass(frozen=True)
+class ProgressSource:
+    """Where an engine reads a job's progress from, in words; and what to do where nothing is seen there."""
+
+    where: str
+    when_nothing: str
+
+
 class Engine(Protocol):
     """Launches the starts of a job, finds its processes, knows how far it has come, and stops it.
 
@@ -52,6 +60,9 @@ class Engine(Protocol):
     def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
         """While it is entered, the job's committed source offsets are appended to ``progress.jsonl``, and ``driver_ready`` is journaled
         for each start that got to work. What it gives is called again and again, and raises what has put an end to that."""
+
+    def progress_source(self, job: Job, testbed: Testbed) -> ProgressSource:
+        """Where :meth:`progress` looks. Asked while the testbed still has what the job left there."""
 
     def stop(self, job: Job, child: subprocess.Popen[bytes]) -> None:
         """Ask the running start to end by itself. May be repeated."""

@@ -7,10 +7,10 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
@@ -61,7 +61,7 @@ def run(
         try:
             for group in SEQUENCE:
                 if group == TOGETHER:
-                    _side_by_side(folder, evaluation if evaluate is None else None)
+                    side_by_side(folder, evaluation if evaluate is None else None)
                 else:
                     (stage,) = group
                     stages.perform(stage, folder, **options.get(stage, {}))
@@ -79,8 +79,11 @@ def run(
     return folder
 
 
-def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker | None) -> None:
-    """The three stages that make a run. The first failure ends all of them (they watch the journal) and is raised.
+def side_by_side(
+    folder: RunFolder, evaluation: EvaluationWorker | None = None, options: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+) -> None:
+    """The three stages that make a run, each with its ``options``. The first failure ends all of them (they watch the journal) and is
+    raised.
 
     A run that is stopped need not wait until its stages have looked: its driver is killed at once. What stops this thread itself (Airflow's
     timeout is raised in it) is journaled, or the stages would go on without it.
@@ -90,7 +93,7 @@ def _side_by_side(folder: RunFolder, evaluation: EvaluationWorker | None) -> Non
     """
     output = outputs.of(Job.read(folder))
     with ThreadPoolExecutor(len(TOGETHER), thread_name_prefix="stage") as pool:
-        jobs = [pool.submit(stages.perform, stage, folder) for stage in TOGETHER]
+        jobs = [pool.submit(stages.perform, stage, folder, **options.get(stage, {})) for stage in TOGETHER]
         try:
             while wait(jobs, timeout=LOOK_S).not_done:
                 if folder.journal.last(Aborted) is not None:

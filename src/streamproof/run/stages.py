@@ -185,9 +185,9 @@ def _set_up(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None
     write_atomically(folder.path / "deadline.json", json.dumps({"at": time.time() + experiment.timeout_s}))
 
 
-def run_pipeline(folder: RunFolder) -> None:
-    """Supervise the job's driver until the run is done."""
-    supervisor.run_pipeline(context(folder))
+def run_pipeline(folder: RunFolder, **options: Any) -> None:
+    """Supervise the job's driver until the run is done; ``options`` are those of the supervisor."""
+    supervisor.run_pipeline(context(folder), **options)
 
 
 def generate_load(folder: RunFolder) -> None:

@@ -20,6 +20,7 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarted, LoadFinished, PhaseBegan
 from streamproof.jobs.context import RunContext, RunEnded
 from streamproof.jobs.engine import EXECUTOR_MARK, RUN_MARK
+from streamproof.run.hints import hint
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import MARK, TestbedError, marked, stop_all, tail
 
@@ -40,23 +41,25 @@ class PipelineFailed(Exception):
     """The job could not be kept running, or did not finish in time."""
 
 
-def run_pipeline(run: RunContext) -> None:
-    """Run the job to its end. Raises PipelineFailed after too many starts or at the deadline, RunEnded when the run was aborted."""
+def run_pipeline(run: RunContext, fruitless_starts: int = MAX_FRUITLESS_STARTS) -> None:
+    """Run the job to its end, given up after ``fruitless_starts`` in a row that did not get to work. Raises PipelineFailed then, after
+    too many starts in all, and at the deadline; RunEnded when the run was aborted."""
     try:
         with run.engine.progress(run.job, run.testbed) as check_progress:
-            Supervisor(run, check_progress).run()
+            Supervisor(run, check_progress, fruitless_starts).run()
     finally:
         kill_drivers(run.folder)
 
 
 class Supervisor:
-    def __init__(self, run: RunContext, check_progress: Callable[[], None]) -> None:
+    def __init__(self, run: RunContext, check_progress: Callable[[], None], fruitless_starts: int = MAX_FRUITLESS_STARTS) -> None:
         self._run, self._folder, self._engine, self._check_progress = run, run.folder, run.engine, check_progress
         self._cluster = Cluster(run.testbed.direct_kafka)
         self._start = len(self._folder.journal.all(DriverStarted))
         self._looked: float | None = None
         self._stopping: float | None = None
         self._said = 0
+        self._fruitless_starts = fruitless_starts
 
     def run(self) -> None:
         (self._folder.path / "stop").unlink(missing_ok=True)
@@ -99,7 +102,7 @@ class Supervisor:
         the next start is waited with. When it never ends, it is the job's own failure."""
         ready = max((event.start for event in self._folder.journal.all(DriverReady)), default=0)
         fruitless = self._start - ready
-        if self._start >= MAX_STARTS or fruitless >= MAX_FRUITLESS_STARTS:
+        if self._start >= MAX_STARTS or fruitless >= self._fruitless_starts:
             raise PipelineFailed(self._why_it_gives_up(ready))
         if fruitless:
             until = time.monotonic() + min(BACK_OFF_S * 2 ** (fruitless - 1), LONGEST_BACK_OFF_S)
@@ -112,7 +115,9 @@ class Supervisor:
         errors = [last_error(self._log(start)) for start in range(ready + 1, self._start + 1)]
         ending = f"its last log, {self._log()}, ends with:\n{tail(self._log())}"
         if errors and len(set(errors)) == 1:
-            return f"the driver ended {len(errors)} times in a row before it was ready, each time with: {errors[0]}\n{ending}"
+            advice = hint(errors[0])
+            told = f"{errors[0]}{f' ({advice})' if advice else ''}"
+            return f"the driver ended {len(errors)} times in a row before it was ready, each time with: {told}\n{ending}"
         return f"the driver ended {self._start} times; {ending}"
 
     def _log(self, start: int | None = None) -> Path:

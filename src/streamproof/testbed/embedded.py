@@ -69,6 +69,12 @@ class Testbed:
             ways[f"{broker}-executors"] = ports.executors_proxy, ports.executors
         return ways
 
+    @property
+    def behind_proxies(self) -> dict[str, tuple[int, ...]]:
+        """The ports of 127.0.0.1 at which each server is reached past its proxies, by the server's role."""
+        kafka = {broker: (ports.direct, ports.driver, ports.executors) for broker, ports in zip(self.brokers, self.kafka, strict=True)}
+        return {**kafka, "postgres": (self.postgres.direct,)}
+
     def kafka_links(self, role: Role = "pipeline") -> dict[str, str]:
         """The ways of the role to Kafka's brokers: the address of each, by the name of its proxy."""
         return {name: self.links[name] for name in self.kafka_proxies(role)}

@@ -332,6 +332,28 @@ class Cluster:
         self._ask(f"no leaders could be elected for {topic}", lambda: _elect(self.bootstrap, _PREFERRED, topic, list(wanted)))
         return {number: brokers[0] for number, brokers in wanted.items()}
 
+    def topics(self) -> list[str]:
+        """The topics, without Kafka's own."""
+        found = self._ask("no answer about its topics", lambda: self._admin.list_topics(timeout=REQUEST_S).topics)
+        return sorted(name for name in found if not name.startswith("__"))
+
+    def groups_on(self, topic: str) -> dict[str, int]:
+        """The consumer groups that have committed offsets of ``topic``: the sum of each group's offsets."""
+        from confluent_kafka import ConsumerGroupTopicPartitions
+
+        def names() -> list[str]:
+            return [group.group_id for group in self._admin.list_consumer_groups(request_timeout=REQUEST_S).result(RESULT_S).valid]
+
+        def committed(group: str) -> int:
+            asked_for = [ConsumerGroupTopicPartitions(group)]
+            (answer,) = _results(self._admin.list_consumer_group_offsets, asked_for).values()
+            return sum(each.offset for each in answer.topic_partitions if each.topic == topic and each.offset >= 0)
+
+        groups = self._ask("no answer about its consumer groups", names)
+        what = "no answer about the offsets of a consumer group"
+        counts = {group: self._ask(what, functools.partial(committed, group)) for group in groups}
+        return {group: count for group, count in counts.items() if count}
+
     def coordinator(self, kind: Literal["group", "transaction"], name: str) -> int | None:
         """The broker that coordinates a consumer group, or a transactional id; None while there is none."""
         from kafka.errors import CoordinatorNotAvailableError

@@ -18,13 +18,14 @@ from typing import Any
 
 import psutil
 
+from streamproof.engines.command import group, spark_checkpoint
 from streamproof.engines.command.environment import environment, values
 from streamproof.engines.command.following import Following
 from streamproof.engines.command.group import GroupOffsets
 from streamproof.engines.command.job import CommandJob, CommandSpec
 from streamproof.engines.command.placeholders import filled
 from streamproof.engines.command.spark_checkpoint import SparkCheckpointFolder
-from streamproof.jobs.engine import RUN_MARK, Launch
+from streamproof.jobs.engine import RUN_MARK, Launch, ProgressSource
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role
 from streamproof.testbed.embedded import Testbed
@@ -49,8 +50,14 @@ class CommandEngine:
         assert isinstance(job, CommandJob)
         if not job.spark_checkpoint:
             return Following(job, GroupOffsets(job, testbed.direct_kafka))
-        folder = Path(job.cwd) / filled(job.spark_checkpoint, values(job, testbed)).removeprefix("file://")
-        return Following(job, SparkCheckpointFolder(folder, job.input_topic))
+        return Following(job, SparkCheckpointFolder(_checkpoint(job, testbed), job.input_topic))
+
+    def progress_source(self, job: Job, testbed: Testbed) -> ProgressSource:
+        assert isinstance(job, CommandJob)
+        if job.spark_checkpoint:
+            folder = _checkpoint(job, testbed)
+            return ProgressSource(f"Spark's checkpoint {folder}", spark_checkpoint.why_nothing(folder))
+        return ProgressSource(f"the consumer group {job.name}", group.why_nothing(job, testbed.direct_kafka))
 
     def stop(self, job: Job, child: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -67,3 +74,7 @@ class CommandEngine:
 
     def answers(self, job: Job) -> bool:
         return True
+
+
+def _checkpoint(job: CommandJob, testbed: Testbed) -> Path:
+    return Path(job.cwd) / filled(job.spark_checkpoint, values(job, testbed)).removeprefix("file://")

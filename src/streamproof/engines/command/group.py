@@ -51,3 +51,11 @@ class GroupOffsets:
             return
         until = {answer.partition: answer.offset for answer in answered if answer.error is None and answer.offset >= 0}
         yield Commit(until, datetime.now(UTC))
+
+
+def why_nothing(job: Job, bootstrap: str) -> str:
+    """What to do about a group that has committed nothing."""
+    others = [name for name in Cluster(bootstrap).groups_on(job.input_topic) if name != job.name]
+    if others:
+        return f"the group {', '.join(others)} commits offsets of the input: have the job use the group {{group}}"
+    return "have it read {input_topic} and commit its offsets as the group {group}; for Spark set `progress: {spark_checkpoint: …}`"

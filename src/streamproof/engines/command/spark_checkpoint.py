@@ -60,6 +60,15 @@ def until(offsets: Path, topic: str) -> dict[int, int]:
     return ends
 
 
+def why_nothing(checkpoint: Path) -> str:
+    """What to do about a checkpoint in which nothing is committed."""
+    if not (checkpoint / "offsets").is_dir():
+        return "there is no checkpoint: give the query the option checkpointLocation with the folder that `progress` names"
+    if _batches(checkpoint / "offsets"):
+        return "Spark began a batch there and committed none: the job's log says why, or it needs more time (--timeout)"
+    return "Spark has begun no batch there: have it read {input_topic} from the beginning (startingOffsets: earliest)"
+
+
 def _batches(folder: Path) -> list[int]:
     try:
         return [int(path.name) for path in folder.iterdir() if path.name.isdigit()]

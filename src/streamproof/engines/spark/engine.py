@@ -19,7 +19,7 @@ from streamproof.engines.spark import failpoints
 from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence.journal import DriverReady
-from streamproof.jobs.engine import Launch
+from streamproof.jobs.engine import Launch, ProgressSource
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role
 from streamproof.testbed import spark
@@ -49,6 +49,9 @@ class SparkEngine:
 
     def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
         return nullcontext(lambda: None)  # the driver reports it itself
+
+    def progress_source(self, job: Job, testbed: Testbed) -> ProgressSource:
+        return ProgressSource("the driver's own reports", "its log says why")
 
     def stop(self, job: Job, child: subprocess.Popen[bytes]) -> None:
         (job.run.path / "stop").touch()
