@@ -183,7 +183,12 @@ def _project(project: Path, site: Path) -> Any:
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
+    from streamproof.suites.views import INDEX_VIEW, VIEW
+
     context = gx.get_context(mode="file", project_root_dir=project)
+    # Its file of variables is empty. It would be parsed again for every setting that is read: a seventh of an evaluation.
+    for file in project.rglob("config_variables.yml"):
+        file.unlink()
     context.enable_analytics(False)
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     for name in context.get_site_names():
@@ -192,7 +197,8 @@ def _project(project: Path, site: Path) -> Any:
         _SITE,
         {
             "class_name": "SiteBuilder",
-            "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+            "site_index_builder": {"class_name": "DefaultSiteIndexBuilder", "view": INDEX_VIEW},
+            "site_section_builders": {section: {"view": VIEW} for section in ("expectations", "validations")} | {"profiling": "None"},
             "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(site)},
         },
     )
