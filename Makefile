@@ -1,6 +1,9 @@
 # The way in: `make demo` and `make test` work on a machine with only Python 3.11 to 3.13 and the package registries.
 # Everything depends on `setup`, which takes a fraction of a second once everything is in place.
 
+# Bytecode is kept, also where it is switched off: else each of the hundreds of processes of a test run compiles its modules anew.
+export PYTHONDONTWRITEBYTECODE =
+
 PYTHON ?= python3
 RUN := .venv/bin/python
 UV = $(firstword $(wildcard .streamproof/uv/*/bin/uv))

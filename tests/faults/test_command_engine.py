@@ -67,7 +67,11 @@ def test_the_same_loop_without_transactions_doubles_records_and_loses_none(testb
     ("command", "says"),
     [
         (["no-such-program"], "the job cannot be started: no-such-program"),
-        (["{python}", "-c", "raise RuntimeError('no such order')"], "each time with: RuntimeError: no such order"),
+        pytest.param(
+            ["{python}", "-c", "raise RuntimeError('no such order')"],
+            "each time with: RuntimeError: no such order",
+            marks=pytest.mark.slow,  # it waits between one start and the next
+        ),
     ],
     ids=["no program", "ends at once"],
 )

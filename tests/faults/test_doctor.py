@@ -63,20 +63,24 @@ def test_a_job_that_can_be_tested_gets_a_line_for_each_thing_that_is_needed(test
 @pytest.mark.parametrize(
     ("mistake", "about", "seen", "mend"),
     [
-        ("ends", "starts", "ended by itself with exit code 0", "SIGTERM"),
-        ("variable", "starts", "KeyError: 'ORDERS_TOPIC'", "it looks for a variable ORDERS_TOPIC: set it in `env`"),
+        pytest.param("ends", "starts", "ended by itself with exit code 0", "SIGTERM", marks=pytest.mark.slow),
+        pytest.param(
+            "variable",
+            "starts",
+            "KeyError: 'ORDERS_TOPIC'",
+            "it looks for a variable ORDERS_TOPIC: set it in `env`",
+            marks=pytest.mark.slow,
+        ),
         ("package", "starts", "a_package_that_is_not_there", "install a_package_that_is_not_there into the job's own environment"),
         ("forks", "starts", "went on", "stay in the foreground"),
         ("round the proxies", "connects", "and round them to kafka at", "take its addresses from {bootstrap_servers}"),
         pytest.param("never connects", "connects", "to no proxy", "{bootstrap_servers}", marks=pytest.mark.slow),
         pytest.param("own group", "reads", "0 of", "the group orders commits offsets of the input", marks=pytest.mark.slow),
-        ("identity", "identity", "1000 of 1000 delivered records carry none", "`identity`"),
+        pytest.param("identity", "identity", "1000 of 1000 delivered records carry none", "`identity`", marks=pytest.mark.slow),
         ("delivers nothing", "delivers", "nothing in the topic", "`delivers`"),
     ],
 )
-def test_what_is_wrong_is_named_with_what_to_do(
-    testbed: Testbed, tmp_path: Path, mistake: str, about: str, seen: str, mend: str
-) -> None:
+def test_what_is_wrong_is_named_with_what_to_do(testbed: Testbed, tmp_path: Path, mistake: str, about: str, seen: str, mend: str) -> None:
     env = {"DIRECT": testbed.direct_kafka}
     code, findings, _ = _doctor(_job(tmp_path, mistake, env=env))
     assert code == 1, findings

@@ -160,6 +160,7 @@ def test_checkpoint_is_at_least_once_when_an_executor_is_killed(testbed: Testbed
     assert verdict["anomalies"]["LOST"] == 0
 
 
+@pytest.mark.slow
 def test_offset_commit_duplicates_a_batch_when_the_driver_dies_before_the_offsets(testbed: Testbed) -> None:
     fault = FaultSpec(fault="crash_at_step", parameters={"step": "after_output"})
     folder = _run("offset_commit", fault, expect=(Anomaly.DUPLICATED,))

@@ -155,6 +155,7 @@ def test_one_damaged_record_is_all_that_a_clean_history_and_a_damaged_one_differ
     assert there[0]["anomalies"] == {**clean_there[0]["anomalies"], "CORRUPTED": 1}
 
 
+@pytest.mark.slow
 def test_only_candidates_come_back(tmp_path: Path, spark: SparkSession) -> None:
     def scan(story: Story, path: Path) -> Any:
         folder = story.write(path)
