@@ -26,6 +26,7 @@ from streamproof import extras, settings
 from streamproof.cli.attended import AttendedOption, attend
 from streamproof.cli.doctor_command import doctor
 from streamproof.cli.history_commands import compare, history_app, metrics
+from streamproof.cli.init_command import init
 from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, lines_on_stderr, out, say
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
 from streamproof.errors import BadInput
@@ -67,6 +68,7 @@ app = typer.Typer(
 testbed_app = typer.Typer(help="The embedded testbed: Kafka, Toxiproxy and Spark on this machine.", no_args_is_help=True)
 app.add_typer(testbed_app, name="testbed")
 app.add_typer(history_app, name="history")
+app.command()(init)
 app.command()(doctor)
 app.command()(compare)
 app.command()(metrics)

@@ -193,15 +193,13 @@ def _project(project: Path, site: Path) -> Any:
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     for name in context.get_site_names():
         context.delete_data_docs_site(name)
-    context.add_data_docs_site(
-        _SITE,
-        {
-            "class_name": "SiteBuilder",
-            "site_index_builder": {"class_name": "DefaultSiteIndexBuilder", "view": INDEX_VIEW},
-            "site_section_builders": {section: {"view": VIEW} for section in ("expectations", "validations")} | {"profiling": "None"},
-            "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(site)},
-        },
-    )
+    site_config: Any = {
+        "class_name": "SiteBuilder",
+        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder", "view": INDEX_VIEW},
+        "site_section_builders": {section: {"view": VIEW} for section in ("expectations", "validations")} | {"profiling": "None"},
+        "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(site)},
+    }
+    context.add_data_docs_site(_SITE, site_config)
     return context
 
 

@@ -29,13 +29,13 @@ class _Kept(BytecodeCache):
 _KEPT = _Kept()
 
 
-class PageView(DefaultJinjaPageView):  # type: ignore[misc]
+class PageView(DefaultJinjaPageView):
     def __init__(self, **options: str | None) -> None:
         super().__init__(**options)
         self.env.bytecode_cache = _KEPT
 
 
-class IndexPageView(DefaultJinjaIndexPageView):  # type: ignore[misc]
+class IndexPageView(DefaultJinjaIndexPageView):
     def __init__(self, **options: str | None) -> None:
         super().__init__(**options)
         self.env.bytecode_cache = _KEPT
