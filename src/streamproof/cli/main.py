@@ -342,7 +342,7 @@ def plan(file: FileArgument, seed: SeedOption = None, as_json: JsonOption = Fals
     if as_json:
         print(schedule.to_json())
         return
-    source = f"{experiment.workload.records} {experiment.workload.source} records"
+    source = experiment.workload.described
     say(f"{experiment.name}: {experiment.label} ({experiment.promised}), {source}, seed {experiment.seed}")
     say(f"  steady    until {schedule.steady_share:.0%} of the records are committed")
     for injection in schedule.injections:

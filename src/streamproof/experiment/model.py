@@ -282,7 +282,7 @@ class Experiment(Strict):
                 f"strategy: {self.strategy} cannot deliver what pipeline {self.pipeline!r} computes, it needs to know the source offset of "
                 f"each row; choose one of: {fitting}"
             )
-        if pipeline.stateful and self.workload.source is not Source.FLIGHTS:
+        if pipeline.stateful and (self.workload.source is not Source.FLIGHTS or self.workload.file is not None):
             raise ValueError(f"workload: pipeline {self.pipeline!r} reads flights; set `source: flights`")
 
     def _check_testbed(self) -> None:

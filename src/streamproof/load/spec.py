@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from streamproof import settings
+from streamproof.load import files
 
 
 class Strict(BaseModel):
@@ -19,16 +23,52 @@ class Source(StrEnum):
     SYNTHETIC = "synthetic"
 
 
+class InputFile(Strict):
+    """A file of the user's own, whose rows are sent."""
+
+    path: str = Field(min_length=1, description="A .jsonl, .ndjson, .csv or .parquet file, from the project's folder")
+    key: str | None = Field(None, min_length=1, description="The field that is the record's key; the row's number when absent")
+
+    @property
+    def found(self) -> Path:
+        return settings.project() / self.path
+
+
 class Workload(Strict):
     """What is sent: ``records`` in all, over ``partitions``, at most ``rate_per_s`` (0: as fast as the phases allow)."""
 
     source: Source = Field(Source.FLIGHTS, description="flights: real flights of 2013, at most 336,776; synthetic: any number of events")
-    records: int = Field(20_000, ge=100, le=50_000_000, description="How many records are sent")
+    file: InputFile | None = Field(None, description="Send the rows of this file, in its order, instead of a source")
+    records: int = Field(20_000, ge=100, le=50_000_000, description="How many records are sent; with a `file` all of its rows when absent")
     partitions: int = Field(4, ge=1, le=64, description="Partitions of the input topic at the start, and of the output topic")
     rate_per_s: int = Field(0, ge=0, le=10_000_000, description="The most records sent a second, 0 for no bound")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_many_as_the_file_has(cls, data: Any) -> Any:
+        """A stored experiment says how many records there were: it can be judged again without the file."""
+        if not isinstance(data, dict) or data.get("file") is None or "records" in data:
+            return data
+        file = InputFile.model_validate(data["file"])
+        return {**data, "records": files.count(file.found, file.key)}
+
+    def check(self) -> None:
+        """Raises NotReadable when the file cannot be sent, or has fewer records than are to be sent."""
+        if self.file is None:
+            return
+        rows = files.count(self.file.found, self.file.key)
+        if rows < self.records:
+            raise files.NotReadable(f"{self.file.path} has {rows} records, {self.records} were asked for")
+
+    @property
+    def described(self) -> str:
+        """What is sent, in a few words."""
+        return f"{self.records} {self.source} records" if self.file is None else f"{self.records} records of {self.file.path}"
+
     @model_validator(mode="after")
     def _enough_flights(self) -> Self:
+        if self.file is not None:
+            return self
         if self.source is Source.FLIGHTS and self.records > 336_776:
             raise ValueError(f"the flights workload has 336776 records, {self.records} were asked for: use source 'synthetic'")
         return self

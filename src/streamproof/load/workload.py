@@ -1,7 +1,7 @@
 """The workload: records with an identity, sent with an outcome each.
 
 ``flights`` replays real flights of 2013 as JSON events with their own event times; the seed picks where in the year it starts.
-``synthetic`` makes seeded events. Both are the same, byte for byte, for the same seed.
+``synthetic`` makes seeded events. Both are the same, byte for byte, for the same seed. A file of the user's own is sent as it is.
 
 The intent to send a range of sequences is written down before the first of them is sent, and the outcomes of a chunk as soon as they are
 known. Records of an intent without an outcome (the generator was killed) are INDETERMINATE: they may be in the topic, nobody knows.
@@ -30,7 +30,7 @@ from streamproof.evidence.locations import ENVELOPE, Location
 from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.sent_stream import SentStream
 from streamproof.kafka.asking import UNKNOWN_TOPIC_OR_PARTITION, asked
-from streamproof.load import nycflights
+from streamproof.load import files, nycflights
 from streamproof.load.gate import Orders, chosen, hot
 from streamproof.load.placing import placed
 from streamproof.load.spec import Source, Workload
@@ -54,6 +54,8 @@ Numbered = list[tuple[int, Event]]
 
 def events(workload: Workload, seed: int) -> Iterator[Event]:
     """The workload's ``records`` events as (key, payload as JSON)."""
+    if workload.file is not None:
+        return itertools.islice(files.events(workload.file.found, workload.file.key), workload.records)
     source = _flights(seed) if workload.source is Source.FLIGHTS else _synthetic(seed)
     return itertools.islice(source, workload.records)
 

@@ -49,7 +49,7 @@ from streamproof.faults import FAULTS
 from streamproof.history.record import HistoryError
 from streamproof.jobs.context import RunContext, RunEnded
 from streamproof.jobs.job import Job
-from streamproof.load import timed, workload
+from streamproof.load import files, timed, workload
 from streamproof.load.gate import Gate
 from streamproof.report.report import render
 from streamproof.run import healing, injector, lock, spark_check, supervisor, watchdog, writers
@@ -85,6 +85,10 @@ def create(experiment: Experiment, name: str | None = None, owner: int | None = 
     schedule = plan(experiment)
     check_suite(experiment)
     experiment.spec.check()
+    try:
+        experiment.workload.check()
+    except files.NotReadable as error:
+        raise BadInput(f"workload: file: {error}") from error
     settings.runs().mkdir(parents=True, exist_ok=True)
     if name is None:
         name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{experiment.name}"

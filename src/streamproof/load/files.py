@@ -1,0 +1,102 @@
+"""Input of a user's own: the rows of a file, each sent as a JSON object. ``.jsonl`` and ``.ndjson`` hold one in each line; of ``.csv`` and
+``.parquet`` each row becomes one, with its columns as fields.
+
+A missing value and a number that is none are ``null``; what JSON has no form for (times, decimals, bytes) is text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamproof.shown import shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LINES = frozenset({".jsonl", ".ndjson"})
+READABLE = (*sorted(LINES), ".csv", ".parquet")
+BATCH_ROWS = 10_000
+Event = tuple[str, bytes]
+
+
+class NotReadable(ValueError):
+    """The file is not there, has no such format, or holds something else than it should. The message names it."""
+
+
+def count(path: Path, key: str | None) -> int:
+    """How many records the file has. Reads all of it; raises NotReadable for the first that could not be sent."""
+    return sum(1 for _ in events(path, key))
+
+
+def events(path: Path, key: str | None) -> Iterator[Event]:
+    """Key and payload of each row, in the file's order. A row without a key of its own has its number as key."""
+    if path.suffix not in READABLE:
+        raise NotReadable(f"{path}: expected a file whose name ends with one of {', '.join(READABLE)}")
+    if not path.is_file():
+        raise NotReadable(f"{path}: there is no such file")
+    rows = _lines(path) if path.suffix in LINES else _rows(path)
+    for number, row in enumerate(rows, 1):
+        yield (
+            _key(path, number, row, key),
+            json.dumps(row, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False).encode(),
+        )
+
+
+def _key(path: Path, number: int, row: dict[str, Any], key: str | None) -> str:
+    if key is None:
+        return str(number)
+    if row.get(key) is None:
+        raise NotReadable(f"{path}: record {number} has no {key} for its key; it has: {', '.join(row)}")
+    return str(row[key])
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                found = json.loads(line, parse_constant=lambda _: None)
+            except (ValueError, RecursionError) as error:
+                raise NotReadable(f"{path}: line {number} is not JSON: {error}") from error
+            if not isinstance(found, dict):
+                raise NotReadable(f"{path}: line {number}: expected an object, came {shown(found)}")
+            yield found
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+
+    try:
+        for batch in _batches(path):
+            for row in batch.to_pylist():
+                yield {name: _plain(value) for name, value in row.items()}
+    except (pa.ArrowException, OSError) as error:
+        raise NotReadable(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    if path.suffix == ".csv":
+        with pyarrow.csv.open_csv(path, convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True)) as reader:
+            yield from reader
+        return
+    with pyarrow.parquet.ParquetFile(path) as file:
+        yield from file.iter_batches(BATCH_ROWS)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return value.hex() if isinstance(value, bytes) else value

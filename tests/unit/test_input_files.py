@@ -1,0 +1,97 @@
+"""Input of a user's own: what is sent of a file, and what is said of one that cannot be sent."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from streamproof.errors import BadInput
+from streamproof.experiment.model import Experiment
+from streamproof.load import files, workload
+from streamproof.load.spec import Workload
+from streamproof.run import stages
+
+ROWS = [{"shop": f"s{number % 7}", "n": number, "note": None if number % 2 else 'ä,"b"'} for number in range(120)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "streamproof.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("STREAMPROOF_PROJECT", raising=False)
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "in.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["in.jsonl", "in.parquet"])
+def test_each_row_is_sent_as_an_object_under_its_key(name: str, folder: Path) -> None:
+    found = Workload.model_validate({"file": {"path": name, "key": "shop"}})
+    sent = list(workload.events(found, 1))
+    assert found.records == 120
+    assert [json.loads(payload) for _, payload in sent] == ROWS
+    assert [key for key, _ in sent] == [row["shop"] for row in ROWS]
+    assert found.described == f"120 records of {name}"
+
+
+def test_columns_of_csv_become_fields_and_an_empty_one_is_null(folder: Path) -> None:
+    (folder / "in.csv").write_text('shop,n,note\ns1,1,"a,""b"""\ns2,2,\n')
+    assert list(files.events(folder / "in.csv", None)) == [
+        ("1", b'{"shop":"s1","n":1,"note":"a,\\"b\\""}'),
+        ("2", b'{"shop":"s2","n":2,"note":null}'),
+    ]
+
+
+def test_what_json_has_no_form_for_is_text_or_null(folder: Path) -> None:
+    row = {"at": datetime(2026, 1, 2, 3, 4), "price": Decimal("1.50"), "raw": b"\x01\xff", "rate": math.nan, "parts": [math.inf, 1.5]}
+    pq.write_table(pa.Table.from_pylist([row]), folder / "odd.parquet")
+    ((_, payload),) = files.events(folder / "odd.parquet", None)
+    assert json.loads(payload) == {"at": "2026-01-02 03:04:00", "price": "1.50", "raw": "01ff", "rate": None, "parts": [None, 1.5]}
+
+
+def test_fewer_records_than_the_file_has_may_be_sent(folder: Path) -> None:
+    found = Workload.model_validate({"file": {"path": "in.jsonl"}, "records": 100})
+    assert len(list(workload.events(found, 1))) == 100
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key", "told"),
+    [
+        ("none.jsonl", None, None, "there is no such file"),
+        ("in.xlsx", "", None, "expected a file whose name ends with one of .jsonl, .ndjson, .csv, .parquet"),
+        ("bad.jsonl", '{"a":1}\n{"a":\n', None, "line 2 is not JSON"),
+        ("list.jsonl", "[1]\n", None, "line 1: expected an object"),
+        ("bad.parquet", "no parquet", None, "cannot be read"),
+        ("keyless.jsonl", '{"a":1}\n{"b":1}\n', "a", "record 2 has no a for its key; it has: b"),
+    ],
+)
+def test_a_file_that_cannot_be_sent_is_named_with_what_is_wrong(
+    name: str, text: str | None, key: str | None, told: str, folder: Path
+) -> None:
+    if text is not None:
+        (folder / name).write_text(text)
+    with pytest.raises(ValidationError, match="workload") as error:
+        Experiment.model_validate({"strategy": "checkpoint", "workload": {"file": {"path": name, "key": key}}})
+    assert told in str(error.value)
+
+
+def test_a_run_is_refused_before_anything_is_started(folder: Path) -> None:
+    described = {"strategy": "checkpoint", "workload": {"file": {"path": "in.jsonl"}, "records": 500}, "faults": [], "seed": 1}
+    with pytest.raises(BadInput, match=r"workload: file: in.jsonl has 120 records, 500 were asked for"):
+        stages.create(Experiment.model_validate(described))
+    assert not list((folder / "home" / "runs").glob("*"))
+
+
+def test_a_stored_experiment_is_read_without_the_file(folder: Path) -> None:
+    stored = Experiment.model_validate({"strategy": "checkpoint", "workload": {"file": {"path": "in.jsonl"}}, "seed": 1}).model_dump()
+    (folder / "in.jsonl").unlink()
+    assert Experiment.model_validate(stored).workload.records == 120
