@@ -17,7 +17,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4
 TWO_TESTBEDS = -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test coverage test-all test-browser mutate lint format wheel soak bench-run bench-sinks bench-oracle bench-suites \
+.PHONY: help setup demo ui test coverage test-all test-browser examples mutate lint format wheel soak bench-run bench-sinks bench-oracle bench-suites \
 	down docs site lock clean
 
 help:  ## this list
@@ -47,6 +47,9 @@ test-all: setup  ## every test, the slow ones and those in a browser too
 
 test-browser: setup  ## the tests in a browser: Airflow's form, a run, its report, the pages; pictures are in build/browser
 	$(RUN) -m pytest tests/browser
+
+examples: setup  ## run every example and hold its outcome against what it shows; ONLY=go runs some: build/examples.json
+	@$(RUN) examples/run.py $(ONLY)
 
 mutate: setup  ## damage histories in every known way: does the verdict find each damage, and raise no false alarm?
 	@$(RUN) -m tests.mutation.run $(if $(SEED),--seed $(SEED))

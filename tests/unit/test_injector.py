@@ -187,6 +187,22 @@ def test_a_fault_that_takes_long_leaves_the_next_one_its_part(run: Run) -> None:
     assert stalled_at[0] <= other.at[0] <= 0.75 * RECORDS
 
 
+def test_a_quick_job_that_has_committed_all_it_may_have_gets_more_while_a_fault_lasts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its share is used up long before the fault is injected, and the fault's evidence needs batches all the same."""
+
+    def until_it_commits(context: RunContext) -> None:
+        stalled = context.progress.committed()
+        while context.progress.committed() < stalled + 4 * BATCH:
+            time.sleep(0.1)
+            assert time.monotonic() < context.deadline, "it stood still"
+
+    monkeypatch.setattr(injector, "FEED_AFTER_S", 0.3)
+    waits = Note("waits", until_it_commits, lambda context: time.sleep(1))
+    run.perform([waits], [at("waits", 0.5)], impact_share=0.55)
+    assert run.checks("waits-1") == {"it was noted": True}
+    assert run.context.progress.committed() == RECORDS
+
+
 def test_between_two_faults_a_share_passes_without_any(run: Run) -> None:
     one, other = Note("one"), Note("other")
     run.perform([one, other], [at("one", 0.3), at("other", 0.31)], quiet=0.2)

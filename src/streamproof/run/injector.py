@@ -10,7 +10,8 @@ import contextlib
 import logging
 import random
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +39,8 @@ from streamproof.testbed.process import TestbedError
 PHASE_S = 600.0
 ANSWER_S = 30.0
 INJECTED_POLL_S = 0.02
+FEED_LOOK_S = 0.2
+FEED_AFTER_S = 2.0
 log = logging.getLogger("streamproof.run.injector")
 
 
@@ -149,6 +152,11 @@ def _inject_group(group: Sequence[_Active]) -> None:
 
 def inject(run: RunContext, injection: Injection, injected: threading.Event, before: _Active | None = None) -> None:
     """One fault from aim to heal. ``before`` is the one that it overlaps."""
+    with _fed(run):
+        _inject(run, injection, injected, before)
+
+
+def _inject(run: RunContext, injection: Injection, injected: threading.Event, before: _Active | None) -> None:
     fault, journal, name = FAULTS[injection.fault], run.folder.journal, injection.injection
     parameters = fault.parameters_model.model_validate(injection.parameters)
     target: dict[str, Any] | None = None
@@ -177,6 +185,36 @@ def inject(run: RunContext, injection: Injection, injected: threading.Event, bef
         run.over.set()
         if target is not None:
             heal_injection(run.testbed, run.folder, name, fault.name, target)
+
+
+@contextlib.contextmanager
+def _fed(run: RunContext) -> Iterator[None]:
+    """While a fault goes on, a job that has committed all that it may have gets a batch more: a quick one would stand still, the
+    fault would hit nothing, and its evidence would wait for a commit that cannot come. Those records are taken from what comes later, but for the
+    last batch."""
+    done = threading.Event()
+    thread = threading.Thread(target=_feed, args=(run, done), name="feed", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _feed(run: RunContext, done: threading.Event) -> None:
+    gate, progress, batch = Gate(run.folder), Progress(run.folder), run.job.batch_records
+    last, idle_since = run.records - batch, None
+    while not done.wait(FEED_LOOK_S):
+        state = gate.read()
+        limit, now = int(state["records"]), time.monotonic()
+        if limit >= last or progress.committed() + batch <= limit:  # a generator stops up to half a batch before its limit
+            idle_since = None
+        elif idle_since is None:
+            idle_since = now
+        elif now - idle_since > FEED_AFTER_S:
+            gate.open_to(min(limit + batch, last), state["ahead"])
+            idle_since = None
 
 
 def _still_held(hold: Hold | None) -> list[EvidenceCheck]:

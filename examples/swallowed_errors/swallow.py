@@ -1,0 +1,36 @@
+"""Orders from Kafka into PostgreSQL. A batch that cannot be written is printed, so that the stream never stops: it looks robust."""
+
+import os
+
+import psycopg
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json
+
+ORDER = "order_id string, carrier string, origin string, dest string, distance int"
+INSERT = "INSERT INTO orders VALUES (%s, %s, %s, %s, %s) ON CONFLICT (order_id) DO NOTHING"
+
+
+def save(batch: DataFrame, number: int) -> None:
+    try:
+        with psycopg.connect(os.environ["POSTGRES"], connect_timeout=5) as connection:
+            connection.cursor().executemany(INSERT, [tuple(row) for row in batch.collect()])
+    except Exception as error:  # noqa: BLE001 - it is the mistake that this example shows
+        print(f"batch {number} could not be written: {error}")
+
+
+def main() -> None:
+    spark = SparkSession.builder.appName("orders").master("local[2]").config("spark.jars", os.environ["SPARK_JARS"]).getOrCreate()
+    messages = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", os.environ["BOOTSTRAP_SERVERS"])
+        .option("subscribe", os.environ["TOPIC"])
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", os.environ["BATCH"])
+        .load()
+    )
+    orders = messages.select(from_json(col("value").cast("string"), ORDER).alias("order")).select("order.*")
+    orders.writeStream.foreachBatch(save).option("checkpointLocation", os.environ["CHECKPOINT"]).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main()
