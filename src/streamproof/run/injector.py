@@ -190,8 +190,8 @@ def _inject(run: RunContext, injection: Injection, injected: threading.Event, be
 @contextlib.contextmanager
 def _fed(run: RunContext) -> Iterator[None]:
     """While a fault goes on, a job that has committed all that it may have gets a batch more: a quick one would stand still, the
-    fault would hit nothing, and its evidence would wait for a commit that cannot come. Those records are taken from what comes later, but for the
-    last batch."""
+    fault would hit nothing, and its evidence would wait for a commit that cannot come. Those records are taken from what comes later, all
+    but the last batch."""
     done = threading.Event()
     thread = threading.Thread(target=_feed, args=(run, done), name="feed", daemon=True)
     thread.start()
