@@ -61,6 +61,7 @@ def test_every_command_of_the_tutorial_does_what_the_page_says(shell: Shell) -> 
         printed.append(done.stdout)
     everything = "\n".join(printed)
     assert _shown("plan") in everything, "the plan is the one that the page shows"
+    assert "this job can be tested: streamproof run chaos/orders.yaml" in everything
     assert re.search(r"^FAILED: orders broke exactly-once: \d+ DUPLICATED$", everything, re.MULTILINE)
     assert _shown("PASSED") in everything
     assert "1 passed" in everything, "the test of the tutorial"

@@ -137,7 +137,9 @@ class Supervisor:
             self._run.check_alive()
             self._check_progress()
             if now > self._run.deadline:
-                raise PipelineFailed(f"the job did not finish in time: {self._run.progress.committed()} of {self._run.records} records")
+                committed = self._run.progress.committed()
+                advice = "" if committed else ": `streamproof doctor` says what is missing"
+                raise PipelineFailed(f"the job did not finish in time: {committed} of {self._run.records} records{advice}")
         if self._stopping is None and self._done():
             self._engine.stop(self._run.job, child)
             self._stopping = now

@@ -3,8 +3,9 @@
 The driver is the process that leads the job, with all that it started itself: of a Spark job the JVM and the Python of its driver, of any
 other command its process group.
 
-The model: the machine that the driver runs on is taken away. Its trigger is a commit, so it dies early in a micro-batch unless ``delay_s``
-says otherwise; ``crash_at_step`` is for those who want to choose the step.
+The model: the machine that the driver runs on is taken away. Its trigger is a commit. So that it does not always die early in a micro-batch,
+before anything is written, it is killed at a moment that the seed draws over the length of the last batches; ``delay_s`` says another, and
+``crash_at_step`` is for those who want to choose the step.
 
 Evidence: the driver's processes are gone, and the job was started again and committed a batch.
 Checked against: Spark 4.1 in client mode (executors end once their driver is gone; the next start goes on from the checkpoint).
@@ -13,6 +14,7 @@ Checked against: Spark 4.1 in client mode (executors end once their driver is go
 from __future__ import annotations
 
 import signal
+import statistics
 from typing import Any
 
 from pydantic import Field
@@ -25,10 +27,17 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import same_process, signal_recorded
 
 EVIDENCE_S = 120.0
+LONGEST_S = 30.0
+RECENT = 5
 
 
 class KillDriverParameters(Parameters):
-    delay_s: float = Field(0.0, ge=0.0, le=30.0, description="How long after its trigger, which is a commit, it is killed, in s")
+    delay_s: float | None = Field(
+        None,
+        ge=0.0,
+        le=LONGEST_S,
+        description="How long after its trigger, which is a commit, it is killed, in s; drawn over a micro-batch when absent",
+    )
 
 
 class KillDriver(Unconditional):
@@ -42,12 +51,17 @@ class KillDriver(Unconditional):
     def outside(self, parameters: Any) -> frozenset[embedded.Role]:
         return frozenset()
 
-    def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
-        start = run.driver()["start"]
-        return {"role": self.target, "start": start, "killed": run.recorded(Role.DRIVER)}
+    def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
+        start, delay_s = run.driver()["start"], parameters.delay_s
+        return {
+            "role": self.target,
+            "start": start,
+            "killed": run.recorded(Role.DRIVER),
+            "delay_s": drawn_delay_s(run) if delay_s is None else delay_s,
+        }
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
-        run.let_pass(parameters.delay_s)
+        run.let_pass(target["delay_s"])
         signal_recorded(target["killed"], signal.SIGKILL)
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
@@ -64,3 +78,11 @@ class KillDriver(Unconditional):
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """Nothing to undo: the supervisor starts the driver again."""
         return []
+
+
+def drawn_delay_s(run: RunContext) -> float:
+    """A moment of a micro-batch, drawn from the seed over the length of the last ones; at once where the job is held at a step."""
+    lengths_s = [line["trigger_ms"] / 1000 for line in run.progress.lines()[-RECENT:] if line.get("trigger_ms")]
+    if run.held is not None or not lengths_s:
+        return 0.0
+    return round(run.rng.uniform(0.0, min(statistics.median(lengths_s), LONGEST_S)), 3)
