@@ -3,9 +3,9 @@
 The driver is the process that leads the job, with all that it started itself: of a Spark job the JVM and the Python of its driver, of any
 other command its process group.
 
-The model: the machine that the driver runs on is taken away. Its trigger is a commit. So that it does not always die early in a micro-batch,
-before anything is written, it is killed at a moment that the seed draws over the length of the last batches; ``delay_s`` says another, and
-``crash_at_step`` is for those who want to choose the step.
+The model: the machine that the driver runs on is taken away. Its trigger is a commit. So that it does not always die early in a
+micro-batch, before anything is written, it is killed at a moment that the seed draws over the length of the last batches; ``delay_s`` says
+another, and ``crash_at_step`` is for those who want to choose the step.
 
 Evidence: the driver's processes are gone, and the job was started again and committed a batch.
 Checked against: Spark 4.1 in client mode (executors end once their driver is gone; the next start goes on from the checkpoint).
