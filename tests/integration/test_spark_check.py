@@ -142,6 +142,7 @@ def test_legal_histories_and_those_of_sources_that_are_not_clean_are_judged_alik
     assert there[0]["anomalies"]["LOST"] == 0
 
 
+@pytest.mark.slow
 def test_one_damaged_record_is_all_that_a_clean_history_and_a_damaged_one_differ_in(tmp_path: Path, spark: SparkSession) -> None:
     """What could not tell the two apart would agree with anything."""
     evidence = clean.make(np.random.default_rng(3), "two_phase_commit")
