@@ -39,6 +39,7 @@ def build(site: Path = SITE, checkout: Path = ROOT) -> None:
     # Not `--quiet`: MkDocs would not count the warnings that a strict build is to end with.
     command = [ENVIRONMENT / "bin" / "python", "-m", "mkdocs", "build", "--strict", "--clean", "--site-dir", site]
     _run("the site", command, BUILD_S, checkout)
+    (site / "404.html").unlink(missing_ok=True)  # it is for a web server, and names its files from the server's root
 
 
 def _run(what: str, command: list[str | Path], timeout_s: float, folder: Path = ROOT) -> None:

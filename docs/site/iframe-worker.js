@@ -1,2 +1,47 @@
-/*! iframe-worker 1.0.4, (c) 2020-2022 Martin Donath <martin.donath@squidfunk.com>, MIT license. The search of the site uses it where a page is opened as a file. */
-"use strict";(()=>{function c(s,n){parent.postMessage(s,n||"*")}function d(...s){return s.reduce((n,e)=>n.then(()=>new Promise(r=>{let t=document.createElement("script");t.src=e,t.onload=r,document.body.appendChild(t)})),Promise.resolve())}var o=class extends EventTarget{constructor(e){super();this.url=e;this.m=e=>{e.source===this.w&&(this.dispatchEvent(new MessageEvent("message",{data:e.data})),this.onmessage&&this.onmessage(e))};this.e=(e,r,t,i,m)=>{if(r===`${this.url}`){let a=new ErrorEvent("error",{message:e,filename:r,lineno:t,colno:i,error:m});this.dispatchEvent(a),this.onerror&&this.onerror(a)}};let r=document.createElement("iframe");r.hidden=!0,document.body.appendChild(this.iframe=r),this.w.document.open(),this.w.document.write(`<html><body><script>postMessage=${c};importScripts=${d};addEventListener("error",({error})=>{parent.dispatchEvent(new ErrorEvent("error",{filename:"${e}",error}))})<\/script><script src=${e}?${+Date.now()}><\/script></body></html>`),this.w.document.close(),onmessage=this.m,onerror=this.e,this.r=new Promise((t,i)=>{this.w.onload=t,this.w.onerror=i})}terminate(){this.iframe.remove(),onmessage=onerror=null}postMessage(e){this.r.catch().then(()=>{this.w.dispatchEvent(new MessageEvent("message",structuredClone({data:e})))})}get w(){return this.iframe.contentWindow}};window.IFrameWorker=o;location.protocol==="file:"&&(window.Worker=o);})();
+// The search runs in a worker. Where a page is opened as a file browsers start none: there a hidden frame of the page stands in for it.
+"use strict";
+
+if (location.protocol === "file:") {
+  window.IFrameWorker = class extends EventTarget {
+    #inside;
+    #ready;
+
+    constructor(url) {
+      super();
+      const frame = document.createElement("iframe");
+      frame.hidden = true;
+      document.body.append(frame);
+      this.#inside = frame.contentWindow;
+      this.#inside.postMessage = (data) => this.#tell(data);
+      this.#inside.importScripts = (...urls) => this.#load(urls);
+      this.#ready = this.#load([url]);
+    }
+
+    postMessage(data) {
+      this.#ready.then(() => this.#inside.dispatchEvent(new MessageEvent("message", { data })));
+    }
+
+    terminate() {
+      this.#inside.frameElement.remove();
+    }
+
+    #tell(data) {
+      const event = new MessageEvent("message", { data });
+      this.dispatchEvent(event);
+      this.onmessage?.(event);
+    }
+
+    async #load(urls) {
+      for (const url of urls) {
+        await new Promise((loaded, failed) => {
+          const script = this.#inside.document.createElement("script");
+          script.src = new URL(url, document.baseURI);
+          script.onload = loaded;
+          script.onerror = failed;
+          this.#inside.document.body.append(script);
+        });
+      }
+    }
+  };
+  window.Worker = window.IFrameWorker;
+}
