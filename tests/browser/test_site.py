@@ -10,6 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from docs.site import build
 
+SETTLED_MS = 1000
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -41,5 +43,7 @@ def test_every_page_asks_for_files_of_the_site_only_and_complains_of_nothing(sit
 
 def test_the_search_finds_a_word(site: Path, page: Page) -> None:
     page.goto((site / "index.html").as_uri())
+    page.wait_for_function("document.querySelector('iframe') !== null")  # the search has begun to work
+    page.wait_for_timeout(SETTLED_MS)
     page.locator("input[name=query]").fill("watchdog")
     expect(page.locator(".md-search-result__item").first).to_contain_text("watchdog", ignore_case=True)
