@@ -167,7 +167,7 @@ def test_a_dag_is_red_when_the_job_broke_it_and_its_links_open_behind_airflows_l
     assert airflow.asked("select state from dag_run where dag_id = 'breaks'") == [("failed",)]
     (run,) = settings.runs().glob("*-breaks")
     with _served(airflow) as client:
-        for name, title in (("ReportLink", "FAILED"), ("DataDocsLink", "Data documentation")):
+        for name, title in (("ReportLink", "FAILED"), ("DataDocsLink", "Data Docs")):
             link = airflow.link("breaks", name)
             assert run.name in link
             assert httpx.get(client.base_url.join(link), trust_env=False).status_code == 401

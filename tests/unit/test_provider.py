@@ -120,7 +120,7 @@ def test_the_providers_description_is_as_airflow_wants_it_and_names_what_there_i
     info = streamproof_provider.get_provider_info()
     validate(info, schema)
     modules = [module for part in ("operators", "hooks") for each in info[part] for module in each["python-modules"]]
-    classes = [*info["extra-links"], info["connection-types"][0]["hook-class-name"], info["plugins"][0]["plugin-class"]]
+    classes = [*info["extra-links"], info["connection-types"][0]["hook-class-name"]]
     assert [module for module in modules if not import_module(module)] == []
     assert [name for name in classes if not hasattr(import_module(name.rpartition(".")[0]), name.rpartition(".")[2])] == []
     links = {f"{type(link).__module__}.{type(link).__name__}" for each in (StreamproofRunOperator, StreamproofSweepOperator)

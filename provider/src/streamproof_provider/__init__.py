@@ -48,5 +48,4 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "extra-links": [f"{_LINKS}.{name}" for name in ("ReportLink", "DataDocsLink", "MatrixLink")],
-        "plugins": [{"name": NAME, "plugin-class": "streamproof_provider.plugin.StreamproofProviderPlugin"}],
     }
