@@ -60,6 +60,35 @@ def test_a_job_that_can_be_tested_gets_a_line_for_each_thing_that_is_needed(test
     assert findings["delivers"]["seen"].startswith("1000 records in the topic")
 
 
+@pytest.mark.slow
+def test_a_job_that_delivers_to_a_table_is_looked_for_there(testbed: Testbed, tmp_path: Path) -> None:
+    """As it is; and with another table named in `delivers` than the one that it writes to."""
+    job = {
+        "command": ["{python}", "tests/faults/own_orders.py", "upsert"],
+        "env": {
+            "BOOTSTRAP_SERVERS": "{bootstrap_servers}",
+            "TOPIC": "{input_topic}",
+            "GROUP": "{group}",
+            "BATCH": "{batch_records}",
+            "POSTGRES": "{postgres}",
+        },
+        "delivers": {"postgres": {"table": "orders", "identity": {"column": "order_id"}, "ddl": "tests/faults/own_orders.sql"}},
+    }
+    path = tmp_path / "experiment.yaml"
+
+    def examined(described: dict[str, Any]) -> tuple[int, dict[str, dict[str, Any]]]:
+        job = {"engine": "command", "promises": "exactly-once", **described}
+        path.write_text(json.dumps({"job": job, "workload": {"source": "synthetic"}, "faults": [{"fault": "kill_driver"}]}))
+        return _doctor(path)[:2]
+
+    code, findings = examined(job)
+    assert code == 0, findings
+    assert findings["delivers"]["seen"] == "1000 records in the table orders"
+    code, findings = examined({**job, "delivers": {"postgres": {"table": "parcels", "identity": {"column": "order_id"}}}})
+    assert code == 1, findings
+    assert "orders" in findings["starts"]["seen"], "nobody made the table that it writes to"
+
+
 @pytest.mark.parametrize(
     ("mistake", "about", "seen", "mend"),
     [

@@ -62,6 +62,10 @@ def test_the_error_of_a_driver_whose_own_code_cannot_be_imported_is_the_last_lin
         (JAVA, JAVA.splitlines()[-1]),
         (JAVA + "  at some.java.Class\n\n", JAVA.splitlines()[-1]),
         (NATIVE, "# A fatal error has been detected by the Java Runtime Environment:"),
+        (
+            'psycopg.errors.UndefinedTable: relation "orders" does not exist\nLINE 1: INSERT INTO orders\n                    ^\n',
+            'psycopg.errors.UndefinedTable: relation "orders" does not exist',
+        ),
         ("ValueError: " + "x" * 1000, "ValueError: " + "x" * 488),
         ("", ""),
     ],

@@ -183,7 +183,7 @@ class _Examination:
         except (EvidenceError, TestbedError) as error:
             yield Finding("delivers", False, str(error), "have it deliver where `delivers` says")
             return
-        where = {"kafka": f"the topic {self._job.output_topic}"}.get(self._job.sink, f"the {self._job.sink.replace('_', ' ')} of the run")
+        where = _where(self._job)
         if not rows.num_rows:
             mend = "" if self._failure else "have it deliver where `delivers` says, before it commits its offsets"
             yield Finding("delivers", False, f"nothing in {where}", mend)
@@ -206,6 +206,15 @@ class _Examination:
             return Finding("keeps", True, "none is missing, none is there twice")
         seen = f"without a fault {missing} of {committed} committed records are missing and {twice} are there more than once"
         return Finding("keeps", False, seen, "the job must deliver each record that it reads once")
+
+
+def _where(job: Job) -> str:
+    """Where the job is to deliver."""
+    if table := job.output.get("table"):
+        return f"the table {table}"
+    if "path" in job.output:
+        return f"the folder {job.files / job.output['path']}"
+    return f"the topic {job.output_topic}" if job.sink == "kafka" else f"its output ({job.sink})"
 
 
 def _drained(folder: RunFolder, job: Job, testbed: Testbed) -> pa.Table:

@@ -8,6 +8,7 @@ _HINTS = (
     (r"ModuleNotFoundError: No module named '([\w.]+)'", "install {0} into the job's own environment, and name that in `interpreter`"),
     (r"(?:Import|ModuleNotFound)Error\b", "its environment does not fit it: name the job's own in `interpreter`"),
     (r"KeyError: '([A-Z][A-Z0-9_]*)'", "it looks for a variable {0}: set it in `env`"),
+    (r"KeyError: '([a-z_]\w*)'", "no record has a field {0}: send input of its own, `workload: {file: {path: …}}`"),
     (r"environment variable [\"'`]?([A-Za-z_]\w*)", "set the variable {0} in `env`"),
     (r"can't open file '([^']+)'", "there is no file {0}: the command runs in the project's folder, `cwd` names another"),
     (r"(?:JAVA_GATEWAY_EXITED|JAVA_HOME)", "Spark found no Java: `streamproof setup` brings one, or set JAVA_HOME in `env`"),

@@ -32,7 +32,7 @@ MAX_FRUITLESS_STARTS = 6
 BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 10.0
 # What Python prints last of an exception: its class, with or without a module, and its message.
-ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Failed|Lost|Busy)\b")
+ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Failed|Lost|Busy)\b|[A-Za-z_]\w*(\.\w+)+: ")
 LONGEST_ERROR = 500
 log = logging.getLogger("streamproof.run.supervisor")
 
