@@ -11,6 +11,7 @@ import pytest
 
 from streamproof.history import page
 from streamproof.report.report import render
+from streamproof.run.stages import suite_spec
 from streamproof.suites.evaluate import evaluate
 from streamproof.verdict.judge import judge
 from streamproof.verdict.reconciliation import write_reconciliation
@@ -33,6 +34,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         line["started_at"] = at(second)
     folder = write(tmp_path_factory.mktemp("runs"), "night-1", story=story)
     write_reconciliation(folder, judge(folder, SPEC).table)
+    suite_spec(SPEC).write(folder)
     evaluate(folder)
     return render(folder)
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from docs.site import build
 
-SETTLED_MS = 1000
+TYPED_MS = 200
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_every_page_asks_for_files_of_the_site_only_and_complains_of_nothing(sit
 
 def test_the_search_finds_a_word(site: Path, page: Page) -> None:
     page.goto((site / "index.html").as_uri())
-    page.wait_for_function("document.querySelector('iframe') !== null")  # the search has begun to work
-    page.wait_for_timeout(SETTLED_MS)
-    page.locator("input[name=query]").fill("watchdog")
+    page.locator("label.md-search__icon[for=__search]").first.click(force=True)
+    expect(page.locator(".md-search-result__meta")).to_have_text("Type to start searching")  # the search has begun to work
+    page.locator("input[name=query]").press_sequentially("watchdog", delay=TYPED_MS)
     expect(page.locator(".md-search-result__item").first).to_contain_text("watchdog", ignore_case=True)
