@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Sequence
 from typing import Any
 
 SHOWN = 80
@@ -24,6 +25,11 @@ def named(part: str | int) -> str:
     """A field's name as it is, or as Python would write it when it would break the line; cut like a value."""
     text = str(part)
     return _cut(text if text.isprintable() else repr(text))
+
+
+def first(names: Sequence[str], count: int) -> str:
+    """Those that are named, and how many more of ``count`` there are; empty when there is none."""
+    return ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
 
 
 def _cut(text: str) -> str:

@@ -15,9 +15,10 @@ from pydantic import ValidationError
 
 from streamproof.errors import BadInput
 from streamproof.experiment.model import Experiment
+from streamproof.experiment.schedule import plan
 from streamproof.load import files, workload
 from streamproof.load.spec import Workload
-from streamproof.run import stages
+from streamproof.run import doctor, stages
 
 ROWS = [{"shop": f"s{number % 7}", "n": number, "note": None if number % 2 else 'ä,"b"'} for number in range(120)]
 
@@ -95,3 +96,11 @@ def test_a_stored_experiment_is_read_without_the_file(folder: Path) -> None:
     stored = Experiment.model_validate({"strategy": "checkpoint", "workload": {"file": {"path": "in.jsonl"}}, "seed": 1}).model_dump()
     (folder / "in.jsonl").unlink()
     assert Experiment.model_validate(stored).workload.records == 120
+
+
+def test_the_doctor_asks_for_no_more_than_the_file_has(folder: Path) -> None:
+    given = Experiment.model_validate({"strategy": "checkpoint", "workload": {"file": {"path": "in.jsonl"}}, "seed": 1})
+    examined = doctor.experiment_for(given, 60)
+    assert (examined.workload.records, examined.micro_batch) == (120, 12)
+    examined.workload.check()
+    assert plan(examined).injections == ()

@@ -11,7 +11,6 @@ import typer
 from rich.text import Text
 
 from streamproof.cli.terminal import JsonOption, lines_on_stderr, say
-from streamproof.experiment import model
 from streamproof.experiment.model import Experiment
 from streamproof.experiment.reading import load_as_mapping, parse
 from streamproof.testbed import embedded
@@ -24,7 +23,7 @@ def doctor(
     timeout_s: Annotated[int, typer.Option("--timeout", metavar="SECONDS", help="How long it may take.", min=30, max=3600)] = 60,
     as_json: JsonOption = False,
 ) -> None:
-    """Start a job once, without faults, on 1,000 records, and say what was seen and what to mend. Nothing of it stays.
+    """Start a job once, without faults, on 1,000 records at most, and say what was seen and what to mend. Nothing of it stays.
 
     Exit code 1 when something is missing.
     """
@@ -33,7 +32,7 @@ def doctor(
     experiment = examining.experiment_for(_experiment(file), timeout_s)
     with lines_on_stderr(as_json):
         embedded.up(lambda line: say(line))
-        say(f"starting {experiment.label} on {examining.RECORDS} records, without faults; this takes {timeout_s} s at most")
+        say(f"starting {experiment.label} on {experiment.workload.records} records, without faults; this takes {timeout_s} s at most")
         findings = examining.examine(experiment)
     well = all(finding.well for finding in findings)
     if as_json:
@@ -51,6 +50,4 @@ def doctor(
 def _experiment(file: Path) -> Experiment:
     """The experiment of the file, or one around the job that the file describes. Raises BadInput."""
     data: dict[str, Any] = load_as_mapping(file, "a job, or an experiment with one")
-    if "engine" in data:
-        return parse({"job": data, "seed": 1}, str(file), Experiment, "the job")
-    return model.load(file)
+    return parse({"job": data, "seed": 1} if "engine" in data else data, str(file), Experiment)

@@ -6,6 +6,7 @@ A Python script is parsed, never imported or run. Of a script in another languag
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -144,7 +145,7 @@ def name_of(script: Path) -> str:
 def experiment(script: str, name: str, hints: Hints) -> str:
     """The experiment as YAML, with a comment wherever somebody should look."""
     python = script.endswith(".py")
-    command = f'["{{python}}", {script}]' if python else f"[{script}]"
+    command = json.dumps(["{python}", script] if python else [script], ensure_ascii=False)  # JSON is YAML, whatever a path holds
     return "\n".join(
         [
             f"# Is {name} what it promises? `streamproof doctor chaos/{name}.yaml` says whether it can be tested.",
@@ -164,7 +165,6 @@ def experiment(script: str, name: str, hints: Hints) -> str:
             "workload: {source: synthetic, records: 12000, rate_per_s: 1000}",
             "faults:",
             "  - fault: kill_driver            # SIGKILL, then the job is started again",
-            "    parameters: {delay_s: 0.3}    # not right after a commit",
             "  - fault: cut_kafka" if hints.sink != "postgres" else "  - fault: cut_postgres",
             "seed: 1",
             "",

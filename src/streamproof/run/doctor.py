@@ -12,7 +12,6 @@ It is a run without a verdict: nothing of it stays, neither a folder nor an entr
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import time
@@ -22,9 +21,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from streamproof.engines.lookup import engine_of, read_job
+from streamproof.evidence import histories
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.journal import DriverExited, DriverStarted
 from streamproof.evidence.progress import Progress
@@ -35,18 +34,18 @@ from streamproof.run import healing, lock, runner, stages, writers
 from streamproof.run.hints import hint
 from streamproof.run.supervisor import PipelineFailed, last_error
 from streamproof.run.watch import Seen, Watch
+from streamproof.shown import first
 from streamproof.sinks import outputs
 from streamproof.testbed import chosen
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
+from streamproof.verdict.checks.places import pieces
 
 RECORDS = 1000
-BATCH_RECORDS = 100
-TIMEOUT_S = 60
+BATCHES = 10
 DRAIN_S = 30.0
 SHOWN_NAMES = 5
-log = logging.getLogger("streamproof.run.doctor")
 
 
 @dataclass(frozen=True)
@@ -59,18 +58,19 @@ class Finding:
     mend: str = ""
 
 
-def experiment_for(given: Experiment, timeout_s: int = TIMEOUT_S) -> Experiment:
+def experiment_for(given: Experiment, timeout_s: int) -> Experiment:
     """The same job on a small workload, without faults."""
+    records = min(RECORDS, given.workload.records)
     changes: dict[str, Any] = {
         "name": "doctor",
-        "workload": {**given.workload.model_dump(), "records": RECORDS, "rate_per_s": 0},
+        "workload": {**given.workload.model_dump(), "records": records, "rate_per_s": 0},
         "faults": [],
         "random": None,
         "quiet": 0.0,
         "expect": [],
         "suite": None,
         "recover_within": None,
-        "batch_records": BATCH_RECORDS,
+        "batch_records": records // BATCHES,
         "timeout_s": timeout_s,
     }
     return Experiment.model_validate({**given.model_dump(by_alias=True), **changes})
@@ -221,14 +221,10 @@ def _drained(folder: RunFolder, job: Job, testbed: Testbed) -> pa.Table:
     """The identities of what was delivered, null where there is none."""
     writers.end_writers(folder)
     outputs.of(job).drain(folder, job, testbed, DRAIN_S)
-    files = sorted(folder.delivered.glob("*.parquet"))
-    empty = pa.table({"producer": pa.array([], pa.int32()), "sequence": pa.array([], pa.int64())})
-    return pa.concat_tables(
-        [empty, *(pq.read_table(path, columns=["producer", "sequence"]) for path in files)], promote_options="permissive"
-    )
+    names = ["producer", "sequence"]
+    empty = pa.schema([histories.DELIVERED.field(name) for name in names]).empty_table()
+    return pa.concat_tables([empty, *pieces(folder.delivered, names)])
 
 
-def _listed(names: set[str] | list[str]) -> str:
-    shown = sorted(names)
-    more = len(shown) - SHOWN_NAMES
-    return ", ".join(shown[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+def _listed(names: set[str]) -> str:
+    return first(sorted(names)[:SHOWN_NAMES], len(names))

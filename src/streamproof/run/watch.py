@@ -27,8 +27,6 @@ class Seen:
     proxies: set[str] = field(default_factory=set)
     around: set[str] = field(default_factory=set)
     elsewhere: set[str] = field(default_factory=set)
-    alive: set[int] = field(default_factory=set)
-    """The pids at the last look."""
 
 
 class Watch:
@@ -56,18 +54,15 @@ class Watch:
             self._done.wait(LOOK_S)
 
     def _look(self) -> None:
-        alive = set()
         for process in marked(**{RUN_MARK: self._run}):
             try:
                 name, connections = process.name(), process.net_connections("tcp")
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
-            alive.add(process.pid)
             self.seen.processes[process.pid] = name
             for connection in connections:
                 if connection.raddr and connection.status in CONNECTING:
                     self._connected(connection.raddr.ip.removeprefix("::ffff:"), connection.raddr.port)
-        self.seen.alive = alive
 
     def _connected(self, host: str, port: int) -> None:
         if not host.startswith("127.") and host != "::1":

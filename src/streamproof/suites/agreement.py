@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.shown import first
 from streamproof.suites.spec import SuiteSpec
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 
@@ -80,7 +81,7 @@ def _other_ends(connection: DuckDBPyConnection) -> str:
         f"the drain found the end of output {partition} at {_end(drain_end)}, the second reader at {_end(own_end)}"
         for partition, drain_end, own_end in rows[:SHOWN]
     ]
-    return _first(named, len(rows))
+    return first(named, len(rows))
 
 
 def _end(offset: int | None) -> str:
@@ -95,7 +96,7 @@ def _misread_records(connection: DuckDBPyConnection) -> str:
         f"{who} found {'no record of ours' if producer is None else f'record {producer}/{sequence}'} at output {partition}/{offset}"
         for who, partition, offset, producer, sequence in some
     ]
-    return _first(named, count)
+    return first(named, count)
 
 
 def unjudged(connection: DuckDBPyConnection) -> tuple[Anomaly, ...]:
@@ -129,9 +130,4 @@ def _shown(connection: DuckDBPyConnection, query: str) -> str:
     ((count,),) = connection.execute(f"SELECT count(*) FROM ({query})").fetchall()
     some = connection.execute(f"SELECT * FROM ({query}) ORDER BY ALL LIMIT {SHOWN}").fetchall()
     named = [f"{anomaly} {result if result is not None else f'{one}/{other}'}" for anomaly, one, other, result in some]
-    return _first(named, count)
-
-
-def _first(named: list[str], count: int) -> str:
-    """Those that are named, and how many more there are; empty when there is none."""
-    return ", ".join(named) + (f" and {count - len(named)} more" if count > len(named) else "")
+    return first(named, count)

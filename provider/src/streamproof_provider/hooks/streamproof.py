@@ -203,7 +203,7 @@ def ended(command: Command) -> Iterator[Command]:
     """Whatever ends the body (a timeout, Ctrl-C) ends the command, and waits for its end."""
     try:
         yield command
-    except BaseException:
+    except BaseException:  # whatever it was: the command must not stay, and it is raised again
         command.stop()
         command.wait()
         raise
