@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamproof.evidence import histories, manifest
+from streamproof.evidence import expected, histories, manifest
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.second_reading import Stretch
 
@@ -69,6 +69,8 @@ class Evidence:
     stretches: tuple[Stretch, ...] = ()
     only_suites: bool = False
     """Whether only they can see what is wrong."""
+    expected: np.ndarray | None = None
+    """How often each record is due, by its sequence, where that is not once."""
 
     def copy(self) -> Evidence:
         return Evidence(
@@ -91,6 +93,7 @@ class Evidence:
             self.reread,
             self.stretches,
             self.only_suites,
+            self.expected,
         )
 
     # --- rows ---
@@ -251,6 +254,9 @@ class Evidence:
         folder.drain.write_text(json.dumps({**drain, "end_offsets": end, "records": len(self.ids)}))
         folder.source.write_text(json.dumps({"end_offsets": self._source_ends()}))
         shutil.rmtree(folder.delivered_again, ignore_errors=True)
+        folder.expected.unlink(missing_ok=True)
+        if self.expected is not None:
+            expected.write(folder, self.expected)
         if self.reread is not None:
             self.reread(folder)
         manifest.write(folder)

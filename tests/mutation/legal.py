@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.mutation import second_reading, times
+from tests.mutation import due_otherwise, second_reading, times
 from tests.mutation.clean import MADE, make
 from tests.mutation.damage import DAMAGES
 from tests.mutation.evidence import INDETERMINATE, REJECTED, Evidence, milliseconds, stamp
@@ -232,7 +232,10 @@ def history(rng: np.random.Generator) -> tuple[Evidence, list[str]]:
     rare = [RARELY[int(rng.integers(0, len(RARELY)))]] if rng.random() < 0.02 else []
     for change in rare or [*general, *chosen]:
         change(evidence, rng)
-    twice: list[Change] = [second_reading.an_output_that_was_read_twice] if rng.random() < 0.1 else []
-    for change in twice:
-        change(evidence, rng)
-    return evidence, [change.__name__ for change in [*(rare or [*general, *chosen]), *twice]] or ["clean"]
+    done = [change.__name__ for change in rare or [*general, *chosen]]
+    if rng.random() < 0.1 and due_otherwise.as_often_as_due(evidence, rng):
+        done.append("as_often_as_due")
+    elif rng.random() < 0.1:
+        second_reading.an_output_that_was_read_twice(evidence, rng)
+        done.append("an_output_that_was_read_twice")
+    return evidence, done or ["clean"]

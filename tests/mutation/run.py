@@ -44,7 +44,7 @@ from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.scan import ranges, scan
-from tests.mutation import clean, counts, damage, legal, results, second_reading, times, unjudged, values  # noqa: F401
+from tests.mutation import clean, counts, damage, due_otherwise, legal, results, second_reading, times, unjudged, values  # noqa: F401
 from tests.mutation.evidence import INJECTION, Evidence
 from tests.mutation.results import Computed
 
@@ -71,7 +71,7 @@ MUTANTS, LEGAL, SEED = 15_000, 12_000, 20_261_121
 REAL_SHARE, REAL_RUNS, RESULTS_SHARE = 0.08, 24, 0.2
 SCALES = ((scan.RANGE_SIZE, ranges._BUCKET_BITS), (64, 3), (11, 1))
 """Records in a range, and bits of an offset in a bucket: as they are, and so small that even these histories have many of each."""
-OF_RECORDS = {**damage.DAMAGES, **counts.DAMAGES, **second_reading.DAMAGES}
+OF_RECORDS = {**damage.DAMAGES, **counts.DAMAGES, **second_reading.DAMAGES, **due_otherwise.DAMAGES}
 DAMAGES = [*OF_RECORDS, *results.DAMAGES]
 _FOLDERS: list[Path] = []
 """What this process has written to."""
@@ -182,7 +182,8 @@ def _terms(evidence: History) -> RunSpec:
     model = evidence.model if isinstance(evidence, Computed) else None
     planned = () if isinstance(evidence, Computed) or evidence.injected_ms is None else (INJECTION,)
     guarantee = Guarantee(evidence.guarantee)
-    return RunSpec("run", "mutant", "job", "strategy", guarantee, (), planned, 1, promises=promises, reference_model=model)
+    counted = isinstance(evidence, Evidence) and evidence.expected is not None
+    return RunSpec("run", "mutant", "job", "strategy", guarantee, (), planned, 1, promises=promises, reference_model=model, counted=counted)
 
 
 def judged(evidence: History, path: Path, scale: tuple[int, int] = SCALES[0]) -> tuple[str, Counter[Named]]:

@@ -79,6 +79,10 @@ class RunFolder:
         return self.path / "events.parquet"
 
     @property
+    def expected(self) -> Path:
+        return self.path / "expected.parquet"
+
+    @property
     def source(self) -> Path:
         return self.path / "source.json"
 

@@ -32,6 +32,7 @@ _PATTERNS = (
     "progress.jsonl",
     "batches.jsonl",
     "events.parquet",
+    "expected.parquet",
     "sent/intents.jsonl",
     "sent/*.parquet",
     "delivered/*.parquet",

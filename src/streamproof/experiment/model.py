@@ -250,6 +250,8 @@ class Experiment(Strict):
             raise ValueError(
                 f"expect: {', '.join(contradicted)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
             )
+        if self.profile.expected is not None and (unjudged := {Anomaly.TORN, Anomaly.REORDERED}.intersection(self.expect)):
+            raise ValueError(f"expect: {', '.join(sorted(unjudged))} is judged of jobs that deliver each record once")
         if self.on_lost_decision is not OnLostDecision.STOP and self.profile.decided_transaction_step is None:
             raise ValueError(f"on_lost_decision: strategy {self.strategy!r} decides nothing about Kafka transactions; leave it out")
         self._check_pipeline()

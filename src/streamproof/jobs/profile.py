@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from streamproof.evidence.locations import ENVELOPE, Location
+from streamproof.jobs.expected import ExpectedCounts
 from streamproof.jobs.failpoint import Failpoint
 from streamproof.verdict.guarantee import Guarantee, Promise
 
@@ -49,6 +50,7 @@ class JobProfile:
     the second while the job recovers from a crash at the first. ``open_transaction_step`` is the step at which a transaction is open and
     undecided, ``decided_transaction_step`` the one at which it is decided and not yet committed; None where there is no such step.
     ``location`` is where its output keeps the identity of a record, and ``not_judged`` names what cannot be judged of such a job.
+    ``expected`` says how often it delivers each record; None: once.
     """
 
     name: str
@@ -65,6 +67,7 @@ class JobProfile:
     decided_transaction_step: str | None = None
     location: Location = ENVELOPE
     not_judged: tuple[str, ...] = ()
+    expected: ExpectedCounts | None = None
 
     def failpoint(self, step: str) -> Failpoint:
         """The step of that name. Raises KeyError when there is no such step."""

@@ -154,6 +154,8 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
     if sent is not None:
         unsure = [(sent.rejected, "rejected"), (sent.indeterminate, f"indeterminate ({sent.indeterminate_share:.1%})")]
         facts.append(("Sent", ", ".join([f"{_number(sent.acked)} acknowledged", *(f"{_number(n)} {what}" for n, what in unsure if n)])))
+    if verdict.due is not None:
+        facts.append(("Expected", f"{_number(verdict.due)} deliveries"))
     if verdict.delivered is not None:
         facts.append(("Delivered", _number(verdict.delivered)))
     if results is not None:

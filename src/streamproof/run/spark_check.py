@@ -55,7 +55,7 @@ def judged(folder: RunFolder, spec: RunSpec, master: str) -> Judgement:
     Raises BadInput for a master that is none and a run that Spark cannot judge, EvidenceError as the local check does, TestbedError when
     no Spark job could be run there.
     """
-    preflight(master, stateful=spec.reference_model is not None)
+    preflight(master, stateful=spec.reference_model is not None, counted=spec.counted)
     where = embedded.current().spark_master if master == TESTBED else master
     with session(where) as opened, _told(where, folder):
         judgement = judge(folder, spec, partial(spark_scan.scan_histories, opened))
@@ -63,7 +63,7 @@ def judged(folder: RunFolder, spec: RunSpec, master: str) -> Judgement:
     return replace(judgement, verdict=judgement.verdict.model_copy(update={"notes": (*judgement.verdict.notes, note)}))
 
 
-def preflight(master: str, *, stateful: bool) -> None:
+def preflight(master: str, *, stateful: bool, counted: bool) -> None:
     """What can be known before a run that is to be judged so: raises BadInput when ``master`` names no master or the job is one that Spark
     cannot judge, TestbedError when no master answers there."""
     if master != TESTBED and not _LOCAL.fullmatch(master) and not _STANDALONE.fullmatch(master):
@@ -71,6 +71,11 @@ def preflight(master: str, *, stateful: bool) -> None:
     if stateful:
         raise BadInput(
             "--spark compares records, and this job is stateful: its results are computed again on this machine, without --spark"
+        )
+    if counted:
+        raise BadInput(
+            "--spark compares records that are due once each, and `expected` says otherwise of this job: it is judged on this machine, "
+            "without --spark"
         )
     if _STANDALONE.fullmatch(master):
         _address_towards(master)

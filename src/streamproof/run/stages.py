@@ -20,11 +20,13 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from streamproof import extras, settings
 from streamproof.engines.lookup import engine_of, read_job
 from streamproof.engines.spark.registry import PIPELINES
 from streamproof.errors import BadInput
-from streamproof.evidence import manifest, sent_stream
+from streamproof.evidence import expected, manifest, sent_stream
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.evidence.journal import (
     Aborted,
@@ -49,6 +51,7 @@ from streamproof.faults import FAULTS
 from streamproof.history.record import HistoryError
 from streamproof.jobs.context import RunContext, RunEnded
 from streamproof.jobs.job import Job
+from streamproof.load import expected as counting
 from streamproof.load import files, timed, workload
 from streamproof.load.gate import Gate
 from streamproof.report.report import render
@@ -89,6 +92,7 @@ def create(experiment: Experiment, name: str | None = None, owner: int | None = 
         experiment.workload.check()
     except files.NotReadable as error:
         raise BadInput(f"workload: file: {error}") from error
+    counts = _expected_counts(experiment)
     settings.runs().mkdir(parents=True, exist_ok=True)
     if name is None:
         name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{experiment.name}"
@@ -98,11 +102,23 @@ def create(experiment: Experiment, name: str | None = None, owner: int | None = 
     if not folder.experiment.exists():
         write_atomically(folder.schedule, schedule.to_json())
         write_atomically(folder.path / "owner.json", json.dumps({"pid": owner}))
+        if counts is not None:
+            expected.write(folder, counts)
         if experiment.suite is not None:
             write_atomically(own.path(folder), json.dumps(experiment.suite.document(), indent=1))
         folder.journal.append(RunCreated(run=folder.name, seed=experiment.seed))
         write_atomically(folder.experiment, experiment.to_yaml())
     return folder
+
+
+def _expected_counts(experiment: Experiment) -> np.ndarray | None:
+    """How often each record is due, None where each is due once. Raises BadInput when what the experiment expects does not fit them."""
+    if experiment.profile.expected is None:
+        return None
+    try:
+        return counting.counts(experiment.profile.expected, workload.events(experiment.workload, experiment.seed))
+    except counting.NotCountable as error:
+        raise BadInput(f"job: expected: {error}") from error
 
 
 def check_suite(experiment: Experiment) -> None:
@@ -430,6 +446,7 @@ def run_spec(folder: RunFolder) -> RunSpec:
         faults=planned_faults(experiment),
         location=experiment.profile.location,
         not_judged=experiment.profile.not_judged,
+        counted=experiment.profile.expected is not None,
     )
 
 

@@ -139,12 +139,13 @@ def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np
     copies = [_copy(row, delivered) for row in finding.delivered[:4]]
     more = f" and {len(finding.delivered) - 4} more" if len(finding.delivered) > 4 else ""
     if finding.anomaly is Anomaly.LOST:
-        return f"{name} was acknowledged but never delivered; {_held(finding, sent, timeline)}{_lost_by(finding, sent, timeline)}"
+        return f"{name} was {_too_few(finding, sent)}; {_held(finding, sent, timeline)}{_lost_by(finding, sent, timeline)}"
     if finding.anomaly is Anomaly.DUPLICATED:
         held = "" if any(delivered.batch[row] >= 0 for row in finding.delivered) else f"; {_held(finding, sent, timeline)}"
         last = int(delivered_at[list(finding.delivered)].max())
         cause = timeline.cause_before(datetime.fromtimestamp(last / 1000, UTC)) if last != UNKNOWN else None
-        return f"{name} was delivered {finding.copies} times: {', then '.join(copies)}{more}{held}" + (
+        due = f", not {finding.due}" if finding.due > 1 else ""
+        return f"{name} was delivered {finding.copies} times{due}: {', then '.join(copies)}{more}{held}" + (
             f"; shortly before, {cause}" if cause else ""
         )
     if finding.anomaly is Anomaly.REORDERED:
@@ -159,7 +160,7 @@ def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np
     if finding.anomaly is Anomaly.OFFSET_AHEAD:
         return f"{name} was delivered only after its offset had been committed; {_held(finding, sent, timeline)}{_at(copies)}"
     if finding.anomaly is Anomaly.PHANTOM:
-        why = "its send was refused" if finding.sent is not None else "nobody sent it"
+        why = "nobody sent it" if finding.sent is None else "its send was refused" if sent.rejected[finding.sent] else "it was not to be"
         return f"{name} was delivered although {why}: {', '.join(copies)}{more}"
     return f"{name} was delivered damaged: {', '.join(copies)}{more}"
 
@@ -183,6 +184,13 @@ def _result(finding: Finding, delivered: Delivered, delivered_at: np.ndarray, ti
     more = f" and {len(finding.delivered) - 4} more" if len(finding.delivered) > 4 else ""
     where = f" ({', then '.join(copies)}{more})" if copies else ""
     return f"{finding.result} {what}{where}: {finding.detail}" + (f"; shortly before, {cause}" if cause else "")
+
+
+def _too_few(finding: Finding, sent: Sent) -> str:
+    sure = finding.sent is not None and sent.acked[finding.sent]
+    if not finding.copies:
+        return "acknowledged but never delivered"
+    return f"{'acknowledged but ' if sure else ''}delivered {finding.copies} times, not {finding.due}"
 
 
 def _at(copies: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from streamproof.evidence import manifest
 from streamproof.evidence.batches import read_batches
 from streamproof.evidence.clock import Clock
+from streamproof.evidence.expected import Expected
 from streamproof.evidence.files import milliseconds
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines
 from streamproof.evidence.histories import Evidence, read_evidence
@@ -84,6 +85,8 @@ class RunSpec:
     location: Location = ENVELOPE
     """Where the output keeps the identity of a record."""
     not_judged: tuple[str, ...] = ()
+    counted: bool = False
+    """Whether the run says how often each record is due, in ``expected.parquet``."""
 
     @property
     def forbidden(self) -> frozenset[Anomaly]:
@@ -135,6 +138,7 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
     check_faults(folder, spec.planned, spec.faults)
     drain = _with(folder.drain, folder.read_json(folder.drain), "complete", "reason", "records")
     check_delivered(folder, drain)
+    due = _due(folder, spec)
     events = folder.journal.events()
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
@@ -154,6 +158,7 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
             "anomalies": count(compared.findings, spec.asked),
             "sent": SentCounts(acked=reconciliation.acked, rejected=reconciliation.rejected, indeterminate=reconciliation.indeterminate),
             "delivered": reconciliation.delivered,
+            "due": due,
             "results": compared.results,
             "injections": tuple(injections),
             "phases": _phases(events, progress, flow, acked_in),
@@ -229,6 +234,14 @@ def _with(path: Path, fields: Any, *keys: str) -> dict[str, Any]:
     if missing:
         raise EvidenceError(f"{path} is damaged: {', '.join(missing)} missing in {str(fields)[:80]}")
     return dict(fields)
+
+
+def _due(folder: RunFolder, spec: RunSpec) -> int | None:
+    """How many deliveries of all records the run expects; None where each is due once."""
+    counts = Expected.of(folder).counts
+    if (counts is not None) != spec.counted:
+        raise EvidenceError(f"{folder.expected} {'is missing' if spec.counted else 'does not belong to this run'}")
+    return None if counts is None else int(counts.sum())
 
 
 def _read_twice(folder: RunFolder, drain: Mapping[str, Any]) -> ReadTwice | None:

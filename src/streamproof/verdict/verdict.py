@@ -171,6 +171,8 @@ class Account(_Part):
     anomalies: dict[Anomaly, int] = Field(default_factory=dict)
     sent: SentCounts | None = None
     delivered: int | None = None
+    due: int | None = None
+    """How many deliveries of all records the run expects; None where each is due once."""
     results: ResultCounts | None = None
     suite: OwnSuite | None = None
     disagreement: str | None = None

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamproof.evidence.locations import Kind, Location
+from streamproof.jobs.expected import ExpectedCounts
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
@@ -132,9 +133,11 @@ def location_read(reads: Reads, delivers: Delivers) -> Location:
     return identity.location() if identity is not None else delivers.location
 
 
-def not_judged(delivers: Delivers) -> tuple[str, ...]:
+def not_judged(delivers: Delivers, expected: ExpectedCounts | None) -> tuple[str, ...]:
     """What cannot be judged of such a job, whatever a run shows."""
     missing = []
+    if expected is not None and expected.several:
+        missing.append("which of its deliveries a copy of a record is (they are counted)")
     if not delivers.location.whole:
         missing.append("payloads (of a record's content only its identity is known; judge the rest by a suite of your own)")
     if delivers.kafka is None:

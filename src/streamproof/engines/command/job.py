@@ -14,6 +14,7 @@ from streamproof.engines.command.described import Delivers, KafkaOutput, Progres
 from streamproof.engines.command.placeholders import PLACEHOLDERS, unknown
 from streamproof.errors import BadInput
 from streamproof.evidence.locations import Kind, Location
+from streamproof.jobs.expected import ExpectedCounts
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.sinks.outputs import SINKS
@@ -51,6 +52,7 @@ class CommandSpec(BaseModel):
     transactions: bool = Field(False, description="Whether it writes in Kafka transactions whose ids begin with STREAMPROOF_JOB")
     reads: Reads = Field(default_factory=Reads, description="What it reads")
     delivers: Delivers = Field(default_factory=lambda: Delivers(kafka=KafkaOutput()), description="Where it delivers")
+    expected: ExpectedCounts | None = Field(None, description="How often it delivers each record: once when absent")
     progress: Progress = Field("group", description="From what its progress is read: group, or {spark_checkpoint: FOLDER}")
 
     @model_validator(mode="after")
@@ -66,6 +68,8 @@ class CommandSpec(BaseModel):
             raise ValueError("also_promises: with the identity as its key each record has a key of its own, and keys have no order to keep")
         if self.also_promises and self.delivers.kafka is None:
             raise ValueError("also_promises: rows keep no order, and nobody knows which batch wrote one: leave it out")
+        if self.also_promises and self.expected is not None:
+            raise ValueError("also_promises: ordered and atomic are judged of jobs that deliver each record once; leave one of the two out")
         if self.transactions and self.delivers.kafka is None:
             raise ValueError("transactions: the job delivers to no topic, so it has no transactions of Kafka; leave it out")
         return self
@@ -88,7 +92,8 @@ class CommandSpec(BaseModel):
             links=SINKS[self.delivers.sink].links,
             traits=frozenset(traits),
             location=self.delivers.location,
-            not_judged=described.not_judged(self.delivers),
+            not_judged=described.not_judged(self.delivers, self.expected),
+            expected=self.expected,
         )
 
     def check(self) -> None:

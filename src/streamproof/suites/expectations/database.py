@@ -2,6 +2,7 @@
 
     sent, delivered            the two histories; the second one as the second reader has it (:mod:`.second_reading`)
     intents                    producer, first, count
+    expected                   sequence, due: where the run says how often each record is to be delivered
     progress                   line, batch, start, committed_ms
     reached                    the same for each partition of the input: line, batch, start, committed_ms, partition, since, until
     journal                    line, at_ms, event, entry (the whole line as JSON)
@@ -27,7 +28,7 @@ from typing import Any
 
 import duckdb
 
-from . import clock, faults, records, results, second_reading
+from . import clock, faults, files, records, results, second_reading
 from .files import Unreadable, document, lines, milliseconds, parquet, table
 
 _INTENTS = {"producer": "INTEGER", "first": "BIGINT", "count": "BIGINT"}
@@ -115,6 +116,11 @@ def histories(
     clock.define(connection, folder)
     parquet(connection, "sent", folder / "sent", HISTORIES["sent"], keep)
     second_reading.define(connection, folder, HISTORIES["delivered"], keep, location)
+    connection.execute("DROP TABLE IF EXISTS expected")
+    if (expected := folder / "expected.parquet").exists():
+        quoted = str(expected).replace("'", "''")
+        query = f"SELECT file_row_number AS sequence, count AS due FROM read_parquet('{quoted}', file_row_number = true)"
+        files.define(connection, {"expected": query}, {"expected"})
     intents = ([line["producer"], line["first"], line["count"]] for line in lines(folder / "sent" / "intents.jsonl", *_INTENTS))
     table(connection, "intents", _INTENTS, intents)
     progress = list(lines(folder / "progress.jsonl", "batch", "start", "committed_at", "from", "until"))

@@ -1,8 +1,8 @@
 """The anomalies of records, as views: joins and windows over what was sent and what was delivered.
 
-    lost            producer, sequence           acknowledged, and no copy was delivered
-    duplicated      producer, sequence, copies   sent (acknowledged or with an unknown outcome) and delivered more than once
-    phantom         producer, sequence           delivered, and never sent, or refused
+    lost            producer, sequence           acknowledged, or delivered at all, and not as often as it was due
+    duplicated      producer, sequence, copies   sent (acknowledged or with an unknown outcome) and delivered more often than it was due
+    phantom         producer, sequence           delivered, and never sent, or refused, or not to be delivered
     corrupted       producer, sequence           delivered with another checksum; once for each delivery without an identity, which is null
     reordered       producer, sequence           its first copy came behind one with the same key that was read after it, or copies of it
                                                  are only in another partition of the output than those of its key
@@ -12,13 +12,15 @@
 
     unjudged_atomic, unjudged_ordered   missing, records   what the promise is about and the evidence does not say
 
+A record is due once, or as often as ``expected`` says (the file ``expected.parquet``) of its sequence.
+
 Read first: ``span``, the range of each micro-batch; ``copies``, each delivered record beside its send; ``firsts``, of each record that was
 sent and delivered its first copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import duckdb
 
@@ -143,6 +145,26 @@ _VIEWS["unjudged_atomic"] = """
 _VIEWS["unjudged_ordered"] = """
     SELECT 'acknowledged records without a known offset' AS missing, count(*) AS records FROM sent
     WHERE outcome = 'ACKED' AND "offset" IS NULL AND key IS NOT NULL HAVING count(*) > 0"""
+_PHANTOM = _VIEWS["phantom"]
+_BY_COUNT = {
+    "lost": """
+        SELECT sends.producer, sends.sequence, sends.input_partition, sends.input_offset, sends.key
+        FROM sends JOIN expected USING (sequence) LEFT JOIN firsts USING (producer, sequence)
+        WHERE coalesce(firsts.copies, 0) < due AND (sends.outcome = 'ACKED' OR (sends.outcome = 'INDETERMINATE' AND firsts.copies > 0))""",
+    "duplicated": """
+        SELECT producer, sequence, input_partition, input_offset, copies FROM firsts JOIN expected USING (sequence)
+        WHERE outcome IN ('ACKED', 'INDETERMINATE') AND copies > due AND due > 0""",
+    "phantom": f"""
+        {_PHANTOM}
+        UNION ALL
+        SELECT producer, sequence, copies FROM firsts JOIN expected USING (sequence)
+        WHERE outcome IN ('ACKED', 'INDETERMINATE') AND due = 0""",
+}
+"""The same where the run says how often each record is due."""
+_NOT_COUNTED = {
+    "expected.parquet says nothing of a record that was sent": "SELECT 1 FROM sends ANTI JOIN expected USING (sequence)",
+    "expected.parquet holds a record that is due less than never": "SELECT 1 FROM expected WHERE due IS NULL OR due < 0",
+}
 _REFUSED = {
     "the workload sent one identity twice": "SELECT 1 FROM sent GROUP BY producer, sequence HAVING count(*) > 1",
     "sent/ holds a record without producer or sequence": "SELECT 1 FROM sent WHERE producer IS NULL OR sequence IS NULL",
@@ -160,12 +182,20 @@ COMPUTED = ("copies", "firsts", "passed_over")
 
 def define(connection: duckdb.DuckDBPyConnection, keep: Collection[str] = ()) -> None:
     """Define the views. Raises Unreadable for histories that no run writes."""
-    for damage, query in _REFUSED.items():
-        if connection.execute(f"{query} LIMIT 1").fetchone() is not None:
-            raise files.Unreadable(f"the histories are damaged: {damage}")
+    _refuse(connection, _REFUSED)
     ((unsettled,),) = connection.execute("SELECT coalesce((SELECT sum(count) FROM intents), 0) > (SELECT count(*) FROM sent)").fetchall()
     digests = "SELECT 1 FROM information_schema.columns WHERE table_name = 'sent' AND column_name = 'sha256'"
     sha256 = "sha256" if connection.execute(digests).fetchall() else "CAST(NULL AS BIGINT)"
     sends = {"sends": _VIEWS["sends"].replace("{sha256}", sha256)}
-    views = {"unsettled": _UNSETTLED if unsettled else _NONE_UNSETTLED, **_VIEWS, **sends}
+    counted = bool(connection.execute("SELECT 1 FROM information_schema.tables WHERE table_name = 'expected'").fetchall())
+    views = {"unsettled": _UNSETTLED if unsettled else _NONE_UNSETTLED, **_VIEWS, **sends, **(_BY_COUNT if counted else {})}
     files.define(connection, views, {"unsettled", *COMPUTED, *keep})
+    if counted:
+        _refuse(connection, _NOT_COUNTED)
+
+
+def _refuse(connection: duckdb.DuckDBPyConnection, damages: Mapping[str, str]) -> None:
+    """Raises Unreadable for the first of these queries that finds something."""
+    for damage, query in damages.items():
+        if connection.execute(f"{query} LIMIT 1").fetchone() is not None:
+            raise files.Unreadable(f"the histories are damaged: {damage}")

@@ -16,6 +16,7 @@ _SHIFT = 48  # a sequence has 48 bits
 @dataclass(frozen=True)
 class Finding:
     """One anomalous record. ``sent`` and ``delivered`` are row numbers in the histories: the send (None: nobody sent it), its copies.
+    ``due`` is how many copies there should be.
 
     A TORN micro-batch is named by ``start`` and ``batch`` instead of an identity; ``sent`` is the first of its records that is missing.
     A ``result`` of a stateful job is named by what it is ``about``, in words and in numbers; ``detail`` says what is wrong with it.
@@ -32,6 +33,7 @@ class Finding:
     result: str | None = None
     detail: str = ""
     about: tuple[int, ...] = ()
+    due: int = 1
 
 
 @dataclass(frozen=True)

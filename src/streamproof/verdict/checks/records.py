@@ -7,6 +7,9 @@ Each record is named by (producer, sequence). Let ``copies`` be how often it was
     REJECTED        copies 0: right      1 or more: PHANTOM (the producer was told that the record does not exist)
     never sent                           1 or more: PHANTOM
 
+Where an experiment says that a record is due N times, not once (``streamproof.evidence.expected``): of a record that is due more often,
+fewer copies are LOST and more DUPLICATED; an INDETERMINATE one has none or all. A copy of a record that is due 0 times is a PHANTOM.
+
 A delivered copy is CORRUPTED when its checksum differs from that of the sent record, or from the one that the copy itself carries; it still
 counts as a copy. A delivered record without a readable identity is CORRUPTED and counts as no record's copy. Gaps between offsets of the
 output are never evidence, because a transactional topic has them.
@@ -18,10 +21,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from streamproof.evidence.expected import ONCE, Expected
 from streamproof.evidence.histories import Delivered, Sent
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import Finding, Matching, match
@@ -64,27 +68,28 @@ class Reconciliation:
         return count(self.findings, KINDS)
 
 
-def check(sent: Sent, delivered: Delivered) -> Reconciliation:
+def check(sent: Sent, delivered: Delivered, expected: Expected = ONCE) -> Reconciliation:
     """Compare the histories. Raises EvidenceError naming an identity that was sent twice: the workload must not do that."""
-    return reconcile(match(sent, delivered))
+    return reconcile(match(sent, delivered), expected)
 
 
-def reconcile(matched: Matching) -> Reconciliation:
+def reconcile(matched: Matching, expected: Expected) -> Reconciliation:
     """Compare histories that were matched."""
     sent, delivered, rows, send, was_sent = matched.sent, matched.delivered, matched.rows, matched.send, matched.was_sent
-    copies = np.bincount(send[was_sent], minlength=len(sent))
-    lost = sent.acked & (copies == 0)
-    duplicated = ~sent.rejected & (copies > 1)
-    undead = sent.rejected & (copies > 0)
+    copies, due = np.bincount(send[was_sent], minlength=len(sent)), expected.of_sequences(sent.sequence)
+    lost = (sent.acked | (~sent.rejected & (copies > 0))) & (copies < due)
+    duplicated = ~sent.rejected & (due > 0) & (copies > due)
+    undead = (sent.rejected | (due == 0)) & (copies > 0)
     wrong = np.zeros(len(rows), bool)
-    expected = sent.crc[send[was_sent]]
-    wrong[was_sent] = (delivered.crc[rows[was_sent]] < 0) | ((expected >= 0) & (expected != delivered.crc[rows[was_sent]]))
+    crc = sent.crc[send[was_sent]]
+    wrong[was_sent] = (delivered.crc[rows[was_sent]] < 0) | ((crc >= 0) & (crc != delivered.crc[rows[was_sent]]))
 
     findings: list[Finding] = []
     copies_of = _Copies(send, rows)
     for anomaly, mask in ((Anomaly.LOST, lost), (Anomaly.DUPLICATED, duplicated), (Anomaly.PHANTOM, undead)):
         for number in np.flatnonzero(mask):
-            findings.append(matched.finding(anomaly, int(number), int(copies[number]), copies_of(int(number))))
+            found = matched.finding(anomaly, int(number), int(copies[number]), copies_of(int(number)))
+            findings.append(replace(found, due=int(due[number])))
     damaged_of = _Copies(np.where(wrong, send, -1), rows)
     for number in np.unique(send[wrong]):
         findings.append(matched.finding(Anomaly.CORRUPTED, int(number), int(copies[number]), damaged_of(int(number))))

@@ -10,7 +10,7 @@ judges nothing. The checkers judge the candidates with all their evidence (``str
 time and nothing else. A record is clear when
 
     it is ACKED, has one copy, and that copy has the checksum that was sent; or is INDETERMINATE and has such a copy or none;
-    or is REJECTED and has no copy
+    or is REJECTED and has no copy; one that is due 0 times has no copy, one that is due more than once is not ACKED and has none
     OFFSET_AHEAD  its first copy is no later than the first report of any start that passed it over, and its time is not in doubt
     REORDERED     in its lane (source partition to output partition) both offsets ascend, and its key has no other lane from there
     TORN          its copy's write set belongs to the batch that read it, and holds as many records as that batch read
@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from streamproof.evidence.clock import UNKNOWN, Clock
 from streamproof.evidence.columns import array, flags, integers, numbers
+from streamproof.evidence.expected import ONCE, Expected
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.checks.atomicity import ranges
 from streamproof.verdict.checks.commits import PARTITION_BITS, passed
@@ -51,6 +52,7 @@ class Asked:
     reordered: bool
     torn: bool
     clock: Clock = field(default_factory=Clock)
+    expected: Expected = ONCE
 
 
 @dataclass
@@ -257,6 +259,9 @@ class RangeScan:
         crc = numbers(table["crc"], pa.uint32(), 0)
         right = self._crc[places] == crc if not table["crc"].null_count else np.zeros(len(places), bool)
         clean = np.where(acked, once & right, np.where(rejected, state == 0, (state == 0) | (once & right)))
+        if self._asked.expected.counts is not None:
+            due = self._asked.expected.of_sequences(integers(table["sequence"]))
+            clean = np.where(due == 1, clean, (state == 0) & ~(acked & (due > 1)))
         at = self._at[places]
         if self._asked.offset_ahead and self._due is not None:
             late = self._due.behind(at, partition, offset) | self._asked.clock.doubtful(at)
@@ -387,7 +392,7 @@ class RangeScan:
                 state, nobody = self._state[places], np.zeros(len(places), bool)
                 self._add(-1, np.array([0, len(places), 0, int((state == _ONCE).sum())], np.int64))
                 self._time(self._at[places], None, state == _ONCE, nobody)
-                self._add_candidates(places[state == _AGAIN])
+                self._add_candidates(places[state == _AGAIN] if self._asked.expected.counts is None else places[state > 0])
                 self._state[places] = state | _SENT
         self._add_candidates(np.flatnonzero((self._state > 0) & (self._state < _SENT)))
         self._hold_later()

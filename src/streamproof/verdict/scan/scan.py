@@ -9,6 +9,8 @@ checker finds about a candidate there, it would also find in the whole histories
     REORDERED   all records with a candidate's key from its source partition
     TORN        all records of a candidate's batch, and all copies of a candidate's write set
 
+A record that is due more than once is always a candidate: a job that splits records is judged with all its evidence in memory.
+
 Some evidence does not fit into ranges: identities with large holes between them, an identity that was sent twice, intents that overlap,
 Parquet files without statistics, overlapping micro-batches where TORN is asked for. The scan then compares the whole histories at once.
 """
@@ -26,6 +28,7 @@ import pyarrow as pa
 from streamproof.evidence import histories
 from streamproof.evidence.clock import Clock
 from streamproof.evidence.columns import array, flags, integers
+from streamproof.evidence.expected import Expected
 from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.evidence.histories import DELIVERED, SENT, Evidence, read_evidence
 from streamproof.evidence.journal import DriverReady
@@ -65,18 +68,19 @@ def scan_histories(
         Anomaly.REORDERED in asked,
         Anomaly.TORN in asked,
         Clock.of(folder),
+        Expected.of(folder),
     )
     scanned = _scan_ranges(sent, delivered, intents, wanted)
     if scanned is None:
-        return _whole(folder, ends, kind)
-    return _Candidates(folder, sent, delivered, intents, *scanned).scan(ends, kind)
+        return _whole(folder, wanted.expected, ends, kind)
+    return _Candidates(folder, sent, delivered, intents, wanted.expected, *scanned).scan(ends, kind)
 
 
-def _whole(folder: RunFolder, ends: np.ndarray, kind: Stamps) -> Scan:
+def _whole(folder: RunFolder, expected: Expected, ends: np.ndarray, kind: Stamps) -> Scan:
     evidence = read_evidence(folder)
     matched = match(evidence.sent, evidence.delivered)
     flow = recovery.flow(evidence.sent, evidence.sent_at, evidence.delivered, evidence.delivered_at, ends, kind)
-    return Scan(evidence, matched, reconcile(matched), flow)
+    return Scan(evidence, matched, reconcile(matched, expected), flow)
 
 
 def _scan_ranges(sent: Parts, delivered: Parts, intents: Sequence[Intent], asked: Asked) -> tuple[IdentityIndex, RangeResult, Due] | None:
@@ -155,11 +159,12 @@ class _Candidates:
         sent: Parts,
         delivered: Parts,
         intents: Sequence[Intent],
+        expected: Expected,
         index: IdentityIndex,
         result: RangeResult,
         due: Due,
     ) -> None:
-        self._folder, self._sent, self._delivered, self._intents = folder, sent, delivered, intents
+        self._folder, self._sent, self._delivered, self._intents, self._expected = folder, sent, delivered, intents, expected
         self._index, self._result, self._due = index, result, due
         self._named = _distinct(result.candidates)
 
@@ -167,7 +172,7 @@ class _Candidates:
         self._named = _distinct([self._named, *self._unclear()])
         evidence = self._evidence()
         matched = match(evidence.sent, evidence.delivered)
-        reconciled = reconcile(matched)
+        reconciled = reconcile(matched, self._expected)
         copies = np.bincount(matched.send[matched.was_sent], minlength=len(evidence.sent))
         return Scan(
             evidence, matched, self._reconciliation(reconciled, evidence, copies), self._flow(evidence, matched, copies, ends, kind)

@@ -33,6 +33,7 @@ import pyarrow.parquet as pq
 from streamproof.evidence import histories
 from streamproof.evidence.clock import NEVER, Clock
 from streamproof.evidence.columns import integers
+from streamproof.evidence.expected import ONCE
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines
 from streamproof.evidence.histories import DELIVERED, SENT
 from streamproof.verdict.anomaly import Anomaly
@@ -182,7 +183,7 @@ def scan_histories(
             PartitionCount(*account) for account in sorted(zip(*map(np.ndarray.tolist, _numbers(spark, _ACCOUNTS)), strict=True))
         )
         reconciliation = Reconciliation(
-            reconcile(matched).findings,
+            reconcile(matched, ONCE).findings,
             accounts,
             sum(account.acked for account in accounts),
             sum(account.indeterminate for account in accounts),
