@@ -1,7 +1,7 @@
 """Orders come in, lines go out: cancelled orders are left out, each item becomes a line, and each line gets the country of its customer.
 
     python split_orders.py                     output and offsets in one Kafka transaction
-    python split_orders.py --no-transactions   offsets after the output
+    python split_orders.py --no-transactions   offsets every two seconds, after the output
     python split_orders.py --keep-cancelled    somebody forgot the filter
 
 An order of a customer whom customers.csv does not know is left out too.
@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 HERE = Path(__file__).resolve().parent
 BATCH = int(os.environ["BATCH"])
 WAIT_S = 10
+COMMIT_EVERY_S = 2.0
 ended = False
 
 
@@ -57,25 +59,26 @@ def main() -> None:
     if transactions:
         sink.init_transactions(60)
     source.subscribe([os.environ["INPUT"]])
+    committed_at, behind = time.monotonic(), False
     while not ended:
         messages = [message for message in source.consume(BATCH, timeout=0.2) if message.error() is None]
-        if not messages:
-            continue
-        if transactions:
+        if messages and transactions:
             sink.begin_transaction()
         for message in messages:
             for line in lines(message, countries, keep_cancelled):
                 sink.produce(os.environ["OUTPUT"], line, message.key(), headers=message.headers())
-        if transactions:
+        if messages and transactions:
             # librdkafka may wait for ever here after its connection was cut. The alarm ends this process, and it is started again.
             signal.alarm(WAIT_S)
             sink.send_offsets_to_transaction(ends(messages), source.consumer_group_metadata(), WAIT_S)
             sink.commit_transaction(WAIT_S)
             signal.alarm(0)
-        else:
-            if sink.flush(WAIT_S):
-                raise RuntimeError("the output was not acknowledged")
+        elif sink.flush(WAIT_S):
+            raise RuntimeError("the output was not acknowledged")
+        behind = behind or bool(messages)
+        if not transactions and behind and time.monotonic() - committed_at > COMMIT_EVERY_S:
             source.commit(asynchronous=False)
+            committed_at, behind = time.monotonic(), False
     source.close()
 
 

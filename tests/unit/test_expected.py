@@ -94,7 +94,7 @@ def test_what_does_not_fit_the_records_is_refused(tmp_path: Path, monkeypatch: p
 
 
 def test_a_complaint_says_which_fields_a_record_has() -> None:
-    with pytest.raises(NotCountable, match="A record has: id, amount, items"):
+    with pytest.raises(NotCountable, match="columns of input are: id, amount, items"):
         due(filter="amout > 3")
 
 

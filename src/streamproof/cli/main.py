@@ -105,7 +105,7 @@ def run(
     experiment = _experiment(file, seed)
     if spark is not None:
         counted = experiment.profile.expected is not None
-        spark_check.preflight(spark, stateful=experiment.reference_model is not None, counted=counted)
+        spark_check.preflight(spark, stateful=experiment.of_results, counted=counted)
     with _prepared(wait_s, attended, as_json):
         say(f"seed {experiment.seed}")
         beside = _baseline(experiment, as_json) if baseline else None

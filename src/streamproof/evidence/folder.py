@@ -83,6 +83,14 @@ class RunFolder:
         return self.path / "expected.parquet"
 
     @property
+    def inputs(self) -> Path:
+        return self.path / "inputs.parquet"
+
+    @property
+    def reference(self) -> Path:
+        return self.path / "reference.sql"
+
+    @property
     def source(self) -> Path:
         return self.path / "source.json"
 

@@ -33,6 +33,8 @@ _PATTERNS = (
     "batches.jsonl",
     "events.parquet",
     "expected.parquet",
+    "inputs.parquet",
+    "reference.sql",
     "sent/intents.jsonl",
     "sent/*.parquet",
     "delivered/*.parquet",

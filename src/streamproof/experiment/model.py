@@ -271,9 +271,9 @@ class Experiment(Strict):
 
     def _check_pipeline(self) -> None:
         pipeline = PIPELINES[self.pipeline]
-        foreign = [anomaly for anomaly in self.expect if (anomaly in RESULT_KINDS) != pipeline.stateful]
+        foreign = [anomaly for anomaly in self.expect if (anomaly in RESULT_KINDS) != self.of_results]
         if foreign:
-            about = "results, which only a stateful pipeline has" if not pipeline.stateful else "records, which results are not"
+            about = "records, which results are not" if self.of_results else "results, which only a stateful pipeline has"
             raise ValueError(f"expect: {', '.join(foreign)} is about {about}")
         if not pipeline.stateful and self.stateful != Stateful():
             stateful = ", ".join(name for name, declared in PIPELINES.items() if declared.stateful)
@@ -366,7 +366,12 @@ class Experiment(Strict):
 
     @property
     def forbidden(self) -> frozenset[Anomaly]:
-        return forbidden(self.promised, self.promises, PIPELINES[self.pipeline].stateful)
+        return forbidden(self.promised, self.promises, self.of_results)
+
+    @property
+    def of_results(self) -> bool:
+        """Whether the job delivers results that it computes, instead of records."""
+        return PIPELINES[self.pipeline].stateful or self.profile.results is not None
 
     @property
     def reference_model(self) -> ReferenceModel | None:
@@ -376,7 +381,7 @@ class Experiment(Strict):
     @property
     def keeps_values(self) -> bool:
         """Whether the run is judged by what the delivered records say, too."""
-        return self.suite is not None or PIPELINES[self.pipeline].stateful
+        return self.suite is not None or self.of_results
 
     @property
     def recover_within_s(self) -> float | None:

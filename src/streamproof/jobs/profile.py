@@ -8,6 +8,7 @@ from enum import StrEnum
 from streamproof.evidence.locations import ENVELOPE, Location
 from streamproof.jobs.expected import ExpectedCounts
 from streamproof.jobs.failpoint import Failpoint
+from streamproof.jobs.results import Results
 from streamproof.verdict.guarantee import Guarantee, Promise
 
 
@@ -50,7 +51,7 @@ class JobProfile:
     the second while the job recovers from a crash at the first. ``open_transaction_step`` is the step at which a transaction is open and
     undecided, ``decided_transaction_step`` the one at which it is decided and not yet committed; None where there is no such step.
     ``location`` is where its output keeps the identity of a record, and ``not_judged`` names what cannot be judged of such a job.
-    ``expected`` says how often it delivers each record; None: once.
+    ``expected`` says how often it delivers each record; None: once. ``results`` says what it delivers instead of records.
     """
 
     name: str
@@ -68,6 +69,7 @@ class JobProfile:
     location: Location = ENVELOPE
     not_judged: tuple[str, ...] = ()
     expected: ExpectedCounts | None = None
+    results: Results | None = None
 
     def failpoint(self, step: str) -> Failpoint:
         """The step of that name. Raises KeyError when there is no such step."""

@@ -121,7 +121,7 @@ def _read(folder: RunFolder) -> _Contents:
     except (OSError, pa.ArrowException):
         contents.missing.append("reconciliation.parquet is missing or damaged: which records were lost or doubled is not known.")
     try:
-        contents.flow = reference.read_flow(folder) if folder.batches.exists() else read_flow(folder)
+        contents.flow = reference.read_flow(folder) if folder.batches.exists() or folder.reference.exists() else read_flow(folder)
     except EvidenceError as error:
         contents.missing.append(f"How many records were waiting when is not known: {error}.")
     try:

@@ -191,6 +191,9 @@ class _Examination:
             mend = "" if self._failure else "have it deliver where `delivers` says, before it commits its offsets"
             yield Finding("delivers", False, f"nothing in {where}", mend)
             return
+        if stages.load(self._folder).of_results:
+            yield Finding("delivers", True, f"{rows.num_rows} results in {where}; a run holds them against the reference")
+            return
         yield Finding("delivers", True, f"{rows.num_rows} records in {where}")
         known = rows.filter(pa.compute.is_valid(rows["producer"]))
         if known.num_rows < rows.num_rows:

@@ -55,7 +55,7 @@ def judged(folder: RunFolder, spec: RunSpec, master: str) -> Judgement:
     Raises BadInput for a master that is none and a run that Spark cannot judge, EvidenceError as the local check does, TestbedError when
     no Spark job could be run there.
     """
-    preflight(master, stateful=spec.reference_model is not None, counted=spec.counted)
+    preflight(master, stateful=spec.of_results, counted=spec.counted)
     where = embedded.current().spark_master if master == TESTBED else master
     with session(where) as opened, _told(where, folder):
         judgement = judge(folder, spec, partial(spark_scan.scan_histories, opened))
@@ -69,9 +69,7 @@ def preflight(master: str, *, stateful: bool, counted: bool) -> None:
     if master != TESTBED and not _LOCAL.fullmatch(master) and not _STANDALONE.fullmatch(master):
         raise BadInput(f"--spark: expected {TESTBED}, local[N] or spark://HOST:PORT, came {master!r}")
     if stateful:
-        raise BadInput(
-            "--spark compares records, and this job is stateful: its results are computed again on this machine, without --spark"
-        )
+        raise BadInput("--spark compares records, and this job delivers results: they are computed again on this machine, without --spark")
     if counted:
         raise BadInput(
             "--spark compares records that are due once each, and `expected` says otherwise of this job: it is judged on this machine, "

@@ -17,16 +17,18 @@ import platform
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from streamproof import extras, settings
 from streamproof.engines.lookup import engine_of, read_job
 from streamproof.engines.spark.registry import PIPELINES
 from streamproof.errors import BadInput
-from streamproof.evidence import expected, manifest, sent_stream
+from streamproof.evidence import expected, inputs, manifest, sent_stream
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.evidence.journal import (
     Aborted,
@@ -51,6 +53,7 @@ from streamproof.faults import FAULTS
 from streamproof.history.record import HistoryError
 from streamproof.jobs.context import RunContext, RunEnded
 from streamproof.jobs.job import Job
+from streamproof.jobs.results import Results
 from streamproof.load import expected as counting
 from streamproof.load import files, timed, workload
 from streamproof.load.gate import Gate
@@ -70,6 +73,7 @@ from streamproof.verdict.decide import decide
 from streamproof.verdict.ending import Ending, notes
 from streamproof.verdict.judge import Judgement, RunSpec, judge
 from streamproof.verdict.reconciliation import write_reconciliation
+from streamproof.verdict.stateful import by_sql
 from streamproof.verdict.verdict import Verdict, decided
 
 DRAIN_S = 150.0
@@ -92,7 +96,7 @@ def create(experiment: Experiment, name: str | None = None, owner: int | None = 
         experiment.workload.check()
     except files.NotReadable as error:
         raise BadInput(f"workload: file: {error}") from error
-    counts = _expected_counts(experiment)
+    counts, records = _expected_counts(experiment), _inputs(experiment)
     settings.runs().mkdir(parents=True, exist_ok=True)
     if name is None:
         name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{experiment.name}"
@@ -104,6 +108,9 @@ def create(experiment: Experiment, name: str | None = None, owner: int | None = 
         write_atomically(folder.path / "owner.json", json.dumps({"pid": owner}))
         if counts is not None:
             expected.write(folder, counts)
+        if experiment.profile.results is not None:
+            inputs.write(folder, records)
+            write_atomically(folder.reference, experiment.profile.results.sql())
         if experiment.suite is not None:
             write_atomically(own.path(folder), json.dumps(experiment.suite.document(), indent=1))
         folder.journal.append(RunCreated(run=folder.name, seed=experiment.seed))
@@ -119,6 +126,26 @@ def _expected_counts(experiment: Experiment) -> np.ndarray | None:
         return counting.counts(experiment.profile.expected, workload.events(experiment.workload, experiment.seed))
     except counting.NotCountable as error:
         raise BadInput(f"job: expected: {error}") from error
+
+
+def _inputs(experiment: Experiment) -> list[bytes]:
+    """What a job is given whose results a query computes again; nothing for others. Raises BadInput when the query does not fit it."""
+    if experiment.profile.results is None:
+        return []
+    records = [payload for _, payload in workload.events(experiment.workload, experiment.seed)]
+    table = pa.table({"record": [record.decode() for record in records]})
+    nobody = {f"_{name}": np.arange(len(records)) for name in ("producer", "sequence", "partition", "offset")}
+    try:
+        due = by_sql.computed(_by_sql(experiment.profile.results, experiment.profile.results.sql()), table, nobody)
+    except inputs.QueryError as error:
+        raise BadInput(f"job: results: {error}") from error
+    if not any(one.certain for one in due.values()):
+        raise BadInput("job: results: the reference gives no result that is due, so nothing could be missing: is it what you meant?")
+    return records
+
+
+def _by_sql(results: Results, sql: str) -> by_sql.BySql:
+    return by_sql.BySql(results.key, results.values, sql, results.final)
 
 
 def check_suite(experiment: Experiment) -> None:
@@ -274,7 +301,7 @@ def _drain(folder: RunFolder) -> None:
     experiment = load(folder)
     if experiment.keeps_values:
         payloads.keep_all(folder, job, testbed, drained, DRAIN_S)
-    if experiment.reference_model is None:
+    if not experiment.of_results:
         second_reading.read_again(folder, job, testbed, drained, experiment.seed, DRAIN_S)
     sent_stream.fold_all(folder.sent)
     manifest.write(folder)
@@ -447,7 +474,15 @@ def run_spec(folder: RunFolder) -> RunSpec:
         location=experiment.profile.location,
         not_judged=experiment.profile.not_judged,
         counted=experiment.profile.expected is not None,
+        results=_by_sql(results, _reference(folder)) if (results := experiment.profile.results) is not None else None,
     )
+
+
+def _reference(folder: RunFolder) -> str:
+    try:
+        return folder.reference.read_text()
+    except OSError as error:
+        raise EvidenceError(f"{folder.reference} cannot be read as evidence: {error}") from error
 
 
 def suite_spec(spec: RunSpec) -> SuiteSpec:
@@ -456,6 +491,8 @@ def suite_spec(spec: RunSpec) -> SuiteSpec:
     computation = None
     if model is not None:
         computation = {"kind": type(model).__name__.lower(), **vars(model), "delays_ms": list(model.delays_ms)}
+    if spec.results is not None:
+        computation = {"kind": "sql", **asdict(spec.results)}
     promises = tuple(sorted(spec.promises))
     location = spec.location.to_dict()
     return SuiteSpec(spec.guarantee, promises, spec.asked, spec.expected, spec.recover_within_s, computation, location)

@@ -53,7 +53,8 @@ from streamproof.verdict.ending import notes
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 from streamproof.verdict.reconciliation import reconciliation_table
 from streamproof.verdict.scan.scan import Scan, scan_histories
-from streamproof.verdict.stateful import reference
+from streamproof.verdict.stateful import by_sql, reference
+from streamproof.verdict.stateful.by_sql import BySql
 from streamproof.verdict.stateful.reference import ReferenceModel
 from streamproof.verdict.timing import baseline
 from streamproof.verdict.timing.recovery import Flow, Stamps, ends, longest_gap, recovery, stamps, throughput
@@ -87,15 +88,22 @@ class RunSpec:
     not_judged: tuple[str, ...] = ()
     counted: bool = False
     """Whether the run says how often each record is due, in ``expected.parquet``."""
+    results: BySql | None = None
+    """What a job delivers instead of records, where a query of the user's own computes it again."""
+
+    @property
+    def of_results(self) -> bool:
+        """Whether the job delivers results that it computes, instead of records."""
+        return self.reference_model is not None or self.results is not None
 
     @property
     def forbidden(self) -> frozenset[Anomaly]:
-        return forbidden(self.guarantee, self.promises, self.reference_model is not None)
+        return forbidden(self.guarantee, self.promises, self.of_results)
 
     @property
     def asked(self) -> tuple[Anomaly, ...]:
         """The anomalies to look for: those of every delivery, the forbidden ones, and the expected ones."""
-        kinds = KINDS if self.reference_model is None else RESULT_KINDS
+        kinds = RESULT_KINDS if self.of_results else KINDS
         return tuple(anomaly for anomaly in Anomaly if anomaly in {*kinds, *self.forbidden, *self.expected})
 
     def account(self) -> Account:
@@ -142,11 +150,11 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
     events = folder.journal.events()
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
-    if spec.reference_model is None:
+    if not spec.of_results:
         scanned = scan(folder, spec.asked, progress, ends(events, progress), stamps(drain))
         compared = _records(spec, progress, scanned, Clock.of(folder))
     else:
-        compared = _results(folder, spec.reference_model, drain)
+        compared = _results(folder, spec, drain, progress)
     reconciliation, flow = compared.reconciliation, compared.flow
     moments = flow.moments
     acked_in = check_sent(folder, _spans(events))
@@ -169,7 +177,7 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
             "drain": Drain.model_validate(drain),
             "read_twice": _read_twice(folder, drain),
             "behind_the_end": behind_the_end(folder, {account.partition: account.acked for account in reconciliation.partitions}),
-            "unjudged": unjudged(folder, spec.promises, progress) if spec.reference_model is None else (),
+            "unjudged": () if spec.of_results else unjudged(folder, spec.promises, progress),
             "untimed": flow.untimed,
             "unordered": compared.unordered,
             "driver_starts": sum(isinstance(event, DriverStarted) for event in events),
@@ -212,14 +220,18 @@ def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan, c
     return _Compared(evidence, scanned.reconciliation, scanned.flow, findings, unordered=unordered)
 
 
-def _results(folder: RunFolder, model: ReferenceModel, drain: Mapping[str, Any]) -> _Compared:
-    """The findings about the results of a stateful job."""
+def _results(folder: RunFolder, spec: RunSpec, drain: Mapping[str, Any], progress: Sequence[dict[str, Any]]) -> _Compared:
+    """The findings about the results of a job that computes some."""
     evidence, payloads = read_evidence(folder), read_payloads(folder)
     check_results(folder, drain, len(payloads.values))
-    judged = reference.judge(folder, model, evidence.sent, payloads)
+    if spec.results is not None:
+        batches = reference.committed(progress)
+        judged = by_sql.judge(folder, spec.results, evidence.sent, payloads, batches)
+    else:
+        assert spec.reference_model is not None
+        judged, batches = reference.judge(folder, spec.reference_model, evidence.sent, payloads), read_batches(folder.batches)
+        check_batches(folder.batches, batches)
     reconciliation = sent_only(evidence.sent, len(payloads.values))
-    batches = read_batches(folder.batches)
-    check_batches(folder.batches, batches)
     flow = reference.flow_of_batches(evidence.sent, evidence.sent_at, batches)
     delivered_at = Clock.of(folder).believed(payloads.delivered_at)
     evidence = replace(evidence, delivered=payloads.delivered, delivered_at=delivered_at)

@@ -8,9 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamproof.evidence.locations import Kind, Location
 from streamproof.jobs.expected import ExpectedCounts
+from streamproof.jobs.results import Results
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
+UNREAD = "streamproof-id"
+"""The header that holds the identity of what a job reads that need not know it."""
 Choice = Annotated[str, Field(min_length=1)]
 
 
@@ -74,11 +77,11 @@ class KafkaOutput(Described):
 
 
 class _Rows(Described):
-    identity: Identity
+    identity: Identity | None = Field(None, description="The columns that hold it; not for a job that delivers `results`")
 
     @model_validator(mode="after")
     def _of_rows(self) -> Self:
-        if not (self.identity.column or self.identity.columns):
+        if self.identity is not None and not (self.identity.column or self.identity.columns):
             raise ValueError("identity: rows keep it in `column` or `columns`")
         return self
 
@@ -117,7 +120,15 @@ class Delivers(Described):
             return Location() if identity is None else identity.location(self.kafka.payload == "kept")
         rows = self.postgres or self.files
         assert rows is not None, "validated"
+        assert rows.identity is not None, "validated"
         return rows.identity.location()
+
+    @property
+    def identity(self) -> Identity | None:
+        """What is said of where it keeps the identity."""
+        delivers = self.kafka or self.postgres or self.files
+        assert delivers is not None, "validated"
+        return delivers.identity
 
 
 class SparkCheckpoint(Described):
@@ -127,14 +138,25 @@ class SparkCheckpoint(Described):
 Progress = Literal["group"] | SparkCheckpoint
 
 
-def location_read(reads: Reads, delivers: Delivers) -> Location:
-    """Where the workload puts the identity: where the job reads it, or where it delivers it."""
-    identity = reads.kafka.identity
-    return identity.location() if identity is not None else delivers.location
+def location_read(reads: Reads, delivers: Delivers, results: Results | None) -> Location:
+    """Where the workload puts the identity: where the job reads it, or delivers it; out of the way of one that delivers results."""
+    if reads.kafka.identity is not None:
+        return reads.kafka.identity.location()
+    return delivers.location if results is None else Location(Kind.HEADER, (UNREAD,), whole=False)
 
 
-def not_judged(delivers: Delivers, expected: ExpectedCounts | None) -> tuple[str, ...]:
+def location_delivered(delivers: Delivers, results: Results | None) -> Location:
+    """Where the output keeps the identity; results have none, and are looked for where there is something to read."""
+    if results is None:
+        return delivers.location
+    kafka = delivers.kafka is not None
+    return Location(Kind.HEADER, (UNREAD,), whole=False) if kafka else Location(Kind.COLUMNS, results.key[:1], whole=False)
+
+
+def not_judged(delivers: Delivers, expected: ExpectedCounts | None, results: Results | None) -> tuple[str, ...]:
     """What cannot be judged of such a job, whatever a run shows."""
+    if results is not None:
+        return ("results that a later one replaced",) if results.final else ()
     missing = []
     if expected is not None and expected.several:
         missing.append("which of its deliveries a copy of a record is (they are counted)")

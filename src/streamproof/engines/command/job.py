@@ -17,6 +17,7 @@ from streamproof.evidence.locations import Kind, Location
 from streamproof.jobs.expected import ExpectedCounts
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import JobProfile, Role, Trait
+from streamproof.jobs.results import Results
 from streamproof.sinks.outputs import SINKS
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.guarantee import Guarantee, Promise
@@ -53,6 +54,7 @@ class CommandSpec(BaseModel):
     reads: Reads = Field(default_factory=Reads, description="What it reads")
     delivers: Delivers = Field(default_factory=lambda: Delivers(kafka=KafkaOutput()), description="Where it delivers")
     expected: ExpectedCounts | None = Field(None, description="How often it delivers each record: once when absent")
+    results: Results | None = Field(None, description="What it computes, where it delivers results instead of records")
     progress: Progress = Field("group", description="From what its progress is read: group, or {spark_checkpoint: FOLDER}")
 
     @model_validator(mode="after")
@@ -70,13 +72,28 @@ class CommandSpec(BaseModel):
             raise ValueError("also_promises: rows keep no order, and nobody knows which batch wrote one: leave it out")
         if self.also_promises and self.expected is not None:
             raise ValueError("also_promises: ordered and atomic are judged of jobs that deliver each record once; leave one of the two out")
+        self._check_results()
         if self.transactions and self.delivers.kafka is None:
             raise ValueError("transactions: the job delivers to no topic, so it has no transactions of Kafka; leave it out")
         return self
 
+    def _check_results(self) -> None:
+        if self.results is None:
+            if self.delivers.identity is None and self.delivers.kafka is None:
+                raise ValueError("delivers: expected the `identity` of a row, or `results` of a job that computes some")
+            return
+        if self.delivers.identity is not None or self.expected is not None or self.also_promises:
+            raise ValueError(
+                "results: they have no identity and are not counted as records; leave `identity`, `expected` and `also_promises` out"
+            )
+
     @property
     def _location_read(self) -> Location:
-        return described.location_read(self.reads, self.delivers)
+        return described.location_read(self.reads, self.delivers, self.results)
+
+    @property
+    def _location_delivered(self) -> Location:
+        return described.location_delivered(self.delivers, self.results)
 
     @property
     def profile(self) -> JobProfile:
@@ -91,9 +108,10 @@ class CommandSpec(BaseModel):
             roles=frozenset({Role.DRIVER}),
             links=SINKS[self.delivers.sink].links,
             traits=frozenset(traits),
-            location=self.delivers.location,
-            not_judged=described.not_judged(self.delivers, self.expected),
+            location=self._location_delivered,
+            not_judged=described.not_judged(self.delivers, self.expected, self.results),
             expected=self.expected,
+            results=self.results,
         )
 
     def check(self) -> None:
@@ -103,6 +121,8 @@ class CommandSpec(BaseModel):
         if self.interpreter is not None:
             self._python()
         self._ddl()
+        if self.results is not None:
+            self.results.sql()
 
     def job(self, testbed: Testbed, **common: Any) -> CommandJob:
         return CommandJob(
@@ -114,7 +134,7 @@ class CommandSpec(BaseModel):
             interpreter=self._python(),
             spark_checkpoint=self.progress.spark_checkpoint if isinstance(self.progress, SparkCheckpoint) else "",
             reads_identity=self._location_read.to_dict(),
-            delivers_identity=self.delivers.location.to_dict(),
+            delivers_identity=self._location_delivered.to_dict(),
             output=described.output(self.delivers, self._ddl()),
             **common,
         )

@@ -23,7 +23,7 @@ from typing import Any
 
 import duckdb
 
-from . import files
+from . import files, results_by_sql
 
 ANOMALIES = ("missing", "unexpected", "wrong_value", "repeated", "dropped")
 NO_RESULT = "something that is no result"
@@ -35,6 +35,8 @@ _NEEDED = ("batch", "start", "until", "dropped", "committed_at")
 _BATCHES = {"place": "BIGINT", "batch": "BIGINT", "start": "BIGINT", "dropped": "BIGINT", "committed_ms": "BIGINT"}
 _UNSETTLED = """
     SELECT count(*) FROM events LEFT JOIN sent USING (sequence) WHERE sent.outcome IS NULL OR sent.outcome = 'INDETERMINATE'"""
+_UNKNOWN = """
+    SELECT count(*) FILTER (outcome = 'INDETERMINATE') + greatest((SELECT coalesce(sum(count), 0) FROM intents) - count(*), 0) FROM sent"""
 _READ = """
     SELECT s.producer, s.sequence, epoch_ms(s.sent_at) AS sent_ms, coalesce(r.place, (SELECT max(place) FROM batches)) AS place
     FROM sent AS s ASOF LEFT JOIN (SELECT partition, until, min(place) AS place FROM batch_ends GROUP BY partition, until) AS r
@@ -85,8 +87,12 @@ _VIEWS = {
 
 def define(connection: duckdb.DuckDBPyConnection, folder: Path, computation: dict[str, Any], keep: Collection[str] = ()) -> None:
     """Define the views, as far as the results can be computed. ``computation`` is what the job declares: a ``kind``, and its numbers."""
-    batches = _batches(folder / "batches.jsonl")
-    files.parquet(connection, "events", folder / "events.parquet", _EVENTS)
+    by_sql = computation["kind"] == "sql"
+    batches = _reported(folder / "progress.jsonl") if by_sql else _batches(folder / "batches.jsonl")
+    if by_sql:
+        results_by_sql.given(connection, folder)
+    else:
+        files.parquet(connection, "events", folder / "events.parquet", _EVENTS)
     files.parquet(connection, "payloads", folder / "payloads", _PAYLOADS)
     rows = [[place, line["batch"], line["start"], line["dropped"], _moment(line)] for place, line in enumerate(batches)]
     files.table(connection, "batches", _BATCHES, rows)
@@ -97,15 +103,17 @@ def define(connection: duckdb.DuckDBPyConnection, folder: Path, computation: dic
     files.define(connection, {"read": _READ, "output": output}, {"read"})
     reason = _unjudged(connection, batches, computation)
     files.table(connection, "unjudged", {"reason": "VARCHAR"}, [] if reason is None else [[reason]])
-    if reason is None:
+    if reason is None and by_sql:
+        results_by_sql.define(connection, computation, keep)
+    elif reason is None:
         _compute(connection, batches, computation, keep)
 
 
 def _unjudged(connection: duckdb.DuckDBPyConnection, batches: list[dict[str, Any]], computation: dict[str, Any]) -> str | None:
     """Why the results are not computed again here."""
-    if computation["kind"] not in ("windows", "join"):
+    if computation["kind"] not in ("windows", "join", "sql"):
         return f"{computation['kind']} are not computed again in SQL"
-    ((unsettled,),) = connection.execute(_UNSETTLED).fetchall()
+    ((unsettled,),) = connection.execute(_UNSETTLED if computation["kind"] != "sql" else _UNKNOWN).fetchall()
     if unsettled:
         return f"{unsettled} sends have an unknown outcome"
     return None if batches else "no micro-batch ran"
@@ -146,6 +154,11 @@ def _batches(path: Path) -> list[dict[str, Any]]:
             raise files.Unreadable(f"{path} is damaged evidence: batch {expected} is missing")
         expected = line["batch"] + 1
     return list(latest.values())
+
+
+def _reported(path: Path) -> list[dict[str, Any]]:
+    """The commits of a job that says nothing of watermarks: each reads up to where it committed."""
+    return [{**line, "dropped": None} for line in files.lines(path, "batch", "start", "until", "committed_at")]
 
 
 def _moment(line: dict[str, Any]) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 from streamproof.evidence.batches import Batch, read_batches, reading
 from streamproof.evidence.events import Inputs, read_inputs
 from streamproof.evidence.files import milliseconds
-from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.evidence.histories import Delivered, Sent, read_sent, read_sent_at
 from streamproof.evidence.payloads import Payloads
 from streamproof.verdict.checks.matching import Finding
@@ -245,8 +245,14 @@ def read_results(model: ReferenceModel, payloads: Payloads, keys: Mark) -> Resul
 
 
 def read_flow(folder: RunFolder) -> Flow:
-    """The flow of a stateful job. Raises EvidenceError naming the file when its evidence is missing or cannot be read."""
-    return flow_of_batches(read_sent(folder), read_sent_at(folder), read_batches(folder.batches))
+    """The flow of a job that delivers results. Raises EvidenceError naming the file when its evidence is missing or cannot be read."""
+    batches = read_batches(folder.batches) if folder.batches.exists() else committed(list(read_json_lines(folder.progress)))
+    return flow_of_batches(read_sent(folder), read_sent_at(folder), batches)
+
+
+def committed(progress: Sequence[dict[str, Any]]) -> tuple[Batch, ...]:
+    """The micro-batches of a job that says nothing of watermarks, by what it committed."""
+    return tuple(Batch(line["batch"], line["start"], line["until"], None, None, line["committed_at"]) for line in progress)
 
 
 def flow_of_batches(sent: Sent, sent_at: np.ndarray, batches: Sequence[Batch]) -> Flow:
