@@ -98,8 +98,9 @@ class Message:
 
     @classmethod
     def parse(cls, data: dict[str, Any]) -> Self:
-        lists = {name: tuple(data[name]) for name in ("errors", "statements", "results") if name in data}
-        return cls(**{**data, **lists, "places": tuple(Place(**place) for place in data.get("places", ()))})
+        values: dict[str, Any] = {**data, "places": tuple(Place(**place) for place in data.get("places", ()))}
+        values |= {name: tuple(data[name]) for name in ("errors", "statements", "results") if name in data}
+        return cls(**values)
 
     @property
     def done(self) -> bool:
@@ -139,7 +140,8 @@ class Rule:
     Struck are the ``nth`` message that matches, counted since the rule was made, and each ``every``-th after it, ``times`` in all (0:
     any number). ``hold`` keeps the request or the answer (``side``) until it is released or dropped. ``drop_request`` cuts the connection
     or swallows all that the client sends from there (``how``). ``lose_answer`` lets the server answer and cuts the client.
-    ``late_request`` cuts the client and delivers the request after ``delay_ms``, or once it is released. ``error_answer`` gives ``code``,
+    ``late_request`` cuts the client and delivers the request after ``delay_ms``, or once it is released; before that, once the server has
+    answered the next message ``until`` of the same client and transaction. ``error_answer`` gives ``code``,
     instead of asking the server or (``forward``) instead of its answer; with ``fatal`` PostgreSQL's connection ends.
     """
 
@@ -158,6 +160,7 @@ class Rule:
     side: Side | Literal[""] = ""
     how: Literal["cut", "black_hole", ""] = ""
     delay_ms: int = 0
+    until: str = ""
     code: str = ""
     fatal: bool = False
     forward: bool = False
@@ -198,7 +201,7 @@ class Messages:
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self._url = f"http://{host}:{port}/messages"
 
-    def _ask(self, verb: str, path: str = "", body: object = None, wait_s: float = 0.0) -> Any:
+    def _ask(self, verb: str, path: str = "", body: dict[str, Any] | None = None, wait_s: float = 0.0) -> Any:
         import requests
 
         with requests.Session() as session:

@@ -67,13 +67,14 @@ type hub struct {
 	lastEvent   int64
 	news        chan struct{} // closed at the next event
 	lastHeld    int64
+	late        map[*lateness]bool
 	connections atomic.Int64
 	wanted      atomic.Pointer[map[string]bool] // the messages that some rule names
 	topics      sync.Map                        // id of a topic -> its name
 }
 
 func newHub(proxies *toxiproxy.ProxyCollection, clients *accepted) *hub {
-	h := &hub{proxies: proxies, clients: clients, links: map[string]*link{}, held: map[int64]*waiting{}, news: make(chan struct{})}
+	h := &hub{proxies: proxies, clients: clients, links: map[string]*link{}, held: map[int64]*waiting{}, late: map[*lateness]bool{}, news: make(chan struct{})}
 	h.wanted.Store(&map[string]bool{})
 	return h
 }
@@ -137,6 +138,7 @@ func (h *hub) setWanted() {
 	wanted := map[string]bool{}
 	for _, r := range h.rules {
 		wanted[r.Message] = true
+		wanted[r.Until] = true
 	}
 	h.wanted.Store(&wanted)
 }
@@ -150,6 +152,52 @@ func (h *hub) hold(s *strike, side string, m message) bool {
 	h.tell(event{Kind: held, Rule: s.rule.ID, Held: w.ID, Message: &m, Detail: side})
 	h.mutex.Unlock()
 	return <-w.decided
+}
+
+// lateness is a request that is to be delivered late.
+type lateness struct {
+	request message
+	until   string
+	now     chan struct{}
+}
+
+// waitLate waits until a request of late_request is to be delivered; false when it is dropped.
+func (h *hub) waitLate(s *strike) bool {
+	r := s.rule
+	if r.DelayMs == 0 && r.Until == "" {
+		return h.hold(s, request, s.message)
+	}
+	l := &lateness{request: s.message, until: r.Until, now: make(chan struct{}, 1)}
+	h.mutex.Lock()
+	h.late[l] = true
+	h.mutex.Unlock()
+	delay := time.Duration(r.DelayMs) * time.Millisecond
+	if r.DelayMs == 0 {
+		delay = lateTimeout / 2
+	}
+	select {
+	case <-l.now:
+	case <-time.After(delay):
+	}
+	h.mutex.Lock()
+	delete(h.late, l)
+	h.mutex.Unlock()
+	return true
+}
+
+// answeredNow lets the requests go that wait for this answer: of the same client and transaction, over another connection.
+func (h *hub) answeredNow(m message) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	for l := range h.late {
+		r := l.request
+		if l.until == m.Message && r.ClientID == m.ClientID && r.TransactionalID == m.TransactionalID && r.Connection != m.Connection {
+			select {
+			case l.now <- struct{}{}:
+			default:
+			}
+		}
+	}
 }
 
 // decide releases or drops what is held under that number; false when nothing is.
@@ -212,7 +260,7 @@ func (h *hub) since(number int64, id string, wait time.Duration) ([]event, int64
 	}
 }
 
-// clear leaves nothing: no rule, nothing held, no trace, every proxy straight again.
+// clear leaves nothing: no rule, nothing held, no event, no trace, every proxy straight again.
 func (h *hub) clear() error {
 	h.mutex.Lock()
 	h.rules = nil
@@ -234,6 +282,9 @@ func (h *hub) clear() error {
 			first = err
 		}
 	}
+	h.mutex.Lock()
+	h.events = nil
+	h.mutex.Unlock()
 	if err := h.trace.stop(); err != nil && first == nil {
 		first = err
 	}

@@ -27,6 +27,7 @@ type exchange struct {
 	head   head
 	sent   message
 	traced bool
+	wanted bool // a rule names it
 	strike *strike
 	made   []byte // an answer that is made here; the broker has not got the request
 }
@@ -91,7 +92,8 @@ func (k *kafka) request(size int) error {
 	name := h.name()
 	traced := k.hub.trace.wants(name)
 	number := k.requestsSeen()
-	if !traced && !k.hub.wants(name) {
+	wanted := k.hub.wants(name)
+	if !traced && !wanted {
 		if h.answered() {
 			k.push(&exchange{head: h})
 		}
@@ -110,7 +112,7 @@ func (k *kafka) request(size int) error {
 		m.Unread = "longer than a message link reads"
 	}
 	m = m.stamped()
-	x := &exchange{head: h, sent: m, traced: traced}
+	x := &exchange{head: h, sent: m, traced: traced, wanted: wanted}
 	if traced {
 		k.hub.trace.write(m)
 	}
@@ -180,9 +182,7 @@ func (k *kafka) late(x *exchange, frame []byte, size int) error {
 	}
 	k.kept.Store(true)
 	k.hangUp()
-	if x.strike.rule.DelayMs > 0 {
-		time.Sleep(time.Duration(x.strike.rule.DelayMs) * time.Millisecond)
-	} else if !k.hub.hold(x.strike, request, x.sent) {
+	if !k.hub.waitLate(x.strike) {
 		_ = k.server.Close()
 		return errEnded
 	}
@@ -283,7 +283,7 @@ func (k *kafka) encrypted() bool {
 }
 
 func (k *kafka) answer(x *exchange, size int) error {
-	if x == nil || size > mostRead || (x.strike == nil && !x.traced && x.head.key != keyMetadata) {
+	if x == nil || size > mostRead || (x.strike == nil && !x.traced && !x.wanted && x.head.key != keyMetadata) {
 		if x != nil && x.strike != nil {
 			k.hub.note(failed, x.strike, x.sent, "the answer is longer than a message link reads: it was passed on")
 		}
@@ -300,6 +300,7 @@ func (k *kafka) answer(x *exchange, size int) error {
 	if x.traced {
 		k.hub.trace.write(m)
 	}
+	k.hub.answeredNow(m)
 	if x.strike != nil {
 		goesOn, err := k.answerStruck(x, frame, m)
 		if !goesOn || err != nil {

@@ -246,9 +246,7 @@ func (p *postgres) forward(s *statement, frame []byte) error {
 func (p *postgres) late(s *statement, frame []byte) error {
 	p.kept.Store(true)
 	p.hangUp()
-	if s.strike.rule.DelayMs > 0 {
-		time.Sleep(time.Duration(s.strike.rule.DelayMs) * time.Millisecond)
-	} else if !p.hub.hold(s.strike, request, s.sent) {
+	if !p.hub.waitLate(s.strike) {
 		_ = p.server.Close()
 		return errEnded
 	}
@@ -499,6 +497,7 @@ func (p *postgres) completed(ready []byte) []byte {
 			continue
 		}
 		p.hub.trace.write(m)
+		p.hub.answeredNow(m)
 		if s.strike != nil && !s.told {
 			s.told = true
 			p.hub.note(answered, s.strike, m, "")

@@ -23,6 +23,7 @@ type rule struct {
 	Side            string   `json:"side,omitempty"`     // of hold: request or answer
 	How             string   `json:"how,omitempty"`      // of drop_request: cut or black_hole
 	DelayMs         int      `json:"delay_ms,omitempty"` // of delay_request, delay_answer; of late_request, which waits for its release without
+	Until           string   `json:"until,omitempty"`    // of late_request: it goes once the server has answered this message
 	Code            string   `json:"code,omitempty"`     // of error_answer: Kafka's error code, or an SQLSTATE
 	Fatal           bool     `json:"fatal,omitempty"`    // of error_answer of PostgreSQL: the connection ends with it
 	Forward         bool     `json:"forward,omitempty"`  // of error_answer: the server gets the request all the same
@@ -56,6 +57,9 @@ func (r *rule) check() error {
 	}
 	if !slices.Contains(actions, r.Action) {
 		return fmt.Errorf("rule %s: expected one of the actions %v, came %q", r.ID, actions, r.Action)
+	}
+	if r.Until != "" && !slices.Contains(messageNames(), r.Until) {
+		return fmt.Errorf("rule %s: until: there is no message %q", r.ID, r.Until)
 	}
 	if r.Nth == 0 {
 		r.Nth = 1
