@@ -22,7 +22,7 @@ def test_nothing_is_missing() -> None:
 def test_the_toxiproxy_server_is_the_locked_one_and_runs() -> None:
     server = settings.cache() / "bin" / "toxiproxy-server"
     said = subprocess.run([str(server), "-version"], capture_output=True, text=True, timeout=30, check=True)
-    locked = next(iter(install.locked_modules().values())).split()[0]
+    locked = install.locked_modules()[install.TOXIPROXY].split()[0]
     assert locked.removeprefix("v") in said.stdout + said.stderr
 
 

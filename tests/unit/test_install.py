@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import http.server
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -176,7 +178,7 @@ def test_the_committed_locks_are_well_formed_and_name_no_host() -> None:
     assert {jar.set for jar in jars} == {"jdbc", "kafka", "spark"}
     assert len(files) == len(set(files))
     assert all(re.fullmatch(r"v\S+ h1:\S{43}=", locked) for locked in install.locked_modules().values())
-    locks = [*ROOT.glob("requirements*"), *ROOT.glob("docs/site/requirements*"), install.JARS_LOCK, install.TOXIPROXY_LOCK]
+    locks = [*ROOT.glob("requirements*"), *ROOT.glob("docs/site/requirements*"), install.JARS_LOCK, install.GO_LOCK]
     assert not [lock.name for lock in locks if "://" in lock.read_text()]
 
 
@@ -189,6 +191,25 @@ def test_a_module_that_is_not_the_locked_one_is_refused() -> None:
         install.check_modules(described.replace("mux\tv1.8.1", "mux\tv9.9.9"))
     with pytest.raises(install.SetupError, match="cannot be checked"):
         install.check_modules("server: go1.26\n")
+
+
+def test_a_proxy_that_was_compiled_from_other_sources_is_not_in_place(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = tmp_path / "message_proxy"
+    shutil.copytree(install.MESSAGE_PROXY, sources)
+    monkeypatch.setattr(install, "MESSAGE_PROXY", sources)
+    (cache / "bin").mkdir(parents=True)
+    server = cache / "bin" / "toxiproxy-server"
+    server.write_text("compiled")
+    record = {"sources": install._sources(), "file": install._fingerprint(server), "sha256": install._sha256(server)}
+    server.with_suffix(".json").write_text(json.dumps(record))
+    assert not install.needs_go()
+    (sources / "kafka_test.go").write_text("package main")
+    assert not install.needs_go(), "a test is not compiled in"
+    for changed in ("kafka.go", "go.sum"):
+        kept = (sources / changed).read_text()
+        (sources / changed).write_text(kept + "\n")
+        assert install.needs_go(), changed
+        (sources / changed).write_text(kept)
 
 
 def java_that_says(folder: Path, version: str) -> Path:

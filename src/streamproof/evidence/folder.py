@@ -135,6 +135,11 @@ class RunFolder:
         return self.path / "failpoints"
 
     @property
+    def messages(self) -> Path:
+        """The trace of what went between the job and its servers, of a run that asked for it."""
+        return self.path / "trace" / "messages.jsonl"
+
+    @property
     def checkpoint(self) -> Path:
         return self.path / "checkpoint"
 

@@ -99,6 +99,13 @@ class TestbedTaken(Event, name="testbed_taken"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MessagesRead(Event, name="messages_read"):
+    """the messages between the job and its servers are read from now on, at these proxies"""
+
+    links: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Restored(Event, name="restored"):
     """the run gave the testbed back in its steady state; the fields say what was cleaned up"""
 

@@ -224,6 +224,9 @@ class Experiment(Strict):
         description="What two_phase_commit does about a transaction that it decided to commit and that the broker has aborted: "
         "stop, at each start anew, or go_on without its records",
     )
+    trace: bool = Field(
+        False, description="Read every message between the job and its servers, and keep those that matter in `trace/messages.jsonl`"
+    )
     timeout_s: int = Field(240, ge=30, le=86_400, description="The run is given up after this time")
 
     @field_validator("job")

@@ -96,6 +96,9 @@ class Planned(Protocol):
         """Parameters for a random schedule, from small ranges; None when it is not for chance: the job would have to show an anomaly, or
         the fault may outlast a run."""
 
+    def reads(self, parameters: Any) -> frozenset[str]:
+        """The servers (``kafka``, ``postgres``) whose messages it reads: a run puts message links before them."""
+
     def batches(self, parameters: Any) -> int:
         """How many micro-batches must still come after this fault was injected, for its evidence."""
 
@@ -136,6 +139,9 @@ class Ordinary:
 
     def needs(self, parameters: Any) -> frozenset[str] | None:
         return self.occupies
+
+    def reads(self, parameters: Any) -> frozenset[str]:
+        return frozenset()
 
     def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
         """That the job has the roles, links and traits."""

@@ -77,8 +77,10 @@ def _unblock(folder: RunFolder) -> list[str]:
 
 
 def _reset_proxies(testbed: Testbed) -> list[str]:
-    """Every toxic that was taken away. A Toxiproxy that does not answer has none any more once it is started anew."""
+    """Every toxic that was taken away; the proxies lead straight to their servers afterwards. A Toxiproxy that does not answer has neither
+    toxics nor message links any more once it is started anew."""
     try:
+        testbed.straighten()
         return [toxic for proxy in testbed.links for toxic in testbed.proxies.reset(proxy)]
     except TestbedError as error:
         log.warning("the proxies could not be reset: %s", error)
@@ -119,6 +121,7 @@ def restore(folder: RunFolder, testbed: Testbed, toxics: Sequence[str] = ()) -> 
     for event in todo:
         heal_injection(testbed, folder, event.injection, event.fault, event.target)
     done["healed"] = [event.injection for event in todo]
+    testbed.straighten()
     done["toxics"] = [*toxics, *(toxic for proxy in testbed.links for toxic in testbed.proxies.reset(proxy))]
     if (folder.path / "job.json").exists():
         # The testbed may have been taken down and started anew since, at other addresses.

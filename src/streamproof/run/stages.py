@@ -36,6 +36,7 @@ from streamproof.evidence.journal import (
     KafkaRebuilt,
     LoadFinished,
     LoadStarted,
+    MessagesRead,
     Restored,
     RunCreated,
     StageEnded,
@@ -213,6 +214,9 @@ def prepare(folder: RunFolder) -> None:
 def _set_up(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None:
     """Under the lock: make the run's topics, describe its job."""
     folder.journal.append(TestbedTaken(folder=testbed.folder))
+    if servers := _read_at(folder, experiment):
+        folder.journal.append(MessagesRead(links=testbed.read_messages(servers)))
+        testbed.messages.trace(folder.messages)
     name = f"sp-{folder.name}"
     job = experiment.spec.job(
         testbed,
@@ -230,6 +234,15 @@ def _set_up(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None
     Cluster(testbed.direct_kafka).create_topics({job.input_topic: count})
     outputs.of(job).create(job, testbed, count)
     write_atomically(folder.path / "deadline.json", json.dumps({"at": time.time() + experiment.timeout_s}))
+
+
+def _read_at(folder: RunFolder, experiment: Experiment) -> frozenset[str]:
+    """The servers whose messages the run reads: those that a fault of it asks for, and all of the job's when it is traced."""
+    servers = experiment.profile.links if experiment.trace else frozenset()
+    for injection in Schedule.read(folder).injections:
+        fault = FAULTS[injection.fault]
+        servers |= fault.reads(fault.parameters_model.model_validate(injection.parameters))
+    return servers
 
 
 def run_pipeline(folder: RunFolder, **options: Any) -> None:

