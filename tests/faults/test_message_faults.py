@@ -42,7 +42,11 @@ STRATEGIES: dict[str, tuple[str, Faults]] = {
     ),
     "postgres_ledger": (
         "postgres_ledger",
-        [("lose_answer", {"message": "COMMIT"}), ("error_answer", {"message": "COMMIT"}), ("hold_message", {"message": "COPY", "seconds": 1})],
+        [
+            ("lose_answer", {"message": "COMMIT"}),
+            ("error_answer", {"message": "COMMIT"}),
+            ("hold_message", {"message": "COPY", "seconds": 1}),
+        ],
     ),
 }
 

@@ -29,7 +29,7 @@ def doctor(
     """
     from streamproof.run import doctor as examining
 
-    experiment = examining.experiment_for(_experiment(file), timeout_s)
+    experiment = examining.experiment_for(experiment_of(file), timeout_s)
     with lines_on_stderr(as_json):
         embedded.up(lambda line: say(line))
         say(f"starting {experiment.label} on {experiment.workload.records} records, without faults; this takes {timeout_s} s at most")
@@ -47,7 +47,7 @@ def doctor(
     raise typer.Exit(0 if well else NOT_WELL)
 
 
-def _experiment(file: Path) -> Experiment:
+def experiment_of(file: Path) -> Experiment:
     """The experiment of the file, or one around the job that the file describes. Raises BadInput."""
     data: dict[str, Any] = load_as_mapping(file, "a job, or an experiment with one")
     return parse({"job": data, "seed": 1} if "engine" in data else data, str(file), Experiment)

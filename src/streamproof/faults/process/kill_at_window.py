@@ -1,0 +1,177 @@
+"""``kill_at_window``: SIGKILL the driver between two steps of its commit protocol, as seen from outside.
+
+The model: a crash at the worst moment, in a job of which nobody knows the code. ``window`` names two steps that follow each other in the
+job's trace (``streamproof windows`` lists them). Nothing is left to timing: the message that ends the window is held before its server
+gets it, the driver is killed, and the message is thrown away. Where the window ends with a file, the answer to the message that begins it
+is held.
+
+Evidence: by the trace and the files, the step before the window was done before the driver was killed, and the one behind it was not; the
+driver's processes are gone; the job was started again and committed a batch.
+Checked against: Spark 4.1 (``offsets/N`` and ``commits/N`` are renamed into place), Kafka 4.1, PostgreSQL 16.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import statistics
+import time
+import uuid
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from streamproof.evidence.folder import RunFolder
+from streamproof.faults.fault import DRIVER, EvidenceCheck, FaultError, Parameters, RunContext, Unconditional
+from streamproof.jobs import windows
+from streamproof.jobs.profile import JobProfile, Role
+from streamproof.jobs.windows import Step, Trace
+from streamproof.testbed import embedded
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.messages import Event, NoSuchThing, Rule
+from streamproof.testbed.process import same_process, signal_recorded
+
+STRIKE_S = 120.0
+LOOK_S = 1.0
+EVIDENCE_S = 120.0
+
+
+class KillAtWindowParameters(Parameters):
+    window: str = Field(description="The window, by the steps before and behind it, as in `INSERT orders > commits`")
+
+    @field_validator("window")
+    @classmethod
+    def _of_a_message(cls, window: str) -> str:
+        after, before = windows.parsed(window)
+        for step in (after, before):
+            if not windows.is_file(step) and not windows.kind(step):
+                raise ValueError(f"there is no step {step!r}; `streamproof windows` lists the windows of a job")
+        if windows.is_file(after) and windows.is_file(before):
+            raise ValueError(f"{window} lies between two files: no message could be held there")
+        return f"{after}{windows.ARROW}{before}"
+
+
+class KillAtWindow(Unconditional):
+    name = "kill_at_window"
+    summary = "SIGKILL the driver between two steps of its commit protocol, as seen from outside"
+    target = "the driver"
+    parameters_model: type[Parameters] = KillAtWindowParameters
+    of_roles = frozenset({Role.DRIVER})
+    occupies = frozenset({DRIVER, "the link to kafka", "the link to postgres"})
+    sites = frozenset()
+
+    def reads(self, parameters: Any) -> frozenset[str]:
+        return frozenset({"kafka", "postgres"})
+
+    def outside(self, parameters: Any) -> frozenset[embedded.Role] | None:
+        return None
+
+    def batches(self, parameters: Any) -> int:
+        return 3
+
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
+        """Not for chance: which windows a job has is known only once it was seen at work."""
+        return None
+
+    def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
+        return {"role": self.target, "start": run.driver()["start"], "rule": f"{self.name}-{uuid.uuid4().hex[:8]}"}
+
+    def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
+        after, before = windows.parsed(parameters.window)
+        target["after"] = run.testbed.messages.state().last_event
+        side, step = ("answer", after) if windows.is_file(before) else ("request", before)
+        run.testbed.messages.arm(Rule(target["rule"], windows.kind(step), "hold", every=1, side=side))  # type: ignore[arg-type]
+        aiming, until = _Aim(run, after, before), min(time.monotonic() + STRIKE_S, run.deadline)
+        while time.monotonic() < until:
+            run.check_alive()
+            for event in run.testbed.messages.events(target["after"], target["rule"], wait_s=LOOK_S):
+                target["after"] = event.number
+                if event.kind != "held":
+                    continue
+                if aiming.fits(event):
+                    self._strike(run, target, event)
+                    return
+                _release(run, event)
+        raise FaultError(f"the window {parameters.window}: not reached within {STRIKE_S:.0f} s; the job passed {aiming.passed()}")
+
+    def _strike(self, run: RunContext, target: dict[str, Any], event: Event) -> None:
+        target["killed"] = run.recorded(Role.DRIVER)
+        signal_recorded(target["killed"], signal.SIGKILL)
+        target["killed_ns"] = time.time_ns()
+        with contextlib.suppress(NoSuchThing):
+            run.testbed.messages.drop(event.held)
+        run.testbed.messages.disarm(target["rule"])
+
+    def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[EvidenceCheck]:
+        killed = target["killed"]
+        gone = run.eventually(lambda: not any(same_process(victim) for victim in killed), EVIDENCE_S)
+        again = run.eventually(lambda: run.progress.last_start() > target["start"], EVIDENCE_S)
+        return [
+            _hit(run, parameters.window, target["killed_ns"]),
+            EvidenceCheck("the driver's processes are gone", gone, f"pids {', '.join(str(victim['pid']) for victim in killed)}"),
+            EvidenceCheck("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"),
+        ]
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
+        testbed.messages.disarm(target["rule"])
+        held = [held.id for held in testbed.messages.state().held if held.rule == target["rule"]]
+        return [EvidenceCheck("nothing is held any more", not held, f"{len(held)} held")]
+
+
+class _Aim:
+    """Whether a message that is held is the one at the edge of the window."""
+
+    def __init__(self, run: RunContext, after: str, before: str) -> None:
+        self._run, self._after, self._before = run, after, before
+        self._trace = Trace(run.folder.messages, run.job)
+
+    def fits(self, event: Event) -> bool:
+        message = event.message
+        if message is None or windows.named(message, self._run.job) != (self._after if windows.is_file(self._before) else self._before):
+            return False
+        steps = self._steps()
+        if not windows.is_file(self._before):
+            last = windows.last_before(steps, message.at_ns)
+            return last is not None and last.name == self._after
+        usual = list(windows.runs_of(steps, self._after, self._before))
+        in_a_row = 1 + _trailing(steps, self._after)
+        return bool(usual) and in_a_row >= statistics.median_low(usual)
+
+    def _steps(self) -> list[Step]:
+        self._run.testbed.messages.state()  # writes what is buffered
+        self._trace.read_on()
+        return windows.in_order(self._trace.steps, windows.files(self._run.job))
+
+    def passed(self) -> str:
+        return ", ".join(window.name for window in windows.windows(self._steps())) or "none"
+
+
+def _trailing(steps: list[Step], name: str) -> int:
+    """How many of the last steps have this name."""
+    count = 0
+    for step in reversed(steps):
+        if step.name != name:
+            break
+        count += 1
+    return count
+
+
+def _release(run: RunContext, event: Event) -> None:
+    with contextlib.suppress(NoSuchThing):
+        run.testbed.messages.release(event.held)
+
+
+def _hit(run: RunContext, window: str, killed_ns: int) -> EvidenceCheck:
+    """That the driver was killed in the window: what was the last step before, and the first one behind."""
+    run.testbed.messages.state()
+    trace = Trace(run.folder.messages, run.job)
+    trace.read_on()
+    steps = windows.in_order(trace.steps, windows.files(run.job))
+    last = windows.last_before(steps, killed_ns)
+    after, _ = windows.parsed(window)
+    found = last is not None and last.name == after
+    detail = (
+        "nothing was done before" if last is None else f"the last step was {last.name}, {(killed_ns - last.done_ns) / 1e6:.0f} ms before"
+    )
+    return EvidenceCheck(f"it was killed in the window {window}", found, detail)

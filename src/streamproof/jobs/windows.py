@@ -1,0 +1,170 @@
+"""The windows of a job: between which two steps a crash finds another state, as seen from outside.
+
+A *step* is something that a crash does not undo: a message that a server has carried out (``Produce``, ``EndTxn``, ``INSERT orders``), or a
+file that is there (``offsets`` and ``commits`` of Spark's checkpoint, a file of the output). A *window* lies between two steps that follow
+each other. It is named by both: ``INSERT orders > commits``. Which windows a job has is read from the trace of a run without faults; what
+comes in each batch anew comes again and again, and what was seen only once belongs to the job's start or end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from streamproof.jobs.job import Job
+from streamproof.testbed.messages import STATEMENTS, Message
+
+ARROW = " > "
+SEEN = 2
+"""How often a window must have been seen."""
+CHANGING = frozenset({"Produce", "InitProducerId", "TxnOffsetCommit", "EndTxn", "OffsetCommit"})
+CHANGING_STATEMENTS = frozenset(STATEMENTS) - {"BEGIN", "ROLLBACK", "SELECT", "other"}
+OF_TABLES = ("INSERT", "UPDATE", "DELETE", "COPY", "MERGE")
+LOGS = ("offsets", "commits", "_spark_metadata")
+OUTPUT_FILE = "output file"
+_TABLE = re.compile(r"(?:INTO|UPDATE|FROM|COPY|TABLE)\s+(?:ONLY\s+)?(?:\"?\w+\"?\.)?\"?(\w+)\"?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Step:
+    """``begun_ns`` is when its request was seen, ``done_ns`` when its server answered, by ``time.time_ns``. A file has one time."""
+
+    name: str
+    begun_ns: int
+    done_ns: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """``seen`` is how often it was passed, ``open_ms`` the median of how long it was open."""
+
+    after: str
+    before: str
+    seen: int
+    open_ms: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.after}{ARROW}{self.before}"
+
+
+def parsed(name: str) -> tuple[str, str]:
+    """The steps before and after a window. Raises ValueError when it is no window's name."""
+    after, arrow, before = name.partition(ARROW)
+    if not arrow or not after.strip() or not before.strip():
+        raise ValueError(f"expected the name of a window, as in `INSERT orders{ARROW}commits`, came {name!r}")
+    return after.strip(), before.strip()
+
+
+def is_file(step: str) -> bool:
+    return step in LOGS or step == OUTPUT_FILE
+
+
+def kind(step: str) -> str:
+    """What kind of message a step is, by the name that a rule knows; empty for none."""
+    longest_first = sorted({*CHANGING, *STATEMENTS}, key=len, reverse=True)
+    return next((name for name in longest_first if step == name or step.startswith(f"{name} ")), "")
+
+
+def named(message: Message, job: Job) -> str | None:
+    """The name of the step that a message is; None for one that changes nothing that lasts."""
+    if message.message in CHANGING_STATEMENTS:
+        found = _TABLE.search(message.sql or "") if message.message in OF_TABLES else None
+        return f"{message.message} {found[1]}" if found else message.message
+    if message.message not in CHANGING:
+        return None
+    if message.message == "Produce":
+        other = sorted({place.topic for place in message.places} - {job.output_topic})
+        return "Produce" if not other else f"Produce to {other[0]}"
+    return "EndTxn (abort)" if message.message == "EndTxn" and message.commit is False else message.message
+
+
+@dataclass
+class Trace:
+    """The trace of a run, read as it grows."""
+
+    path: Path
+    job: Job
+    steps: list[Step] = field(default_factory=list)
+    """What servers carried out, in the order of their answers."""
+    _read: int = 0
+    _asked: dict[tuple[int, int], Message] = field(default_factory=dict)
+
+    def read_on(self) -> list[Step]:
+        """The steps that came since the last call."""
+        before = len(self.steps)
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                file.seek(self._read)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    self._read += len(line)
+                    self._take(Message.parse(json.loads(line)))
+        return self.steps[before:]
+
+    def _take(self, message: Message) -> None:
+        request = message.connection, message.number
+        if message.direction == "request":
+            if message.acks == 0 and (name := named(message, self.job)) is not None:
+                self.steps.append(Step(name, message.at_ns, message.at_ns))
+                return
+            self._asked[request] = message
+        elif message.direction == "answer":
+            asked = self._asked.pop(request, None)
+            if asked is not None and message.done and (name := named(asked, self.job)) is not None:
+                self.steps.append(Step(name, asked.at_ns, message.at_ns))
+
+
+def files(job: Job) -> list[Step]:
+    """The files of the job's checkpoints and of its output that are there now, in the order of their times."""
+    found = []
+    for folder in (job.run.checkpoint, job.files):
+        for path in folder.rglob("*") if folder.is_dir() else ():
+            step = _of_file(path, output=folder == job.files)
+            if step is not None:
+                try:
+                    at_ns = path.stat().st_mtime_ns
+                except FileNotFoundError:
+                    continue
+                found.append(Step(step, at_ns, at_ns))
+    return sorted(found, key=lambda step: step.done_ns)
+
+
+def _of_file(path: Path, *, output: bool) -> str | None:
+    if path.name.startswith(".") or not path.is_file():
+        return None
+    if path.parent.name in LOGS:
+        return path.parent.name if path.name.isdigit() else None
+    return OUTPUT_FILE if output and not path.name.startswith("_") else None
+
+
+def in_order(*parts: Iterable[Step]) -> list[Step]:
+    return sorted((step for part in parts for step in part), key=lambda step: step.done_ns)
+
+
+def windows(steps: Sequence[Step], least: int = SEEN) -> list[Window]:
+    """The windows between steps that follow each other, in the order in which they were first passed."""
+    open_ms: dict[tuple[str, str], list[float]] = {}
+    for one, other in pairwise(steps):
+        open_ms.setdefault((one.name, other.name), []).append(max(0.0, (other.begun_ns - one.done_ns) / 1e6))
+    return [Window(*pair, len(times), round(statistics.median(times), 1)) for pair, times in open_ms.items() if len(times) >= least]
+
+
+def last_before(steps: Iterable[Step], at_ns: int) -> Step | None:
+    """The last step that was done by then."""
+    return max((step for step in steps if step.done_ns <= at_ns), key=lambda step: step.done_ns, default=None)
+
+
+def runs_of(steps: Sequence[Step], name: str, before: str) -> Iterator[int]:
+    """How often in a row the step came, each time before another one came."""
+    count = 0
+    for one, other in pairwise(steps):
+        count = count + 1 if one.name == name else 0
+        if one.name == name and other.name == before and other.name != name:
+            yield count

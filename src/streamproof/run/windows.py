@@ -1,0 +1,46 @@
+"""Look at a job from outside: run it once without faults, and read its windows from the trace."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from streamproof.engines.lookup import read_job
+from streamproof.errors import BadInput
+from streamproof.experiment.model import Experiment
+from streamproof.jobs import windows
+from streamproof.jobs.windows import Trace, Window
+from streamproof.run import runner
+from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.verdict import Verdict
+
+RECORDS = 10_000
+
+
+def experiment_for(given: Experiment) -> Experiment:
+    """The same job on a workload of at most ``RECORDS``, traced, without faults."""
+    records = min(RECORDS, given.workload.records)
+    changes: dict[str, Any] = {
+        "name": "windows",
+        "workload": {**given.workload.model_dump(), "records": records, "rate_per_s": 0},
+        "faults": [],
+        "random": None,
+        "quiet": 0.0,
+        "expect": [],
+        "suite": None,
+        "recover_within": None,
+        "trace": True,
+    }
+    return Experiment.model_validate({**given.model_dump(by_alias=True), **changes})
+
+
+def seen(experiment: Experiment) -> list[Window]:
+    """The windows that the job passed. Raises BadInput when its run did not go well."""
+    folder = runner.run(experiment, f"windows-{time.strftime('%Y%m%dT%H%M%S')}")
+    verdict = Verdict.read(folder)
+    if verdict.outcome not in (RunOutcome.PASSED, RunOutcome.FAILED):
+        raise BadInput(f"the run without faults did not go well, so its windows are not known: {verdict.reason} ({folder.path})")
+    job = read_job(folder)
+    trace = Trace(folder.messages, job)
+    trace.read_on()
+    return windows.windows(windows.in_order(trace.steps, windows.files(job)))

@@ -1,0 +1,146 @@
+"""Windows are read from a trace: which messages are steps, what they are called, which pairs of them come again and again."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from streamproof.faults.process.kill_at_window import KillAtWindowParameters
+from streamproof.jobs import windows
+from streamproof.jobs.job import Job
+from streamproof.jobs.windows import Step, Trace
+from streamproof.testbed.messages import Message, Place
+
+MS = 1_000_000
+
+
+def job(folder: Path) -> Job:
+    return Job(
+        engine="command",
+        name="job",
+        folder=str(folder),
+        sink="kafka",
+        bootstrap="",
+        input_topic="in",
+        output_topic="out",
+        batch_records=100,
+        transaction_timeout_ms=60_000,
+    )
+
+
+def message(name: str, number: int, at_ms: int, direction: str, **more: Any) -> Message:
+    protocol: Any = "postgres" if name in windows.STATEMENTS else "kafka"
+    common = {"link": "x", "protocol": protocol, "connection": 1, "client_port": 1, "number": number, "message": name}
+    return Message(at_ns=at_ms * MS, monotonic_ns=at_ms * MS, direction=direction, **{**common, **more})  # type: ignore[arg-type]
+
+
+def pair(name: str, number: int, begun_ms: int, done_ms: int, answer: dict[str, Any] | None = None, **more: Any) -> list[Message]:
+    return [message(name, number, begun_ms, "request", **more), message(name, number, done_ms, "answer", **{**more, **(answer or {})})]
+
+
+def written(path: Path, *messages: Message) -> None:
+    with path.open("a") as file:
+        for one in messages:
+            file.write(json.dumps({name: value for name, value in asdict(one).items() if value not in (None, ())}) + "\n")
+
+
+def read(tmp_path: Path, *messages: Message) -> list[Step]:
+    path = tmp_path / "messages.jsonl"
+    written(path, *messages)
+    trace = Trace(path, job(tmp_path))
+    trace.read_on()
+    return trace.steps
+
+
+def test_a_step_is_what_a_server_did(tmp_path: Path) -> None:
+    produce = {"places": (Place("out", 0),)}
+    steps = read(
+        tmp_path,
+        *pair("Produce", 1, 10, 12, **produce),
+        *pair("Produce", 2, 13, 14, {"errors": (6,)}, **produce),  # refused
+        message("Produce", 3, 15, "request", **produce),  # never answered
+        message("Produce", 4, 16, "request", acks=0, **produce),  # never answered, and not to be
+        *pair("Heartbeat", 5, 17, 18),
+        *pair("SELECT", 6, 17, 18, sql="SELECT"),
+    )
+    assert steps == [Step("Produce", 10 * MS, 12 * MS), Step("Produce", 16 * MS, 16 * MS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "step"),
+    [
+        ("Produce", {"places": (Place("out", 0), Place("out", 1))}, "Produce"),
+        ("Produce", {"places": (Place("dead-letters", 0),)}, "Produce to dead-letters"),
+        ("EndTxn", {"commit": True}, "EndTxn"),
+        ("EndTxn", {"commit": False}, "EndTxn (abort)"),
+        ("INSERT", {"sql": 'INSERT INTO "sp"."orders" VALUES ($1)'}, "INSERT orders"),
+        ("UPDATE", {"sql": "UPDATE totals SET n = $1"}, "UPDATE totals"),
+        ("COPY", {"sql": "COPY orders FROM STDIN"}, "COPY orders"),
+        ("DELETE", {"sql": "DELETE FROM ledger"}, "DELETE ledger"),
+        ("COMMIT PREPARED", {"sql": "COMMIT PREPARED ?"}, "COMMIT PREPARED"),
+        ("BEGIN", {"sql": "BEGIN"}, None),
+    ],
+)
+def test_a_step_is_called_by_what_it_changes(tmp_path: Path, name: str, more: dict[str, Any], step: str | None) -> None:
+    assert windows.named(message(name, 1, 1, "request", **more), job(tmp_path)) == step
+    if step is not None:
+        assert windows.kind(step) == name
+
+
+def test_a_trace_is_read_as_it_grows(tmp_path: Path) -> None:
+    path = tmp_path / "messages.jsonl"
+    trace = Trace(path, job(tmp_path))
+    assert trace.read_on() == []
+    begun, done = pair("OffsetCommit", 1, 1, 2)
+    written(path, begun)
+    assert trace.read_on() == []
+    with path.open("a") as file:
+        file.write('{"half')
+    assert trace.read_on() == []
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    written(path, done)
+    assert [step.name for step in trace.read_on()] == ["OffsetCommit"]
+
+
+def test_files_of_a_checkpoint_are_steps(tmp_path: Path) -> None:
+    here = job(tmp_path)
+    for number, name in enumerate(("offsets/0", "commits/0", "offsets/.1.tmp", "offsets/metadata", "state/0/1.delta")):
+        path = here.checkpoint() / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, ns=(number * MS, number * MS))
+    assert [step.name for step in windows.files(here)] == ["offsets", "commits"]
+
+
+def test_a_window_lies_between_steps_that_follow_each_other_again_and_again() -> None:
+    names = ["InitProducerId", *["Produce", "Produce", "EndTxn"] * 3]
+    steps = [Step(name, number * 10 * MS, (number * 10 + 4) * MS) for number, name in enumerate(names)]
+    found = windows.windows(steps)
+    assert [(window.name, window.seen, window.open_ms) for window in found] == [
+        ("Produce > Produce", 3, 6.0),
+        ("Produce > EndTxn", 3, 6.0),
+        ("EndTxn > Produce", 2, 6.0),
+    ]
+    assert list(windows.runs_of(steps, "Produce", "EndTxn")) == [2, 2, 2]
+    assert windows.last_before(steps, 35 * MS) == steps[3]
+    assert windows.last_before(steps, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("window", "complaint"),
+    [
+        ("Produce", "expected the name of a window"),
+        ("Produce > Fetch", "there is no step 'Fetch'"),
+        ("offsets > commits", "no message could be held there"),
+    ],
+)
+def test_a_window_that_is_none_is_refused(window: str, complaint: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        KillAtWindowParameters(window=window)
+    assert complaint in str(refused.value)
