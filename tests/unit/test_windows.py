@@ -137,7 +137,6 @@ def test_a_window_lies_between_steps_that_follow_each_other_again_and_again() ->
     [
         ("Produce", "expected the name of a window"),
         ("Produce > Fetch", "there is no step 'Fetch'"),
-        ("offsets > commits", "no message could be held there"),
     ],
 )
 def test_a_window_that_is_none_is_refused(window: str, complaint: str) -> None:

@@ -11,7 +11,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -24,7 +24,7 @@ from rich.text import Text
 
 from streamproof import extras, settings
 from streamproof.cli.attended import AttendedOption, attend
-from streamproof.cli.doctor_command import doctor
+from streamproof.cli.doctor_command import doctor, experiment_of
 from streamproof.cli.history_commands import compare, history_app, metrics
 from streamproof.cli.init_command import init
 from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, lines_on_stderr, out, say
@@ -47,6 +47,7 @@ from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.verdict import Verdict
 
 if TYPE_CHECKING:
+    from streamproof.jobs.windows import Window
     from streamproof.run.sweep import Result
 
 EXIT_CODES = {
@@ -149,7 +150,9 @@ def _baseline(experiment: Experiment, as_json: bool) -> RunFolder:
 
 @app.command()
 def sweep(
-    strategy: Annotated[list[str] | None, typer.Argument(help="The strategies; all when absent.")] = None,
+    strategy: Annotated[
+        list[str] | None, typer.Argument(help="The strategies, all when absent; or FILE.yaml: a job, or an experiment with one.")
+    ] = None,
     step: Annotated[list[str] | None, typer.Option(help="Only crashes at this step; may be repeated.")] = None,
     seed: Annotated[int, typer.Option(help="Of every run.", min=0, max=model.MAX_SEED)] = 1,
     records: Annotated[int, typer.Option(help="Of every run.", min=1200)] = 2400,
@@ -158,11 +161,15 @@ def sweep(
     attended: AttendedOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Crash each strategy at each step of its protocol, one run each, and hold what was delivered against what it predicts.
+    """Crash each strategy at each step of its protocol, one run each, and hold what was delivered against what it predicts; or break a job
+    in each of its windows, as seen from outside.
 
-    Exit code 1 when a prediction was wrong or a crash could not be shown.
+    Exit code 1 when a prediction was wrong or a crash could not be shown, or the job failed; 3 when a window of it was never hit.
     """
     from streamproof.run import sweep as sweeping
+
+    if strategy and any(Path(name).suffix in (".yaml", ".yml") for name in strategy):
+        _sweep_job(strategy, seed, wait_s, attended, as_json)
 
     scenarios = sweeping.scenarios(strategy, step)
     if dry:
@@ -194,6 +201,40 @@ def sweep(
     if any(result.outcome == RunOutcome.ABORTED for result in results):
         raise typer.Exit(EXIT_CODES[RunOutcome.ABORTED])
     raise typer.Exit(1 if wrong else 0)
+
+
+def _sweep_job(files: list[str], seed: int, wait_s: float, attended: bool, as_json: bool) -> NoReturn:
+    """Break the job of a file in each of its windows."""
+    from streamproof.run import window_sweep as sweeping
+    from streamproof.run.window_sweep import Result as Broken
+
+    if len(files) > 1:
+        raise BadInput(f"sweep: expected strategies, or one file with a job, came {', '.join(files)}")
+    experiment = sweeping.experiment_for(experiment_of(Path(files[0])), seed)
+    _only_warnings()
+    begun = time.monotonic()
+
+    def look(known: Sequence[Window]) -> None:
+        named = ", ".join(window.name for window in known)
+        say(f"{time.monotonic() - begun:6.0f} s  {len(known)} windows: {named}")
+
+    def show(result: Broken, number: int, total: int) -> None:
+        anomalies = ", ".join(f"{count} {name}" for name, count in result.found.items())
+        word = Text(result.outcome, style=COLOURS.get(result.outcome, ""))
+        what = f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {result.crash.fault} at {result.crash.where}: "
+        say(Text.assemble(what, word, f" {anomalies or ('' if result.outcome == RunOutcome.PASSED else result.reason)}"))
+
+    with _prepared(wait_s, attended, as_json):
+        embedded.up(lambda line: say(line))
+        done = sweeping.sweep(experiment, look, show)
+    folder = settings.home() / "sweeps" / f"{time.strftime('%Y%m%dT%H%M%S')}-{experiment.name}"
+    sweeping.write(folder, done)
+    if as_json:
+        print(json.dumps({"folder": str(folder), **done.to_dict()}, indent=1))
+    else:
+        say(Text.assemble((str(done.outcome), COLOURS.get(done.outcome, "")), f": {done.reason}"))
+        say(f"{folder / 'windows.md'}")
+    raise typer.Exit(EXIT_CODES[done.outcome])
 
 
 def _show_sweep(results: list[Result]) -> None:

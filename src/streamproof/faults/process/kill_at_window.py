@@ -3,7 +3,8 @@
 The model: a crash at the worst moment, in a job of which nobody knows the code. ``window`` names two steps that follow each other in the
 job's trace (``streamproof windows`` lists them). Nothing is left to timing: the message that ends the window is held before its server
 gets it, the driver is killed, and the message is thrown away. Where the window ends with a file, the answer to the message that begins it
-is held.
+is held. Between two files nothing can be held: the driver is killed as soon as the first is there, and the evidence says whether that was
+in time.
 
 Evidence: by the trace and the files, the step before the window was done before the driver was killed, and the one behind it was not; the
 driver's processes are gone; the job was started again and committed a batch.
@@ -47,8 +48,6 @@ class KillAtWindowParameters(Parameters):
         for step in (after, before):
             if not windows.is_file(step) and not windows.kind(step):
                 raise ValueError(f"there is no step {step!r}; `streamproof windows` lists the windows of a job")
-        if windows.is_file(after) and windows.is_file(before):
-            raise ValueError(f"{window} lies between two files: no message could be held there")
         return f"{after}{windows.ARROW}{before}"
 
 
@@ -79,6 +78,9 @@ class KillAtWindow(Unconditional):
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
         after, before = windows.parsed(parameters.window)
+        if windows.is_file(after) and windows.is_file(before):
+            self._kill_after_a_file(run, target, after)
+            return
         target["after"] = run.testbed.messages.state().last_event
         side, step = ("answer", after) if windows.is_file(before) else ("request", before)
         run.testbed.messages.arm(Rule(target["rule"], windows.kind(step), "hold", every=1, side=side))  # type: ignore[arg-type]
@@ -94,6 +96,18 @@ class KillAtWindow(Unconditional):
                     return
                 _release(run, event)
         raise FaultError(f"the window {parameters.window}: not reached within {STRIKE_S:.0f} s; the job passed {aiming.passed()}")
+
+    def _kill_after_a_file(self, run: RunContext, target: dict[str, Any], after: str) -> None:
+        """Between two files no message can be held: the driver is killed as soon as the first of them is there."""
+        armed_ns = time.time_ns()
+
+        def there() -> bool:
+            return any(step.name == after and step.done_ns > armed_ns for step in windows.files(run.job))
+
+        run.wait_for(f"a new file {after}", there, STRIKE_S)
+        target["killed"] = run.recorded(Role.DRIVER)
+        signal_recorded(target["killed"], signal.SIGKILL)
+        target["killed_ns"] = time.time_ns()
 
     def _strike(self, run: RunContext, target: dict[str, Any], event: Event) -> None:
         target["killed"] = run.recorded(Role.DRIVER)
