@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 import uuid
 from collections import Counter
@@ -78,6 +79,11 @@ class MessageParameters(OfRole):
         message = info.data.get("message")  # not there when it was refused itself
         if value is not None and message is not None and (message in STATEMENTS) != (info.field_name == "sql"):
             raise ValueError(f"{message} has no {info.field_name}: leave it out")
+        if value is not None and info.field_name == "sql":
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise ValueError(f"expected a regular expression, came {value!r}: {error}") from error
         return value
 
 
@@ -204,7 +210,7 @@ class MessageFault(Unconditional):
 
         def acted() -> bool:
             time.sleep(LOOK_S)
-            seen[:] = filter(None, [_next_step(list(traced(run, target)), struck) or _exited(run, struck)])
+            seen[:] = filter(None, [next_step(list(traced(run, target)), struck) or _exited(run, struck)])
             return bool(seen)
 
         found = run.eventually(acted, NEXT_S)
@@ -238,7 +244,8 @@ def _same(message: Message, struck: Message) -> bool:
     )
 
 
-def _next_step(trace: list[Message], struck: Message) -> str | None:
+def next_step(trace: list[Message], struck: Message) -> str | None:
+    """What the client of a message sent next, in words; None when it sent nothing."""
     later = [
         message
         for message in trace
@@ -268,4 +275,4 @@ def _shown(message: Message) -> dict[str, Any]:
     return {name: value for name in kept if (value := getattr(message, name)) is not None}
 
 
-__all__ = ["MessageFault", "MessageName", "MessageParameters", "traced"]
+__all__ = ["MessageFault", "MessageName", "MessageParameters", "next_step", "traced"]
