@@ -20,6 +20,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
+import psutil
 from pydantic import Field, ValidationInfo, field_validator
 
 from streamproof.evidence.folder import RunFolder
@@ -27,6 +28,7 @@ from streamproof.evidence.journal import DriverExited
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext, Unconditional
 from streamproof.faults.network import kafka_link
 from streamproof.faults.network.kafka_link import OfRole
+from streamproof.jobs import profile as jobs
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import KAFKA, POSTGRES, JobProfile
 from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed
@@ -224,6 +226,19 @@ class MessageFault(Unconditional):
         return [EvidenceCheck("its rule is gone, and nothing is held any more", gone, f"{len(state.rules)} rules, {len(held)} held")]
 
 
+def client_of(run: RunContext, message: Message) -> tuple[jobs.Role, psutil.Process] | None:
+    """The process of the job that has the message's connection, and its role; None when that is closed, or not the job's."""
+    for role in sorted(run.profile.roles):  # the Python workers before the executors that they are children of
+        for process in run.engine.processes(run.job, role):
+            try:
+                connections = process.net_connections("tcp")
+            except psutil.Error:
+                continue
+            if any(connection.laddr.port == message.client_port for connection in connections):
+                return role, process
+    return None
+
+
 def traced(run: RunContext, target: dict[str, Any]) -> Iterator[Message]:
     """What was traced since the fault was injected, but for a line that is being written."""
     run.testbed.messages.state()  # writes what is buffered
@@ -275,4 +290,4 @@ def _shown(message: Message) -> dict[str, Any]:
     return {name: value for name in kept if (value := getattr(message, name)) is not None}
 
 
-__all__ = ["MessageFault", "MessageName", "MessageParameters", "next_step", "traced"]
+__all__ = ["MessageFault", "MessageName", "MessageParameters", "client_of", "next_step", "traced"]
