@@ -129,7 +129,12 @@ STRUCK = message(10, "EndTxn", transactional_id="t")
     ],
 )
 def test_what_a_client_did_next_is_read_from_the_trace(trace: list[Message], expected: str | None) -> None:
-    assert next_step(trace, STRUCK) == expected
+    assert next_step(trace, STRUCK, answered=False) == expected
+
+
+def test_the_next_message_of_a_client_that_has_its_answer_is_no_retry() -> None:
+    trace = [STRUCK, message(15, "EndTxn", number=2, transactional_id="t")]
+    assert next_step(trace, STRUCK, answered=True) == "it sent EndTxn"
 
 
 def test_a_trace_is_read_but_for_a_line_that_is_cut_off(tmp_path: Path) -> None:

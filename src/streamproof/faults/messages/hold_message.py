@@ -40,6 +40,7 @@ class HoldMessage(MessageFault):
     name = "hold_message"
     summary = "Hold one message between the job and a server for a while, the request or its answer"
     parameters_model = HoldMessageParameters
+    client_is_answered = True
 
     def rule(self, parameters: HoldMessageParameters) -> Rule:
         return Rule("", parameters.message, "hold", nth=parameters.nth, side=parameters.side)

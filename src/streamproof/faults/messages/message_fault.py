@@ -98,6 +98,8 @@ class MessageFault(Unconditional):
     parameters_model: type[Parameters] = MessageParameters
     occupies = frozenset({"the link to kafka"})
     sites: frozenset[Site] = frozenset()
+    client_is_answered = False
+    """Whether the client gets the server's answer in the end: then the same message from it is another one, and no retry."""
 
     def link(self, parameters: Any) -> str:
         """The server to which the message goes."""
@@ -212,11 +214,12 @@ class MessageFault(Unconditional):
 
         def acted() -> bool:
             time.sleep(LOOK_S)
-            seen[:] = filter(None, [next_step(list(traced(run, target)), struck) or _exited(run, struck)])
+            next_message = next_step(list(traced(run, target)), struck, answered=self.client_is_answered)
+            seen[:] = filter(None, [_exited(run, struck), next_message])
             return bool(seen)
 
         found = run.eventually(acted, NEXT_S)
-        return EvidenceCheck("what the client did next was seen", found, seen[0] if found else f"nothing within {NEXT_S:.0f} s")
+        return EvidenceCheck("what the client did next was seen", found, "; ".join(seen) if found else f"nothing within {NEXT_S:.0f} s")
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         testbed.messages.disarm(target["rule"])
@@ -259,15 +262,16 @@ def _same(message: Message, struck: Message) -> bool:
     )
 
 
-def next_step(trace: list[Message], struck: Message) -> str | None:
-    """What the client of a message sent next, in words; None when it sent nothing."""
+def next_step(trace: list[Message], struck: Message, *, answered: bool) -> str | None:
+    """What the client of a message sent next, in words; None when it sent nothing. A message like it is a retry, unless the client was
+    ``answered``."""
     later = [
         message
         for message in trace
         if message.monotonic_ns > struck.monotonic_ns and message.direction == "request" and message.client_id == struck.client_id
     ]
     again = next((message for message in later if _same(message, struck)), None)
-    if again is not None:
+    if again is not None and not answered:
         by = "the same connection" if again.connection == struck.connection else "another connection"
         answers = (message for message in trace if message.direction == "answer")
         answer = next((a for a in answers if (a.connection, a.number) == (again.connection, again.number)), None)
