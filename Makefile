@@ -17,7 +17,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4
 TWO_TESTBEDS = -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test coverage test-all test-browser examples mutate lint format wheel soak bench-run bench-sinks bench-oracle bench-suites \
+.PHONY: help setup demo ui test coverage test-all test-browser examples mutate lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links \
 	down docs site lock clean
 
 help:  ## this list
@@ -84,6 +84,9 @@ bench-oracle: setup  ## how fast drain and check are beside Kafka's own consumer
 
 bench-suites: setup  ## time and memory of the expectation suites' queries; SIZES=1,10,50 for millions of records
 	@$(RUN) -m benchmarks.suites $(if $(SIZES),--sizes $(SIZES))
+
+bench-links: setup  ## what message links cost a client, with and without them in turn; ROUNDS=5 by default
+	@$(RUN) -m benchmarks.links $(if $(ROUNDS),--rounds $(ROUNDS))
 
 down: setup  ## stop the testbed
 	@.venv/bin/streamproof down

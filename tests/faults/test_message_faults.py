@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import InjectionFailed, MessagesRead
 from streamproof.experiment.model import Experiment
-from streamproof.run import runner
+from streamproof.faults import FAULTS
+from streamproof.run import healing, runner
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.messages import read_trace
+from streamproof.testbed.messages import Rule, read_trace
+from streamproof.testbed.process import wait_until
 
 END, PREPARED = {"message": "EndTxn"}, {"message": "COMMIT PREPARED"}
 FORWARD = {"engine": "command", "command": ["{python}", "pipelines/forward.py"], "promises": "at-least-once"}
@@ -84,6 +89,23 @@ def test_messages_of_a_job_of_any_kind_are_struck_and_traced(testbed: Testbed) -
     trace = list(read_trace(folder.messages))
     assert {"Produce", "TxnOffsetCommit", "EndTxn"} <= {message.message for message in trace if message.direction == "request"}
     assert testbed.messages.state().links == (), "afterwards the proxies lead straight again"
+
+
+def test_what_a_dead_runner_left_held_goes_on_once_it_is_healed(testbed: Testbed, tmp_path: Path) -> None:
+    testbed.read_messages({"postgres"})
+    testbed.messages.arm(Rule("left", "SELECT", "hold", side="answer"))
+    answers: list[Any] = []
+    with psycopg.connect(testbed.pipeline_postgres, autocommit=True) as client:
+        thread = threading.Thread(target=lambda: answers.append(client.execute("SELECT 1").fetchone()))
+        thread.start()
+        wait_until("the answer to be held", lambda: testbed.messages.state().held, 30)
+        folder = RunFolder.create(tmp_path / "run")
+        for _ in range(2):
+            assert [check.passed for check in FAULTS["hold_message"].heal(testbed, folder, {"rule": "left"})] == [True]
+        thread.join(30)
+    assert answers == [(1,)]
+    healing.heal_all()
+    assert testbed.messages.state().links == ()
 
 
 @pytest.mark.slow

@@ -29,9 +29,14 @@ class Listener:
 KAFKA_CLIENTS = Listener("Kafka: DIRECT, DRIVER and EXECUTORS of each broker", NOTHING, "read, write and delete topics of the testbed")
 KAFKA_CONTROLLER = Listener("Kafka: CONTROLLER of each broker", NOTHING, "change Kafka's metadata")
 POSTGRES = Listener("PostgreSQL", "a password (SCRAM)", "read and write the tables of the testbed")
-TOXIPROXY_HTTP = Listener("Toxiproxy: its HTTP interface", NOTHING, "break links, and relay TCP connections with the rights of the owner")
+TOXIPROXY_HTTP = Listener(
+    "Toxiproxy: its HTTP interface",
+    NOTHING,
+    "break links, relay TCP connections, and append traces to files named `*.jsonl`, with the rights of the owner",
+)
 KAFKA_PROXY = Listener("Toxiproxy: the proxies before Kafka", AS_BEHIND, "the same")
 POSTGRES_PROXY = Listener("Toxiproxy: the proxy before PostgreSQL", AS_BEHIND, "the same")
+MESSAGE_LINKS = Listener("Toxiproxy: the message links of a run that asks for them", AS_BEHIND, "the same")
 SPARK_RPC = Listener("Spark: master, workers, drivers and executors", SPARK_SECRET, "submit jobs, run code as the owner of the testbed")
 SPARK_UI = Listener("Spark: web pages of master, workers and drivers", NOTHING, "read settings (secrets are blanked) and logs; end nothing")
 PY4J_GATEWAY = Listener("Py4J: in a driver's JVM, for its Python", "a token, drawn for each driver", "run code as the driver")
@@ -48,6 +53,7 @@ ALL = (
     POSTGRES,
     POSTGRES_PROXY,
     TOXIPROXY_HTTP,
+    MESSAGE_LINKS,
     SPARK_RPC,
     SPARK_UI,
     PY4J_GATEWAY,

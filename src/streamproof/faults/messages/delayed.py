@@ -21,6 +21,7 @@ class Delayed(MessageFault):
 
     side: Side
     parameters_model = DelayParameters
+    client_is_answered = True
 
     def rule(self, parameters: DelayParameters) -> Rule:
         action: Action = "delay_request" if self.side == "request" else "delay_answer"

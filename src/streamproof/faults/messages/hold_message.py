@@ -18,10 +18,12 @@ from __future__ import annotations
 import time
 from typing import Any, Literal
 
+import psutil
 from pydantic import Field
 
 from streamproof.faults.fault import EvidenceCheck, RunContext
-from streamproof.faults.messages.message_fault import MessageFault, MessageParameters
+from streamproof.faults.messages.message_fault import MessageFault, MessageParameters, client_of
+from streamproof.jobs.profile import Role
 from streamproof.kafka.transactions import Coordinator
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.messages import Event, Message, NoSuchThing, Rule
@@ -38,21 +40,31 @@ class HoldMessage(MessageFault):
     name = "hold_message"
     summary = "Hold one message between the job and a server for a while, the request or its answer"
     parameters_model = HoldMessageParameters
+    client_is_answered = True
 
     def rule(self, parameters: HoldMessageParameters) -> Rule:
         return Rule("", parameters.message, "hold", nth=parameters.nth, side=parameters.side)
 
     def effects(self, run: RunContext, parameters: Any, target: dict[str, Any], struck: Message) -> list[EvidenceCheck]:
         held = self.wait(run, target, "the message to be held", "held", parameters.seconds + 30)
+        assert held.message is not None
+        client = client_of(run, held.message)
         begun, known = time.monotonic(), _known_by_the_server(run, parameters.side, held)
         run.let_pass(max(0.0, parameters.seconds - (time.monotonic() - begun)))
         waited = any(waiting.id == held.held for waiting in run.testbed.messages.state().held)
-        checks = [EvidenceCheck(f"its {parameters.side} was held for {parameters.seconds:g} s", waited, f"number {held.held}"), *known]
+        checks = [EvidenceCheck(f"its {parameters.side} was held for {parameters.seconds:g} s", waited, _whose(client)), *known]
         try:
             run.testbed.messages.release(held.held)
         except NoSuchThing as error:
             return [*checks, EvidenceCheck("it was released", False, str(error))]
         return [*checks, self.did(run, target, " once it was released" if parameters.side == "request" else "")]
+
+
+def _whose(client: tuple[Role, psutil.Process] | None) -> str:
+    if client is None:
+        return "its client is no process of the job's"
+    role, process = client
+    return f"its client is the {role}, pid {process.pid}"
 
 
 def _known_by_the_server(run: RunContext, side: str, held: Event) -> list[EvidenceCheck]:

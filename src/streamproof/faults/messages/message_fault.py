@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 import uuid
 from collections import Counter
@@ -19,6 +20,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
+import psutil
 from pydantic import Field, ValidationInfo, field_validator
 
 from streamproof.evidence.folder import RunFolder
@@ -26,6 +28,7 @@ from streamproof.evidence.journal import DriverExited
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext, Unconditional
 from streamproof.faults.network import kafka_link
 from streamproof.faults.network.kafka_link import OfRole
+from streamproof.jobs import profile as jobs
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import KAFKA, POSTGRES, JobProfile
 from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed
@@ -78,6 +81,11 @@ class MessageParameters(OfRole):
         message = info.data.get("message")  # not there when it was refused itself
         if value is not None and message is not None and (message in STATEMENTS) != (info.field_name == "sql"):
             raise ValueError(f"{message} has no {info.field_name}: leave it out")
+        if value is not None and info.field_name == "sql":
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise ValueError(f"expected a regular expression, came {value!r}: {error}") from error
         return value
 
 
@@ -90,6 +98,8 @@ class MessageFault(Unconditional):
     parameters_model: type[Parameters] = MessageParameters
     occupies = frozenset({"the link to kafka"})
     sites: frozenset[Site] = frozenset()
+    client_is_answered = False
+    """Whether the client gets the server's answer in the end: then the same message from it is another one, and no retry."""
 
     def link(self, parameters: Any) -> str:
         """The server to which the message goes."""
@@ -204,11 +214,12 @@ class MessageFault(Unconditional):
 
         def acted() -> bool:
             time.sleep(LOOK_S)
-            seen[:] = filter(None, [_next_step(list(traced(run, target)), struck) or _exited(run, struck)])
+            next_message = next_step(list(traced(run, target)), struck, answered=self.client_is_answered)
+            seen[:] = filter(None, [_exited(run, struck), next_message])
             return bool(seen)
 
         found = run.eventually(acted, NEXT_S)
-        return EvidenceCheck("what the client did next was seen", found, seen[0] if found else f"nothing within {NEXT_S:.0f} s")
+        return EvidenceCheck("what the client did next was seen", found, "; ".join(seen) if found else f"nothing within {NEXT_S:.0f} s")
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         testbed.messages.disarm(target["rule"])
@@ -216,6 +227,19 @@ class MessageFault(Unconditional):
         held = [held.id for held in state.held if held.rule == target["rule"]]
         gone = target["rule"] not in state.rules and not held
         return [EvidenceCheck("its rule is gone, and nothing is held any more", gone, f"{len(state.rules)} rules, {len(held)} held")]
+
+
+def client_of(run: RunContext, message: Message) -> tuple[jobs.Role, psutil.Process] | None:
+    """The process of the job that has the message's connection, and its role; None when that is closed, or not the job's."""
+    for role in sorted(run.profile.roles):  # the Python workers before the executors that they are children of
+        for process in run.engine.processes(run.job, role):
+            try:
+                connections = process.net_connections("tcp")
+            except psutil.Error:
+                continue
+            if any(connection.laddr.port == message.client_port for connection in connections):
+                return role, process
+    return None
 
 
 def traced(run: RunContext, target: dict[str, Any]) -> Iterator[Message]:
@@ -238,14 +262,16 @@ def _same(message: Message, struck: Message) -> bool:
     )
 
 
-def _next_step(trace: list[Message], struck: Message) -> str | None:
+def next_step(trace: list[Message], struck: Message, *, answered: bool) -> str | None:
+    """What the client of a message sent next, in words; None when it sent nothing. A message like it is a retry, unless the client was
+    ``answered``."""
     later = [
         message
         for message in trace
         if message.monotonic_ns > struck.monotonic_ns and message.direction == "request" and message.client_id == struck.client_id
     ]
     again = next((message for message in later if _same(message, struck)), None)
-    if again is not None:
+    if again is not None and not answered:
         by = "the same connection" if again.connection == struck.connection else "another connection"
         answers = (message for message in trace if message.direction == "answer")
         answer = next((a for a in answers if (a.connection, a.number) == (again.connection, again.number)), None)
@@ -268,4 +294,4 @@ def _shown(message: Message) -> dict[str, Any]:
     return {name: value for name in kept if (value := getattr(message, name)) is not None}
 
 
-__all__ = ["MessageFault", "MessageName", "MessageParameters", "traced"]
+__all__ = ["MessageFault", "MessageName", "MessageParameters", "client_of", "next_step", "traced"]

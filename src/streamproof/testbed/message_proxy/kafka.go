@@ -18,8 +18,9 @@ const (
 // kafka reads a connection between a client and a broker.
 type kafka struct {
 	*connection
-	mutex   sync.Mutex
-	pending []*exchange
+	mutex     sync.Mutex
+	pending   []*exchange
+	answering bool // an answer of the broker is on its way to the client: one that is made here comes after it
 }
 
 // exchange is a request whose answer is to come.
@@ -229,7 +230,7 @@ func (k *kafka) pop(correlation int32) *exchange {
 	defer k.mutex.Unlock()
 	for place, x := range k.pending {
 		if x.head.key >= 0 && x.made == nil && x.head.correlation == correlation {
-			k.pending = k.pending[place+1:]
+			k.pending, k.answering = k.pending[place+1:], true
 			return x
 		}
 	}
@@ -242,7 +243,7 @@ func (k *kafka) sendMade() error {
 	defer k.writing.Unlock()
 	for {
 		k.mutex.Lock()
-		if len(k.pending) == 0 || k.pending[0].made == nil {
+		if k.answering || len(k.pending) == 0 || k.pending[0].made == nil {
 			k.mutex.Unlock()
 			return k.toClient.Flush()
 		}
@@ -382,8 +383,10 @@ func (k *kafka) passAnswer(size int) error {
 	return k.sendIfMade()
 }
 
+// sendIfMade is called when an answer of the broker was written.
 func (k *kafka) sendIfMade() error {
 	k.mutex.Lock()
+	k.answering = false
 	made := len(k.pending) > 0 && k.pending[0].made != nil
 	k.mutex.Unlock()
 	if !made {

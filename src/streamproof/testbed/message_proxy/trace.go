@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -44,7 +46,10 @@ func (t *trace) start(path string, also []string) error {
 	if t.file != nil {
 		return fmt.Errorf("there is a trace already, to %s", t.path)
 	}
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if filepath.Ext(path) != ".jsonl" { // whoever reaches this interface must not write to any file there is
+		return fmt.Errorf("trace: expected a file named *.jsonl, came %q", path)
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NOFOLLOW, 0o644)
 	if err != nil {
 		return err
 	}
