@@ -99,6 +99,10 @@ def test_the_workload_puts_the_identity_where_the_job_reads_it(described: Any, d
         ({"delivers": {"postgres": {"table": "orders", "identity": {"header": "id"}}}}, "rows keep it in `column` or `columns`"),
         ({"delivers": {"postgres": {"table": "sales.orders", "identity": {"column": "id"}}}}, "should match pattern"),
         ({"delivers": {"postgres": {"table": "orders", "identity": {"columns": ["a", "a"]}}}}, "a is named twice"),
+        (
+            {"delivers": {"files": {"identity": {"column": "id"}, "escape": "\\"}}},
+            "escape: only csv has quotes to escape, the format is parquet",
+        ),
         ({"delivers": TABLE, "also_promises": ["atomic"]}, "rows keep no order, and nobody knows which batch wrote one"),
         ({"delivers": TABLE, "transactions": True}, "the job delivers to no topic"),
         ({"delivers": {"kafka": {"identity": {"key": True}}}, "also_promises": ["ordered"]}, "each record has a key of its own"),

@@ -91,8 +91,19 @@ class FilesOutput(_Rows):
     path: str = Field(
         "", pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]*(/|$))*$", description="A folder below the run's own; {output_folder} is its name"
     )
-    format: Literal["parquet", "json"] = Field("parquet", description="json: an object in each line")
+    format: Literal["parquet", "json", "csv"] = Field(
+        "parquet", description="json: an object in each line; csv: with a first line that names the columns"
+    )
+    escape: Literal['"', "\\"] | None = Field(
+        None, description="csv: what stands before a quote inside quotes; a quote when absent, Spark's is \\\\"
+    )
     spark_log: bool = Field(False, description="Read what _spark_metadata names, as Spark reads what its streaming file sink wrote")
+
+    @model_validator(mode="after")
+    def _of_csv(self) -> Self:
+        if self.escape is not None and self.format != "csv":
+            raise ValueError(f"escape: only csv has quotes to escape, the format is {self.format}; leave it out")
+        return self
 
 
 class Delivers(Described):
@@ -147,5 +158,6 @@ def output(delivers: Delivers, ddl: str | None) -> dict[str, Any]:
     if delivers.postgres is not None:
         return {"table": delivers.postgres.table, "ddl": ddl}
     if delivers.files is not None:
-        return {"path": delivers.files.path, "format": delivers.files.format, "spark_log": delivers.files.spark_log}
+        files = delivers.files
+        return {"path": files.path, "format": files.format, "escape": files.escape or '"', "spark_log": files.spark_log}
     return {}
