@@ -53,6 +53,27 @@ def test_a_job_that_is_right_passes_and_the_verdict_says_what_was_not_judged(kin
     assert verdict.read_twice is not None
 
 
+@pytest.mark.parametrize(("words", "outcome", "lost"), [([], "PASSED", False), (["apart"], "FAILED", True)])
+def test_a_job_that_keeps_its_offsets_in_its_own_table_is_followed_by_what_it_delivers(
+    words: list[str], outcome: str, lost: bool, testbed: Testbed
+) -> None:
+    job = {
+        "engine": "command",
+        "command": ["{python}", "tests/faults/own_offsets.py", *words],
+        "promises": "exactly-once",
+        "progress": "output",
+        "delivers": {"postgres": {"table": "orders", **COLUMN}},
+        "env": {**ENV, "POSTGRES": "{postgres}"},
+    }
+    # Where the offsets go first, a crash finds them there and the rows not, for most of the time.
+    kill = {"fault": "kill_driver", "parameters": {"delay_s": 0.1}}
+    folder = runner.run(Experiment(name="own-offsets", job=job, workload={"source": "synthetic", "records": 6000}, seed=16, faults=[kill]))
+    verdict = Verdict.read(folder)
+    assert verdict.outcome == outcome, verdict.reason
+    assert {anomaly for anomaly, count in verdict.anomalies.items() if count} == ({"LOST"} if lost else set())
+    assert any(what.startswith("whether an offset was committed before its output") for what in verdict.not_judged)
+
+
 def test_a_job_that_appends_before_it_commits_is_caught_doubling_and_each_copy_is_named(testbed: Testbed) -> None:
     folder = _run("append", "exactly-once", delay_s=1.0)  # it commits every two seconds
     verdict = Verdict.read(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from streamproof import settings
 from streamproof.engines.command.engine import CommandEngine
 from streamproof.engines.command.following import Commit, Following
 from streamproof.engines.command.job import CommandJob
+from streamproof.engines.command.output import Passed
 from streamproof.engines.command.placeholders import PLACEHOLDERS, filled, unknown
 from streamproof.engines.command.spark_checkpoint import DamagedCheckpoint, SparkCheckpointFolder
 from streamproof.engines.lookup import read_job
@@ -22,6 +24,7 @@ from streamproof.errors import BadInput
 from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.evidence.journal import DriverReady, DriverStarted
 from streamproof.evidence.locations import Kind, Location
+from streamproof.evidence.progress import Progress
 from streamproof.experiment.model import Experiment
 from streamproof.faults import FAULTS
 from streamproof.jobs.profile import Trait
@@ -103,6 +106,7 @@ def test_the_workload_puts_the_identity_where_the_job_reads_it(described: Any, d
             {"delivers": {"files": {"identity": {"column": "id"}, "escape": "\\"}}},
             "escape: only csv has quotes to escape, the format is parquet",
         ),
+        ({"progress": "output", "also_promises": ["atomic"]}, "where progress is read from the output nobody knows the records of a batch"),
         ({"delivers": TABLE, "also_promises": ["atomic"]}, "rows keep no order, and nobody knows which batch wrote one"),
         ({"delivers": TABLE, "transactions": True}, "the job delivers to no topic"),
         ({"delivers": {"kafka": {"identity": {"key": True}}}, "also_promises": ["ordered"]}, "each record has a key of its own"),
@@ -111,6 +115,13 @@ def test_the_workload_puts_the_identity_where_the_job_reads_it(described: Any, d
 def test_what_does_not_fit_together_is_refused_before_anything_is_started(described: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         experiment(described)
+
+
+def test_what_needs_the_jobs_own_offsets_is_refused_where_they_cannot_be_read() -> None:
+    with pytest.raises(ValidationError, match="expire_records: what 'orders' has committed cannot be read"):
+        experiment({"progress": "output"}, faults=[{"fault": "expire_records"}])
+    with pytest.raises(ValidationError, match="OFFSET_AHEAD cannot be seen where progress is read from the output"):
+        experiment({"progress": "output"}, guarantee="at-most-once", expect=["OFFSET_AHEAD"])
 
 
 def test_a_job_may_be_a_file_that_experiments_share(tmp_path: Path) -> None:
@@ -272,3 +283,42 @@ _COMMON: dict[str, Any] = {
     "batch_records": 1,
     "transaction_timeout_ms": 1,
 }
+
+
+def test_a_job_that_keeps_its_offsets_to_itself_has_passed_over_what_it_delivered() -> None:
+    passed = Passed()
+    for number in range(6):
+        passed.read((0, number), number % 2, number // 2)
+    assert passed.until() == {}
+    passed.delivered([(0, 0), (0, 2), None, (7, 7)])
+    assert passed.until() == {0: 2}
+    passed.delivered([(0, 0), (0, 5)])
+    assert passed.until() == {0: 2, 1: 2}, "the last of partition 1 does not count: two before it are missing"
+    passed.delivered([(0, 1), (0, 3), (0, 4)])
+    assert passed.until() == passed.ends == {0: 3, 1: 3}
+    passed.delivered([(0, 6)])
+    passed.read((0, 6), 0, 3)
+    assert passed.until() == {0: 4, 1: 3}, "the output may be seen before the input"
+
+
+def test_what_was_delivered_is_no_offset_that_the_job_committed(tmp_path: Path) -> None:
+    job = command_job(tmp_path, progress="output")
+    job.run.journal.append(DriverStarted(start=2, pid=1))
+    commits = [Commit({0: 5}, datetime.now(UTC), of_output=True), Commit({0: 5, 1: 3}, datetime.now(UTC), of_output=True)]
+
+    class Source:
+        def commits(self, committed: Any) -> Any:
+            return iter(commits)
+
+        def close(self) -> None: ...
+
+    Following(job, Source())._look()
+    first, second = read_json_lines(job.run.progress)
+    assert (first["from"], first["until"], first["passed_over"], first["rows"]) == ({}, {}, {"0": 5}, 5)
+    assert (second["until"], second["passed_over"], second["rows"]) == ({}, {"0": 5, "1": 3}, 3)
+    assert (Progress(job.run).committed(), Progress(job.run).until()) == (8, {"0": 5, "1": 3})
+    assert job.run.journal.all(DriverReady)[0].resumes_at == {}
+    profile = experiment({"progress": "output"}).profile
+    assert not profile.knows_offsets
+    assert "whether an offset was committed before its output (nobody reads the job's own offsets)" in profile.not_judged
+    assert job.follows_output

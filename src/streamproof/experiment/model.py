@@ -250,6 +250,8 @@ class Experiment(Strict):
             raise ValueError(
                 f"expect: {', '.join(contradicted)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
             )
+        if Anomaly.OFFSET_AHEAD in self.expect and not self.profile.knows_offsets:
+            raise ValueError(f"expect: {Anomaly.OFFSET_AHEAD} cannot be seen where progress is read from the output; leave it out")
         if self.on_lost_decision is not OnLostDecision.STOP and self.profile.decided_transaction_step is None:
             raise ValueError(f"on_lost_decision: strategy {self.strategy!r} decides nothing about Kafka transactions; leave it out")
         self._check_pipeline()

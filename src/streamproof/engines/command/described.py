@@ -134,7 +134,7 @@ class SparkCheckpoint(Described):
     spark_checkpoint: Choice = Field(description="The query's checkpoint folder; placeholders are filled in")
 
 
-Progress = Literal["group"] | SparkCheckpoint
+Progress = Literal["group", "output"] | SparkCheckpoint
 
 
 def location_read(reads: Reads, delivers: Delivers) -> Location:
@@ -143,13 +143,15 @@ def location_read(reads: Reads, delivers: Delivers) -> Location:
     return identity.location() if identity is not None else delivers.location
 
 
-def not_judged(delivers: Delivers) -> tuple[str, ...]:
+def not_judged(delivers: Delivers, progress: Progress) -> tuple[str, ...]:
     """What cannot be judged of such a job, whatever a run shows."""
     missing = []
     if not delivers.location.whole:
         missing.append("payloads (of a record's content only its identity is known; judge the rest by a suite of your own)")
     if delivers.kafka is None:
         missing.append("which start and batch wrote a copy (only its time is known)")
+    if progress == "output":
+        missing.append("whether an offset was committed before its output (nobody reads the job's own offsets)")
     return tuple(missing)
 
 

@@ -23,6 +23,7 @@ from streamproof.engines.command.environment import environment, values
 from streamproof.engines.command.following import Following
 from streamproof.engines.command.group import GroupOffsets
 from streamproof.engines.command.job import CommandJob, CommandSpec
+from streamproof.engines.command.output import DeliveredRecords
 from streamproof.engines.command.placeholders import filled
 from streamproof.engines.command.spark_checkpoint import SparkCheckpointFolder
 from streamproof.jobs.engine import RUN_MARK, Launch, ProgressSource
@@ -48,6 +49,8 @@ class CommandEngine:
 
     def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
         assert isinstance(job, CommandJob)
+        if job.follows_output:
+            return Following(job, DeliveredRecords(job, testbed))
         if not job.spark_checkpoint:
             return Following(job, GroupOffsets(job, testbed.direct_kafka))
         return Following(job, SparkCheckpointFolder(_checkpoint(job, testbed), job.input_topic))
@@ -57,6 +60,8 @@ class CommandEngine:
         if job.spark_checkpoint:
             folder = _checkpoint(job, testbed)
             return ProgressSource(f"Spark's checkpoint {folder}", spark_checkpoint.why_nothing(folder))
+        if job.follows_output:
+            return ProgressSource("what it delivered", "have it read {input_topic} from the beginning, and deliver where `delivers` says")
         return ProgressSource(f"the consumer group {job.name}", group.why_nothing(job, testbed.direct_kafka))
 
     def stop(self, job: Job, child: subprocess.Popen[bytes]) -> None:

@@ -26,13 +26,15 @@ Argument = Annotated[str, Field(min_length=1)]
 @dataclass(frozen=True, kw_only=True)
 class CommandJob(Job):
     """``cwd`` is absolute. The consumer group by whose offsets its progress is read has the job's ``name``; with ``spark_checkpoint``
-    progress is read from that folder. ``interpreter`` is its own Python; empty is the one that runs streamproof."""
+    progress is read from that folder, with ``follows_output`` from what it delivers. ``interpreter`` is its own Python; empty is the one
+    that runs streamproof."""
 
     command: list[str]
     cwd: str
     env: dict[str, str] = field(default_factory=dict)
     interpreter: str = ""
     spark_checkpoint: str = ""
+    follows_output: bool = False
 
 
 class CommandSpec(BaseModel):
@@ -51,7 +53,7 @@ class CommandSpec(BaseModel):
     transactions: bool = Field(False, description="Whether it writes in Kafka transactions whose ids begin with STREAMPROOF_JOB")
     reads: Reads = Field(default_factory=Reads, description="What it reads")
     delivers: Delivers = Field(default_factory=lambda: Delivers(kafka=KafkaOutput()), description="Where it delivers")
-    progress: Progress = Field("group", description="From what its progress is read: group, or {spark_checkpoint: FOLDER}")
+    progress: Progress = Field("group", description="From what its progress is read: group, {spark_checkpoint: FOLDER}, or output")
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
@@ -66,6 +68,10 @@ class CommandSpec(BaseModel):
             raise ValueError("also_promises: with the identity as its key each record has a key of its own, and keys have no order to keep")
         if self.also_promises and self.delivers.kafka is None:
             raise ValueError("also_promises: rows keep no order, and nobody knows which batch wrote one: leave it out")
+        if self.progress == "output" and Promise.ATOMIC in self.also_promises:
+            raise ValueError(
+                "also_promises: atomic: where progress is read from the output nobody knows the records of a batch; leave it out"
+            )
         if self.transactions and self.delivers.kafka is None:
             raise ValueError("transactions: the job delivers to no topic, so it has no transactions of Kafka; leave it out")
         return self
@@ -88,7 +94,10 @@ class CommandSpec(BaseModel):
             links=SINKS[self.delivers.sink].links,
             traits=frozenset(traits),
             location=self.delivers.location,
-            not_judged=described.not_judged(self.delivers),
+            reads=self._location_read,
+            of_a_user=True,
+            knows_offsets=self.progress != "output",
+            not_judged=described.not_judged(self.delivers, self.progress),
         )
 
     def check(self) -> None:
@@ -108,6 +117,7 @@ class CommandSpec(BaseModel):
             env=self.env,
             interpreter=self._python(),
             spark_checkpoint=self.progress.spark_checkpoint if isinstance(self.progress, SparkCheckpoint) else "",
+            follows_output=self.progress == "output",
             reads_identity=self._location_read.to_dict(),
             delivers_identity=self.delivers.location.to_dict(),
             output=described.output(self.delivers, self._ddl()),

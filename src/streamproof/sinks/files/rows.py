@@ -63,6 +63,9 @@ class FileRows:
     def reader(self, job: Job, testbed: Testbed) -> FilesReader:
         return FilesReader(_root(job))
 
+    def follower(self, job: Job, testbed: Testbed) -> FilesFollower:
+        return FilesFollower(job)
+
     def ends_again(self, job: Job, testbed: Testbed, timeout_s: float) -> dict[int, int]:
         counted = {number: _count(path, job) for number, path in enumerate(_files(job))}
         return {number: count for number, count in counted.items() if count is not None}
@@ -80,6 +83,27 @@ class FileRows:
 
     def delete(self, job: Job, testbed: Testbed) -> None:
         shutil.rmtree(job.files, ignore_errors=True)
+
+
+class FilesFollower:
+    """Reads each file again that has changed."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._read: dict[Path, tuple[int, int]] = {}
+
+    def identities(self) -> Iterator[Found]:
+        for path in _files(self._job):
+            try:
+                now = path.stat()
+            except FileNotFoundError:  # the job has renamed or removed it since
+                continue
+            if self._read.get(path) != (state := (now.st_size, now.st_mtime_ns)):
+                self._read[path] = state
+                yield from _identities(path, self._job) or ()
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def _root(job: Job) -> Path:
