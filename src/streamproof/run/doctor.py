@@ -31,6 +31,7 @@ from streamproof.experiment.model import Experiment
 from streamproof.jobs.context import FaultError, RunEnded
 from streamproof.jobs.job import Job
 from streamproof.run import healing, lock, runner, stages, writers
+from streamproof.run.first_signs import where
 from streamproof.run.hints import hint
 from streamproof.run.supervisor import PipelineFailed, last_error
 from streamproof.run.watch import Seen, Watch
@@ -183,12 +184,12 @@ class _Examination:
         except (EvidenceError, TestbedError) as error:
             yield Finding("delivers", False, str(error), "have it deliver where `delivers` says")
             return
-        where = _where(self._job)
+        place = where(self._job)
         if not rows.num_rows:
             mend = "" if self._failure else "have it deliver where `delivers` says, before it commits its offsets"
-            yield Finding("delivers", False, f"nothing in {where}", mend)
+            yield Finding("delivers", False, f"nothing in {place}", mend)
             return
-        yield Finding("delivers", True, f"{rows.num_rows} records in {where}")
+        yield Finding("delivers", True, f"{rows.num_rows} records in {place}")
         known = rows.filter(pa.compute.is_valid(rows["producer"]))
         if known.num_rows < rows.num_rows:
             strange = rows.num_rows - known.num_rows
@@ -206,15 +207,6 @@ class _Examination:
             return Finding("keeps", True, "none is missing, none is there twice")
         seen = f"without a fault {missing} of {committed} committed records are missing and {twice} are there more than once"
         return Finding("keeps", False, seen, "the job must deliver each record that it reads once")
-
-
-def _where(job: Job) -> str:
-    """Where the job is to deliver."""
-    if table := job.output.get("table"):
-        return f"the table {table}"
-    if "path" in job.output:
-        return f"the folder {job.files / job.output['path']}"
-    return f"the topic {job.output_topic}" if job.sink == "kafka" else f"its output ({job.sink})"
 
 
 def _drained(folder: RunFolder, job: Job, testbed: Testbed) -> pa.Table:
