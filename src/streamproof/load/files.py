@@ -1,5 +1,5 @@
 """Input of a user's own: the rows of a file, each sent as a JSON object. ``.jsonl`` and ``.ndjson`` hold one in each line; of ``.csv`` and
-``.parquet`` each row becomes one, with its columns as fields.
+``.parquet`` each row becomes one, with its columns as fields. A ``.parquet`` file of ``streamproof record`` is sent as it was recorded.
 
 A missing value and a number that is none are ``null``; what JSON has no form for (times, decimals, bytes) is text.
 """
@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamproof.evidence.locations import Kind, Location
+from streamproof.load import recorded
+from streamproof.load.recorded import Recorded
 from streamproof.shown import shown
 
 if TYPE_CHECKING:
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
 LINES = frozenset({".jsonl", ".ndjson"})
 READABLE = (*sorted(LINES), ".csv", ".parquet")
 BATCH_ROWS = 10_000
-Event = tuple[str, bytes]
+Event = tuple[str, bytes] | Recorded
+"""Key and payload as JSON; or a record that was recorded."""
 
 
 class NotReadable(ValueError):
@@ -38,12 +42,58 @@ def events(path: Path, key: str | None) -> Iterator[Event]:
         raise NotReadable(f"{path}: expected a file whose name ends with one of {', '.join(READABLE)}")
     if not path.is_file():
         raise NotReadable(f"{path}: there is no such file")
+    if path.suffix == ".parquet" and _recorded(path):
+        if key is not None:
+            raise NotReadable(f"{path} was recorded, its records have keys of their own: leave out `key`, which is {key}")
+        yield from _records(path)
+        return
     rows = _lines(path) if path.suffix in LINES else _rows(path)
     for number, row in enumerate(rows, 1):
         yield (
             _key(path, number, row, key),
             json.dumps(row, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False).encode(),
         )
+
+
+def _recorded(path: Path) -> bool:
+    import pyarrow as pa
+
+    try:
+        return recorded.is_recording(path)
+    except (pa.ArrowException, OSError) as error:
+        raise NotReadable(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _records(path: Path) -> Iterator[Recorded]:
+    import pyarrow as pa
+
+    try:
+        for number, each in enumerate(recorded.read(path), 1):
+            if each.value is None:
+                raise NotReadable(
+                    f"{path}: record {number} (offset {each.partition}/{each.offset}) has no value: it cannot be told from none"
+                )
+            yield each
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise NotReadable(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def check(path: Path, key: str | None, location: Location) -> None:
+    """Raises NotReadable for the first record into whose value the identity cannot be placed."""
+    in_value = location.kind in (Kind.ENVELOPE, Kind.JSON, Kind.COLUMNS)
+    for number, event in enumerate(events(path, key), 1):
+        if isinstance(event, Recorded) and in_value and not _is_object(event.value):
+            raise NotReadable(
+                f"{path}: record {number} (offset {event.partition}/{event.offset}): expected a JSON object, where the identity is placed, "
+                f"came {shown(event.value)}; say in `identity` that the job keeps it in a `header` or as its `key`"
+            )
+
+
+def _is_object(value: bytes | None) -> bool:
+    try:
+        return isinstance(json.loads(value or b""), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _key(path: Path, number: int, row: dict[str, Any], key: str | None) -> str:

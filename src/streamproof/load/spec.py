@@ -9,6 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamproof import settings
+from streamproof.evidence.locations import Location
 from streamproof.load import files
 
 
@@ -26,7 +27,9 @@ class Source(StrEnum):
 class InputFile(Strict):
     """A file of the user's own, whose rows are sent."""
 
-    path: str = Field(min_length=1, description="A .jsonl, .ndjson, .csv or .parquet file, from the project's folder")
+    path: str = Field(
+        min_length=1, description="A .jsonl, .ndjson, .csv or .parquet file, from the project's folder; or one of `streamproof record`"
+    )
     key: str | None = Field(None, min_length=1, description="The field that is the record's key; the row's number when absent")
 
     @property
@@ -52,13 +55,14 @@ class Workload(Strict):
         file = InputFile.model_validate(data["file"])
         return {**data, "records": files.count(file.found, file.key)}
 
-    def check(self) -> None:
-        """Raises NotReadable when the file cannot be sent, or has fewer records than are to be sent."""
+    def check(self, location: Location) -> None:
+        """Raises NotReadable when the file cannot be sent with the identity at ``location``, or has fewer records than are to be sent."""
         if self.file is None:
             return
         rows = files.count(self.file.found, self.file.key)
         if rows < self.records:
             raise files.NotReadable(f"{self.file.path} has {rows} records, {self.records} were asked for")
+        files.check(self.file.found, self.file.key, location)
 
     @property
     def described(self) -> str:

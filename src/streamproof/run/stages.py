@@ -86,7 +86,7 @@ def create(experiment: Experiment, name: str | None = None, owner: int | None = 
     check_suite(experiment)
     experiment.spec.check()
     try:
-        experiment.workload.check()
+        experiment.workload.check(experiment.profile.reads)
     except files.NotReadable as error:
         raise BadInput(f"workload: file: {error}") from error
     settings.runs().mkdir(parents=True, exist_ok=True)
@@ -184,7 +184,8 @@ def _set_up(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None
     )
     job.write()
     count = experiment.workload.partitions
-    Cluster(testbed.direct_kafka).create_topics({job.input_topic: count})
+    # What was recorded has times of its own, and is not to be forgotten for its age.
+    Cluster(testbed.direct_kafka).create_topics({job.input_topic: count}, **{"retention.ms": "-1"})
     outputs.of(job).create(job, testbed, count)
     write_atomically(folder.path / "deadline.json", json.dumps({"at": time.time() + experiment.timeout_s}))
 
@@ -231,7 +232,7 @@ def generate_load(folder: RunFolder) -> None:
     log.info("sent %d records: %s", sent, counts)
 
 
-def _events(folder: RunFolder, experiment: Experiment) -> Iterator[workload.Event]:
+def _events(folder: RunFolder, experiment: Experiment) -> Iterator[files.Event]:
     if experiment.reference_model is None:
         return workload.events(experiment.workload, experiment.seed)
     events = timed.events(experiment.workload, experiment.stateful, experiment.seed, joins=PIPELINES[experiment.pipeline].joins)
