@@ -52,6 +52,7 @@ class JobProfile:
     judged of such a job.
     ``knows_offsets`` says whether the offsets that it commits can be read; else how far it has come is known from its output alone.
     ``of_a_user`` says that the job is a user's own, of which nothing is known but what its description says.
+    ``executors_link`` says whether its executors reach Kafka by another proxy than its driver.
     """
 
     name: str
@@ -71,6 +72,7 @@ class JobProfile:
     not_judged: tuple[str, ...] = ()
     knows_offsets: bool = True
     of_a_user: bool = False
+    executors_link: bool = True
 
     def failpoint(self, step: str) -> Failpoint:
         """The step of that name. Raises KeyError when there is no such step."""

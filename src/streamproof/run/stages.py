@@ -52,7 +52,7 @@ from streamproof.jobs.job import Job
 from streamproof.load import files, timed, workload
 from streamproof.load.gate import Gate
 from streamproof.report.report import render
-from streamproof.run import healing, injector, lock, spark_check, supervisor, watchdog, writers
+from streamproof.run import healing, injector, lock, named_topics, spark_check, supervisor, watchdog, writers
 from streamproof.run.second_judge import disagreement_with, own_suite
 from streamproof.sinks import outputs, payloads, second_reading
 from streamproof.suites import agreement, own
@@ -169,6 +169,8 @@ def prepare(folder: RunFolder) -> None:
 
 def _set_up(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None:
     """Under the lock: make the run's topics, describe its job."""
+    if not (folder.path / "job.json").exists():
+        named_topics.make_way(experiment.spec.named_topics.values(), testbed)
     folder.journal.append(TestbedTaken(folder=testbed.folder))
     name = f"sp-{folder.name}"
     job = experiment.spec.job(

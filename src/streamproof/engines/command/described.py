@@ -10,6 +10,7 @@ from streamproof.evidence.locations import Kind, Location
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
+Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-][A-Za-z0-9._-]{0,199}$")]
 Choice = Annotated[str, Field(min_length=1)]
 
 
@@ -52,6 +53,7 @@ class Identity(Described):
 
 
 class KafkaInput(Described):
+    topic: Topic | None = Field(None, description="Its name, where the job has it fixed; a name of the run's own when absent")
     identity: Identity | None = Field(None, description="Where the job reads the identity; where it delivers it when absent")
 
 
@@ -60,6 +62,7 @@ class Reads(Described):
 
 
 class KafkaOutput(Described):
+    topic: Topic | None = Field(None, description="Its name, where the job has it fixed; a name of the run's own when absent")
     identity: Identity | None = Field(None, description="Where the job keeps it; the value begins with it when absent")
     payload: Literal["kept"] | None = Field(None, description="kept: key and value are delivered as they were read, and judged")
 
@@ -134,7 +137,11 @@ class SparkCheckpoint(Described):
     spark_checkpoint: Choice = Field(description="The query's checkpoint folder; placeholders are filled in")
 
 
-Progress = Literal["group", "output"] | SparkCheckpoint
+class Group(Described):
+    group: Choice = Field(description="The consumer group, where the job has its name fixed")
+
+
+Progress = Literal["group", "output"] | SparkCheckpoint | Group
 
 
 def location_read(reads: Reads, delivers: Delivers) -> Location:

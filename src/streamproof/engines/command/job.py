@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamproof import settings
 from streamproof.engines.command import described
-from streamproof.engines.command.described import Delivers, KafkaOutput, Progress, Reads, SparkCheckpoint
+from streamproof.engines.command.described import Delivers, Group, KafkaOutput, Progress, Reads, SparkCheckpoint
 from streamproof.engines.command.placeholders import PLACEHOLDERS, unknown
 from streamproof.errors import BadInput
 from streamproof.evidence.locations import Kind, Location
@@ -25,16 +25,18 @@ Argument = Annotated[str, Field(min_length=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class CommandJob(Job):
-    """``cwd`` is absolute. The consumer group by whose offsets its progress is read has the job's ``name``; with ``spark_checkpoint``
-    progress is read from that folder, with ``follows_output`` from what it delivers. ``interpreter`` is its own Python; empty is the one
-    that runs streamproof."""
+    """``cwd`` is absolute. The consumer group by whose offsets its progress is read is ``group``, with the job's ``name`` when empty. With
+    ``spark_checkpoint`` progress is read from that folder, with ``follows_output`` from what it delivers. ``interpreter`` is its own
+    Python; empty is the one that runs streamproof. ``executors`` says whether its tasks run in executors of the testbed's Spark."""
 
     command: list[str]
     cwd: str
     env: dict[str, str] = field(default_factory=dict)
     interpreter: str = ""
+    group: str = ""
     spark_checkpoint: str = ""
     follows_output: bool = False
+    executors: bool = False
 
 
 class CommandSpec(BaseModel):
@@ -50,10 +52,15 @@ class CommandSpec(BaseModel):
     cwd: str | None = Field(None, description="Its working folder, from the project's; the project's own when absent")
     env: dict[str, str] = Field(default_factory=dict, description="Variables of its own, with placeholders")
     interpreter: str | None = Field(None, description="Its own Python, or the folder of its virtual environment, from the project's folder")
+    executors: Literal["jvm", "python"] | None = Field(
+        None, description="For a job on {spark_master}: whether its tasks run in the executors' JVMs only, or in Python workers too"
+    )
     transactions: bool = Field(False, description="Whether it writes in Kafka transactions whose ids begin with STREAMPROOF_JOB")
     reads: Reads = Field(default_factory=Reads, description="What it reads")
     delivers: Delivers = Field(default_factory=lambda: Delivers(kafka=KafkaOutput()), description="Where it delivers")
-    progress: Progress = Field("group", description="From what its progress is read: group, {spark_checkpoint: FOLDER}, or output")
+    progress: Progress = Field(
+        "group", description="From what its progress is read: group, {group: NAME}, {spark_checkpoint: FOLDER}, or output"
+    )
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
@@ -68,6 +75,8 @@ class CommandSpec(BaseModel):
             raise ValueError("also_promises: with the identity as its key each record has a key of its own, and keys have no order to keep")
         if self.also_promises and self.delivers.kafka is None:
             raise ValueError("also_promises: rows keep no order, and nobody knows which batch wrote one: leave it out")
+        if (topic := self.reads.kafka.topic) is not None and self.delivers.kafka is not None and topic == self.delivers.kafka.topic:
+            raise ValueError(f"delivers.kafka.topic: {topic} is what the job reads; its output must be another topic")
         if self.progress == "output" and Promise.ATOMIC in self.also_promises:
             raise ValueError(
                 "also_promises: atomic: where progress is read from the output nobody knows the records of a batch; leave it out"
@@ -82,7 +91,7 @@ class CommandSpec(BaseModel):
 
     @property
     def profile(self) -> JobProfile:
-        by_group = self.progress == "group"
+        by_group = self.progress == "group" or isinstance(self.progress, Group)
         traits = {*([Trait.GROUP_OFFSETS] if by_group else []), *([Trait.KAFKA_TRANSACTIONS] if self.transactions else [])}
         return JobProfile(
             name=self.name or _script(self.command),
@@ -90,7 +99,8 @@ class CommandSpec(BaseModel):
             sink=self.delivers.sink,
             guarantee=self.promises,
             promises=self.also_promises,
-            roles=frozenset({Role.DRIVER}),
+            roles=frozenset({Role.DRIVER, *_EXECUTORS[self.executors]}),
+            executors_link=False,
             links=SINKS[self.delivers.sink].links,
             traits=frozenset(traits),
             location=self.delivers.location,
@@ -110,6 +120,7 @@ class CommandSpec(BaseModel):
 
     def job(self, testbed: Testbed, **common: Any) -> CommandJob:
         return CommandJob(
+            group=self.progress.group if isinstance(self.progress, Group) else "",
             engine=self.engine,
             sink=self.delivers.sink,
             command=self.command,
@@ -117,12 +128,19 @@ class CommandSpec(BaseModel):
             env=self.env,
             interpreter=self._python(),
             spark_checkpoint=self.progress.spark_checkpoint if isinstance(self.progress, SparkCheckpoint) else "",
+            executors=self.executors is not None,
             follows_output=self.progress == "output",
             reads_identity=self._location_read.to_dict(),
             delivers_identity=self.delivers.location.to_dict(),
             output=described.output(self.delivers, self._ddl()),
-            **common,
+            **{**common, **self.named_topics},
         )
+
+    @property
+    def named_topics(self) -> dict[str, str]:
+        """The topics whose names the job has fixed, as fields of :class:`Job`."""
+        output = self.delivers.kafka.topic if self.delivers.kafka is not None else None
+        return {name: topic for name, topic in (("input_topic", self.reads.kafka.topic), ("output_topic", output)) if topic is not None}
 
     @property
     def _cwd(self) -> Path:
@@ -146,6 +164,13 @@ class CommandSpec(BaseModel):
             return (settings.project() / self.delivers.postgres.ddl).read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"job: delivers.postgres.ddl cannot be read: {error}") from error
+
+
+_EXECUTORS: dict[str | None, frozenset[Role]] = {
+    None: frozenset(),
+    "jvm": frozenset({Role.EXECUTORS}),
+    "python": frozenset({Role.EXECUTORS, Role.PYTHON_WORKERS}),
+}
 
 
 def _script(command: list[str]) -> str:
