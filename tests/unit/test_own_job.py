@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import os
 import sys
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+import psutil
 import pytest
 from pydantic import ValidationError
 
 from streamproof import settings
+from streamproof.engines.command import spark_application
 from streamproof.engines.command.engine import CommandEngine
 from streamproof.engines.command.following import Commit, Following
 from streamproof.engines.command.job import CommandJob
@@ -106,6 +111,11 @@ def test_the_workload_puts_the_identity_where_the_job_reads_it(described: Any, d
             {"delivers": {"files": {"identity": {"column": "id"}, "escape": "\\"}}},
             "escape: only csv has quotes to escape, the format is parquet",
         ),
+        (
+            {"reads": {"kafka": {"topic": "orders"}}, "delivers": {"kafka": {"topic": "orders"}}},
+            "delivers.kafka.topic: orders is what the job reads",
+        ),
+        ({"reads": {"kafka": {"topic": "__consumer_offsets"}}}, "should match pattern"),
         ({"progress": "output", "also_promises": ["atomic"]}, "where progress is read from the output nobody knows the records of a batch"),
         ({"delivers": TABLE, "also_promises": ["atomic"]}, "rows keep no order, and nobody knows which batch wrote one"),
         ({"delivers": TABLE, "transactions": True}, "the job delivers to no topic"),
@@ -170,6 +180,63 @@ def test_a_start_has_an_environment_of_its_own(tmp_path: Path, monkeypatch: pyte
         "STREAMPROOF_BOOTSTRAP_SERVERS": "kafka:1",
     }
     assert {f"STREAMPROOF_{name.upper()}" for name in PLACEHOLDERS} <= set(launch.environment)
+
+
+def test_names_that_a_job_has_fixed_are_those_of_the_run(tmp_path: Path) -> None:
+    named = {"reads": {"kafka": {"topic": "orders"}}, "delivers": {"kafka": {"topic": "shipped"}}, "progress": {"group": "shipping"}}
+    job = command_job(tmp_path, **named)
+    told = CommandEngine().launch(job, TESTBED).environment
+    assert [told[f"STREAMPROOF_{name}"] for name in ("INPUT_TOPIC", "OUTPUT_TOPIC", "GROUP")] == ["orders", "shipped", "shipping"]
+    assert experiment(named).spec.named_topics == {"input_topic": "orders", "output_topic": "shipped"}
+    assert Trait.GROUP_OFFSETS in experiment(named).profile.traits
+    assert experiment().spec.named_topics == {}
+    assert command_job(tmp_path / "other").input_topic == "in"
+
+
+def test_faults_of_executors_are_for_a_job_that_says_that_it_has_some() -> None:
+    def offered(**described: Any) -> set[str]:
+        profile, found = experiment(described).profile, set()
+        for name in ("kill_executor", "kill_python_worker", "kill_driver"):
+            with contextlib.suppress(ValueError):
+                FAULTS[name].check(profile, {})
+                found.add(name)
+        return found
+
+    assert offered() == {"kill_driver"}
+    assert offered(executors="jvm") == {"kill_driver", "kill_executor"}
+    assert offered(executors="python") == {"kill_driver", "kill_executor", "kill_python_worker"}
+    with pytest.raises(ValidationError, match="cut_kafka: the driver and the executors of 'orders' reach Kafka by one proxy"):
+        experiment({"executors": "jvm"}, faults=[{"fault": "cut_kafka", "parameters": {"role": "executors"}}])
+
+
+def test_the_application_of_a_driver_is_found_by_its_own_ui() -> None:
+    """Beside it the process listens elsewhere, where nobody speaks HTTP as Spark's driver does."""
+    answers = {"/api/v1/applications": b'[{"id": "app-1", "name": "orders"}]'}
+
+    class Ui(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answers.get(self.path, b"[]"))
+
+        def log_message(self, *_: Any) -> None: ...
+
+    class Other(Ui):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) for handler in (Other, Ui)]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        found = spark_application.running([psutil.Process()])
+        assert found == ("app-1", f"http://127.0.0.1:{servers[1].server_port}")
+        answers["/api/v1/applications"] = b"<html>"
+        assert spark_application.running([psutil.Process()]) is None
+    finally:
+        for server in servers:
+            server.shutdown()
+            server.server_close()
 
 
 def test_a_virtual_environment_of_its_own_comes_first(tmp_path: Path) -> None:

@@ -244,6 +244,15 @@ class _TableRows(html.parser.HTMLParser):
             self.rows[-1][-1] += data.strip()
 
 
+def driver_application(ui: str) -> str | None:
+    """The id of the application whose driver serves this UI; None when it is another server's."""
+    try:
+        (application,) = json.loads(_text(f"{ui}/api/v1/applications", "the driver"))
+        return str(application["id"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def driver_executors(ui: str, application: str) -> list[dict[str, Any]]:
     """The driver's own view of all its executors, dead ones included (Spark's monitoring REST API)."""
     executors: list[dict[str, Any]] = _json(f"{ui}/api/v1/applications/{application}/allexecutors", "the driver")

@@ -46,10 +46,10 @@ class Source(Protocol):
 
 
 class Following:
-    """Follows one job while it is entered."""
+    """Follows one job while it is entered. ``about`` says what else is known of a start that is ready: its application, its UI."""
 
-    def __init__(self, job: Job, source: Source) -> None:
-        self._job, self._source = job, source
+    def __init__(self, job: Job, source: Source, about: Callable[[], Mapping[str, str]] = dict) -> None:
+        self._job, self._source, self._about = job, source, about
         progress = Progress(job.run)
         self._committed = {int(partition): offset for partition, offset in progress.until().items()}
         self._batch, self._ready = progress.batches(), 0
@@ -95,7 +95,7 @@ class Following:
         start = 1 if started is None else started.start
         if start != self._ready:
             resumes_at = {} if commit.of_output else _named(self._committed)
-            journal.append(DriverReady(start=start, resumes_at=resumes_at))
+            journal.append(DriverReady(start=start, resumes_at=resumes_at, **self._about()))
             self._ready = start
         self._committed |= moved
         began = commit.began_at or self._since
