@@ -14,6 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from streamproof.errors import BadInput
+from streamproof.evidence.locations import ENVELOPE
 from streamproof.experiment.model import Experiment
 from streamproof.experiment.schedule import plan
 from streamproof.load import files, workload
@@ -102,5 +103,5 @@ def test_the_doctor_asks_for_no_more_than_the_file_has(folder: Path) -> None:
     given = Experiment.model_validate({"strategy": "checkpoint", "workload": {"file": {"path": "in.jsonl"}}, "seed": 1})
     examined = doctor.experiment_for(given, 60)
     assert (examined.workload.records, examined.micro_batch) == (120, 12)
-    examined.workload.check()
+    examined.workload.check(ENVELOPE)
     assert plan(examined).injections == ()
