@@ -1,8 +1,8 @@
 """Whether a job that has not shown any progress will ever: what its processes do, and to what they connect.
 
 A slow start is no reason to give up: the job is given up after ``IDLE_S`` in which its processes stood idle while there were records to
-read, and after ``BUSY_S`` whatever they did. A process is not idle that computes, waits for a processor or a disk, or loads something from
-another machine. The executors of the testbed's Spark count as the job's.
+read, and once they have computed for ``COMPUTED_S``, however long a busy machine takes for that. A process is not idle that computes, waits
+for a processor or a disk, or loads something from another machine. The executors of the testbed's Spark count as the job's.
 
 Only a user's own job is looked at, only until it has shown progress, and not once a fault was injected. A job that goes round all proxies
 is given up even when it shows progress: no fault on a link would reach it.
@@ -31,7 +31,7 @@ from streamproof.testbed.process import TestbedError, marked
 
 LOOK_S = 1.0
 IDLE_S = 40.0
-BUSY_S = 180.0
+COMPUTED_S = 180.0
 IDLE_CORES = 0.2  # a client that polls, a JVM that waits
 BUSY_SHARE = 0.3
 SPARK_WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -52,6 +52,7 @@ class FirstSigns:
         self._watch = Watch(run.folder.name, run.testbed)
         self._samples: deque[Sample] = deque()
         self._start, self._begun = 0, time.monotonic()
+        self._computed_s: dict[int, float] = {}
         self._over = not run.profile.of_a_user
 
     def look(self, start: int) -> str | None:
@@ -66,11 +67,13 @@ class FirstSigns:
         if start != self._start:
             self._start, self._begun = start, now
             self._samples.clear()
+            self._computed_s.clear()
         self._watch.look()
         self._samples.append(sample(now, self._processes(), self._loads_something()))
         while now - self._samples[0].at > IDLE_S + LOOK_S:
             self._samples.popleft()
-        if idle(self._samples) or now - self._begun > BUSY_S:
+        self._computed_s |= self._samples[-1].cpu_s
+        if idle(self._samples) or sum(self._computed_s.values()) > COMPUTED_S:
             return self._why() if self._input() else None
         return None
 
