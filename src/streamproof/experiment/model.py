@@ -18,6 +18,7 @@ from streamproof import registry, settings
 from streamproof.engines.spark.job import OnLostDecision
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
 from streamproof.engines.spark.spec import SparkSpec
+from streamproof.evidence.locations import Kind
 from streamproof.experiment import overlap
 from streamproof.experiment.reading import NOT_YAML, load_as, parsed_yaml
 from streamproof.faults import FAULTS
@@ -249,6 +250,15 @@ class Experiment(Strict):
         if contradicted:
             raise ValueError(
                 f"expect: {', '.join(contradicted)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
+            )
+        if (
+            self.workload.file is not None
+            and self.workload.file.avro is not None
+            and self.profile.reads.kind not in (Kind.HEADER, Kind.KEY)
+        ):
+            raise ValueError(
+                "workload: file.avro: an Avro value has no place for the identity that its schema does not know; "
+                "say in `reads: {kafka: {identity: …}}` that the job reads it from a `header`, or as the `key`"
             )
         if Anomaly.OFFSET_AHEAD in self.expect and not self.profile.knows_offsets:
             raise ValueError(f"expect: {Anomaly.OFFSET_AHEAD} cannot be seen where progress is read from the output; leave it out")

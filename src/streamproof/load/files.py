@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamproof.evidence.locations import Kind, Location
-from streamproof.load import recorded
+from streamproof.load import avro_values, recorded
 from streamproof.load.recorded import Recorded
 from streamproof.shown import shown
 
@@ -36,8 +36,9 @@ def count(path: Path, key: str | None) -> int:
     return sum(1 for _ in events(path, key))
 
 
-def events(path: Path, key: str | None) -> Iterator[Event]:
-    """Key and payload of each row, in the file's order. A row without a key of its own has its number as key."""
+def events(path: Path, key: str | None, avro: Path | None = None) -> Iterator[Event]:
+    """Key and payload of each row, in the file's order. A row without a key of its own has its number as key. With ``avro`` each row is
+    written as Avro by the schema in that file."""
     if path.suffix not in READABLE:
         raise NotReadable(f"{path}: expected a file whose name ends with one of {', '.join(READABLE)}")
     if not path.is_file():
@@ -45,10 +46,17 @@ def events(path: Path, key: str | None) -> Iterator[Event]:
     if path.suffix == ".parquet" and _recorded(path):
         if key is not None:
             raise NotReadable(f"{path} was recorded, its records have keys of their own: leave out `key`, which is {key}")
+        if avro is not None:
+            raise NotReadable(f"{path} was recorded, its values are sent as they are: leave out `avro`, which is {avro}")
         yield from _records(path)
         return
     rows = _lines(path) if path.suffix in LINES else _rows(path)
+    write = None if avro is None else _writer(avro)
     for number, row in enumerate(rows, 1):
+        if write is not None:
+            yield Recorded(_key(path, number, row, key).encode(), _written(path, number, row, write))
+            continue
+        row = {name: _plain(value) for name, value in row.items()}
         yield (
             _key(path, number, row, key),
             json.dumps(row, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False).encode(),
@@ -78,10 +86,24 @@ def _records(path: Path) -> Iterator[Recorded]:
         raise NotReadable(f"{path} cannot be read: {' '.join(str(error).split())}") from error
 
 
-def check(path: Path, key: str | None, location: Location) -> None:
+def _writer(avro: Path) -> Callable[[dict[str, Any]], bytes]:
+    try:
+        return avro_values.writer(avro)
+    except avro_values.DoesNotFit as error:
+        raise NotReadable(str(error)) from error
+
+
+def _written(path: Path, number: int, row: dict[str, Any], write: Callable[[dict[str, Any]], bytes]) -> bytes:
+    try:
+        return write(row)
+    except avro_values.DoesNotFit as error:
+        raise NotReadable(f"{path}: record {number} does not fit the schema: {error}") from error
+
+
+def check(path: Path, key: str | None, location: Location, avro: Path | None = None) -> None:
     """Raises NotReadable for the first record into whose value the identity cannot be placed."""
     in_value = location.kind in (Kind.ENVELOPE, Kind.JSON, Kind.COLUMNS)
-    for number, event in enumerate(events(path, key), 1):
+    for number, event in enumerate(events(path, key, avro), 1):
         if isinstance(event, Recorded) and in_value and not _is_object(event.value):
             raise NotReadable(
                 f"{path}: record {number} (offset {event.partition}/{event.offset}): expected a JSON object, where the identity is placed, "
@@ -123,8 +145,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
     try:
         for batch in _batches(path):
-            for row in batch.to_pylist():
-                yield {name: _plain(value) for name, value in row.items()}
+            yield from batch.to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise NotReadable(f"{path} cannot be read: {' '.join(str(error).split())}") from error
 

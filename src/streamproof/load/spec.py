@@ -32,9 +32,15 @@ class InputFile(Strict):
     )
     key: str | None = Field(None, min_length=1, description="The field that is the record's key; the row's number when absent")
 
+    avro: str | None = Field(None, min_length=1, description="Write each row as Avro by the schema of this .avsc file; as JSON when absent")
+
     @property
     def found(self) -> Path:
         return settings.project() / self.path
+
+    @property
+    def schema_file(self) -> Path | None:
+        return None if self.avro is None else settings.project() / self.avro
 
 
 class Workload(Strict):
@@ -62,7 +68,7 @@ class Workload(Strict):
         rows = files.count(self.file.found, self.file.key)
         if rows < self.records:
             raise files.NotReadable(f"{self.file.path} has {rows} records, {self.records} were asked for")
-        files.check(self.file.found, self.file.key, location)
+        files.check(self.file.found, self.file.key, location, self.file.schema_file)
 
     @property
     def described(self) -> str:
