@@ -209,8 +209,9 @@ def test_faults_of_executors_are_for_a_job_that_says_that_it_has_some() -> None:
         experiment({"executors": "jvm"}, faults=[{"fault": "cut_kafka", "parameters": {"role": "executors"}}])
 
 
-def test_the_application_of_a_driver_is_found_by_its_own_ui() -> None:
-    """Beside it the process listens elsewhere, where nobody speaks HTTP as Spark's driver does."""
+def test_the_application_of_a_driver_is_found_by_its_own_ui(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two servers one is no driver's. What is no port of a UI is not asked: Py4J would take the question for a command."""
+    monkeypatch.setattr(spark_application, "ASK_S", 1.0)
     answers = {"/api/v1/applications": b'[{"id": "app-1", "name": "orders"}]'}
 
     class Ui(http.server.BaseHTTPRequestHandler):
@@ -228,10 +229,15 @@ def test_the_application_of_a_driver_is_found_by_its_own_ui() -> None:
     servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) for handler in (Other, Ui)]
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
+    asked = [server.server_port for server in servers]
+    monkeypatch.setattr(spark_application, "UI_PORTS", asked)
     try:
         found = spark_application.running([psutil.Process()])
         assert found == ("app-1", f"http://127.0.0.1:{servers[1].server_port}")
         answers["/api/v1/applications"] = b"<html>"
+        assert spark_application.running([psutil.Process()]) is None
+        answers["/api/v1/applications"] = b'[{"id": "app-1"}]'
+        monkeypatch.setattr(spark_application, "UI_PORTS", range(4040, 4041))
         assert spark_application.running([psutil.Process()]) is None
     finally:
         for server in servers:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import html.parser
+import http.client
 import importlib.util
 import json
 import secrets
@@ -271,7 +272,7 @@ def _text(url: str, who: str) -> str:
     try:
         with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
             return str(answer.read().decode())
-    except (urllib.error.URLError, OSError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         raise TestbedError(f"{who} does not answer at {url}: {error}") from error
 
 

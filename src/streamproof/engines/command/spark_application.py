@@ -1,8 +1,8 @@
 """The executors of a job that runs on the testbed's Spark with a session of its own: found by what the driver's own UI says.
 
-A driver of Spark serves its UI on a port of its own (``spark.ui.port``, 4040 or the next that is free). Which one it is, and the
-application's id, is asked once for each start, of the ports on which the start's processes listen. A session without a UI has no executors
-here.
+A driver of Spark serves its UI on port 4040, or on the next that is free of those behind it. Which one it is, and the application's id, is
+asked once for each start, of those of the ports on which the start's processes listen; no other port is asked, for Py4J would take the
+question for a command. A session without a UI, or with one elsewhere, has no executors here.
 
 Checked against: Spark 4.1 (``/api/v1/applications`` of a driver names the one application that it runs; a worker starts an executor with
 ``--app-id`` on its command line).
@@ -10,6 +10,8 @@ Checked against: Spark 4.1 (``/api/v1/applications`` of a driver names the one a
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterable
 
 import psutil
@@ -17,19 +19,21 @@ import psutil
 from streamproof.testbed import spark
 from streamproof.testbed.process import TestbedError
 
-FIRST_UI_PORT = 4040
+UI_PORTS = range(4040, 4040 + 17)  # spark.ui.port, and as many more as spark.port.maxRetries
+ASK_S = 20.0
+LOOK_S = 0.2
 
 
 def running(processes: Iterable[psutil.Process]) -> tuple[str, str] | None:
     """The id of the application that one of these processes drives, and the address of its UI; None when none of them drives one."""
-    for port in sorted(_listening(processes), key=lambda port: (port < FIRST_UI_PORT, port)):
-        ui = f"http://127.0.0.1:{port}"
-        try:
-            application = spark.driver_application(ui)
-        except TestbedError:
-            continue
-        if application is not None:
-            return application, ui
+    ports = sorted(_listening(processes) & set(UI_PORTS))
+    deadline = time.monotonic() + ASK_S
+    while ports and time.monotonic() < deadline:
+        for ui in (f"http://127.0.0.1:{port}" for port in ports):
+            with contextlib.suppress(TestbedError):  # it is busy, or has just begun
+                if (application := spark.driver_application(ui)) is not None:
+                    return application, ui
+        time.sleep(LOOK_S)
     return None
 
 
