@@ -47,6 +47,8 @@ RECORDS = 1000
 BATCHES = 10
 DRAIN_S = 30.0
 SHOWN_NAMES = 5
+OPTIONS: dict[str, dict[str, Any]] = {"run_pipeline": {"fruitless_starts": 1, "patient": True}, "inject_faults": {"patient": True}}
+"""It sees by itself what would end a run: a whole look at the job says more."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class _Examination:
     def _ran(self) -> str | None:
         """Why the job could not be run to its end; None when it was."""
         try:
-            runner.side_by_side(self._folder, options={"run_pipeline": {"fruitless_starts": 1}})
+            runner.side_by_side(self._folder, options=OPTIONS)
         except (PipelineFailed, TestbedError, EvidenceError, RunEnded, FaultError) as error:
             return str(error).splitlines()[0]
         return None

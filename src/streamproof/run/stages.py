@@ -242,9 +242,9 @@ def _events(folder: RunFolder, experiment: Experiment) -> Iterator[files.Event]:
     return timed.payloads(events)
 
 
-def inject_faults(folder: RunFolder) -> None:
-    """Lead the run through its phases and inject faults by the schedule."""
-    injector.run_schedule(context(folder), Schedule.read(folder))
+def inject_faults(folder: RunFolder, **options: Any) -> None:
+    """Lead the run through its phases and inject faults by the schedule; ``options`` are those of the injector."""
+    injector.run_schedule(context(folder), Schedule.read(folder), **options)
 
 
 def drain(folder: RunFolder) -> None:

@@ -43,18 +43,21 @@ class PipelineFailed(Exception):
     """The job could not be kept running, or did not finish in time."""
 
 
-def run_pipeline(run: RunContext, fruitless_starts: int = MAX_FRUITLESS_STARTS) -> None:
-    """Run the job to its end, given up after ``fruitless_starts`` in a row that did not get to work. Raises PipelineFailed then, after
-    too many starts in all, and at the deadline; RunEnded when the run was aborted."""
+def run_pipeline(run: RunContext, fruitless_starts: int = MAX_FRUITLESS_STARTS, patient: bool = False) -> None:
+    """Run the job to its end. It is given up after ``fruitless_starts`` in a row that did not get to work, and when nothing more is to be
+    expected of one, unless this is ``patient``. Raises PipelineFailed then, after too many starts in all, and at the deadline; RunEnded
+    when the run was aborted."""
     try:
         with run.engine.progress(run.job, run.testbed) as check_progress:
-            Supervisor(run, check_progress, fruitless_starts).run()
+            Supervisor(run, check_progress, fruitless_starts, patient).run()
     finally:
         kill_drivers(run.folder)
 
 
 class Supervisor:
-    def __init__(self, run: RunContext, check_progress: Callable[[], None], fruitless_starts: int = MAX_FRUITLESS_STARTS) -> None:
+    def __init__(
+        self, run: RunContext, check_progress: Callable[[], None], fruitless_starts: int = MAX_FRUITLESS_STARTS, patient: bool = False
+    ) -> None:
         self._run, self._folder, self._engine, self._check_progress = run, run.folder, run.engine, check_progress
         self._cluster = Cluster(run.testbed.direct_kafka)
         self._start = len(self._folder.journal.all(DriverStarted))
@@ -62,7 +65,7 @@ class Supervisor:
         self._stopping: float | None = None
         self._said = 0
         self._fruitless_starts = fruitless_starts
-        self._first_signs = FirstSigns(run)
+        self._first_signs = None if patient else FirstSigns(run)
 
     def run(self) -> None:
         (self._folder.path / "stop").unlink(missing_ok=True)
@@ -77,7 +80,7 @@ class Supervisor:
                 self._back_off_or_give_up()
                 child = self._launch()
             self._watch(child)
-            if (reason := self._first_signs.look(self._start)) is not None:
+            if self._first_signs is not None and (reason := self._first_signs.look(self._start)) is not None:
                 raise PipelineFailed(self._with_last_error(reason))
             time.sleep(POLL_S)
 
