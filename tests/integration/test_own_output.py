@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -79,6 +80,16 @@ def _both(folder: RunFolder, job: CommandJob, testbed: Testbed) -> tuple[list[An
     return sorted(zip(found.producer.tolist(), found.sequence.tolist(), strict=True)), again, misread
 
 
+def _followed(job: CommandJob, testbed: Testbed, count: int) -> set[tuple[int, int]]:
+    """The identities that are seen in the output while the job writes it, once there are so many."""
+    found: set[tuple[int, int]] = set()
+    deadline = time.monotonic() + TIMEOUT_S
+    with closing(outputs.of(job).follower(job, testbed)) as follower:
+        while len(found) < count and time.monotonic() < deadline:
+            found |= {identity for identity in follower.identities() if identity is not None}
+    return found
+
+
 def _read(testbed: Testbed, job: CommandJob) -> list[Message]:
     consumer = Consumer({"bootstrap.servers": testbed.direct_kafka, "group.id": job.name, "enable.auto.commit": False})
     with closing(consumer):
@@ -109,6 +120,7 @@ def test_what_is_sent_is_found_in_the_topic_where_the_job_keeps_it(name: str, te
         sender.save()
         _pass_on(testbed, job)
         cluster.delete_topics([job.input_topic])
+        assert _followed(job, testbed, COUNT) == {(0, number) for number in range(COUNT)}
         drained, again, misread = _both(folder, job, testbed)
         assert drained == again == [(0, number) for number in range(COUNT)]
         assert misread == []
@@ -139,6 +151,7 @@ def test_rows_of_a_users_own_table_are_found_whatever_else_they_hold(table: Comm
         connection.execute('INSERT INTO "Orders" VALUES (NULL), (%s)', [str(uuid.UUID(int=1))])
     drained, again, misread = _both(table.run, table, testbed)
     identified = [(0, number) for number in sorted([*range(COUNT), 5]) if number != 7]
+    assert _followed(table, testbed, COUNT - 1) == set(identified)
     assert drained == [(-1, -1), (-1, -1), *identified]
     assert again == [*identified, (None, None), (None, None)]
     assert misread == []

@@ -108,6 +108,26 @@ def test_what_was_lost_doubled_and_cannot_be_read_is_named_by_both(kind: str, tm
     assert (conflict, _found(verdict)) == (None, {"LOST": 1, "DUPLICATED": 1, "CORRUPTED": 1 if kind == "parquet" else 2})
 
 
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
+def test_files_are_followed_while_they_are_written(kind: str, tmp_path: Path) -> None:
+    _, job = _job(tmp_path / "run", format=kind)
+    follower = FileRows().follower(job, NO_TESTBED)
+    assert list(follower.identities()) == []
+
+    def write(number: int, rows: list[dict[str, Any]]) -> None:
+        path = job.files / "orders" / f"part-{number}.{kind}"
+        if kind == "parquet":
+            _parquet(job, path.name, rows)
+        else:
+            path.write_text(_csv(rows, '"') if kind == "csv" else "".join(json.dumps({**row, "rate": 0}) + "\n" for row in rows))
+
+    write(0, _orders(0, 3))
+    assert list(follower.identities()) == [(0, 0), (0, 1), (0, 2)]
+    assert list(follower.identities()) == [], "what has not changed is not read again"
+    write(1, _orders(3, 4))
+    assert list(follower.identities()) == [(0, 3)]
+
+
 def test_two_columns_of_numbers_are_an_identity_too(tmp_path: Path) -> None:
     location = Location(Kind.COLUMNS, ("shop", "number"), False)
     folder, job = _job(tmp_path / "run", location)
