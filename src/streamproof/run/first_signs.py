@@ -35,7 +35,8 @@ COMPUTED_S = 180.0
 IDLE_CORES = 0.2  # a client that polls, a JVM that waits
 BUSY_SHARE = 0.3
 SPARK_WORKER = "org.apache.spark.deploy.worker.Worker"
-WAITING_FOR_THE_MACHINE = frozenset("RD")
+BUSY = frozenset({psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP})
+BUSY_THREADS = frozenset("RD")  # the same of a thread, in /proc
 
 
 class Sample(NamedTuple):
@@ -96,7 +97,8 @@ class FirstSigns:
         seen, job = self._watch.seen, self._run.job
         waited = f"{time.monotonic() - self._begun:.0f} s after it was started"
         elsewhere = f" (it connects to {', '.join(sorted(seen.elsewhere))})" if seen.elsewhere else ""
-        if not seen.proxies and not seen.around:
+        outside = isinstance(self._run.testbed, Outside)  # whose addresses need not be proxies
+        if not seen.proxies and not seen.around and not outside:
             return (
                 f"the job never connected: {waited} it has reached no server of the testbed{elsewhere}; expected Kafka at {job.bootstrap}. "
                 "Give it {bootstrap_servers}, in `command` or in `env`"
@@ -121,16 +123,17 @@ def sample(at: float, processes: Iterable[psutil.Process], loads: bool) -> Sampl
     cpu_s, waits = {}, loads
     for process in processes:
         try:
-            times = process.cpu_times()
-            states = {Path(path).read_text().rpartition(")")[2].split()[0] for path in _threads(process.pid)}
+            times, waiting = process.cpu_times(), process.status() in BUSY
+            states = {path.read_text().rpartition(")")[2].split()[0] for path in _threads(process.pid)}
         except (psutil.Error, OSError):
             continue
         cpu_s[process.pid] = times.user + times.system
-        waits = waits or bool(states & WAITING_FOR_THE_MACHINE)
+        waits = waits or waiting or bool(states & BUSY_THREADS)
     return Sample(at, cpu_s, waits)
 
 
 def _threads(pid: int) -> list[Path]:
+    """What Linux says of each thread; nothing elsewhere."""
     return list(Path(f"/proc/{pid}/task").glob("[0-9]*/stat"))
 
 
