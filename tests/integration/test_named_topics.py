@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from streamproof.run import named_topics
 from streamproof.testbed import external
@@ -29,9 +30,15 @@ def topic(testbed: Testbed) -> Iterator[str]:
 
 
 def test_what_is_left_of_a_topic_goes_from_the_testbeds_own_kafka(topic: str, testbed: Testbed) -> None:
-    named_topics.make_way([topic, "no-such-topic"], testbed)
-    assert Cluster(testbed.direct_kafka).partitions(topic) == 0
-    named_topics.make_way([topic], testbed)
+    cluster, place = Cluster(testbed.direct_kafka), TopicPartition(topic, 0)
+    settings = {"bootstrap.servers": testbed.direct_kafka, "group.id": topic, "enable.auto.commit": False}
+    with closing(Consumer(settings)) as consumer:
+        consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+        assert consumer.committed([place], timeout=20)[0].offset == 1
+        named_topics.make_way([topic, "no-such-topic"], testbed)
+        assert cluster.partitions(topic) == 0
+        cluster.create_topics({topic: 2})
+        assert consumer.committed([place], timeout=20)[0].offset < 0, "what a group has committed goes with its topic"
 
 
 def test_a_topic_that_is_on_a_kafka_elsewhere_is_not_touched(topic: str, testbed: Testbed) -> None:
