@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamproof import settings
-from streamproof.run import lock
+from streamproof.experiment.model import Experiment
+from streamproof.run import lock, runner
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import marked
+from streamproof.verdict.verdict import Verdict
 from tests.support.checkout import ROOT
 
 WITHIN_S = 60
@@ -127,3 +132,30 @@ def test_a_file_that_is_no_job_is_refused_before_anything_is_started(testbed: Te
     assert answer.returncode == 2
     assert "promises: Field required" in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        (
+            "never connects",
+            "the job never connected: .* reached no server of the testbed; expected Kafka at 127.0.0.1:.*{bootstrap_servers}",
+        ),
+        pytest.param("round the proxies", "the job goes round the proxies.* it reaches kafka at 127.0.0.1:", marks=pytest.mark.slow),
+        pytest.param("own group", "no progress .*the group orders commits offsets of the input", marks=pytest.mark.slow),
+        pytest.param("identity", "no record of its output carries an identity", marks=pytest.mark.slow),
+        ("delivers nothing", "committed .* records and delivered nothing: expected them in the topic .*; no other topic holds any"),
+    ],
+)
+def test_a_run_of_a_job_that_cannot_be_judged_ends_soon_with_the_reason(testbed: Testbed, tmp_path: Path, mistake: str, says: str) -> None:
+    job = {"engine": "command", "command": ["{python}", "tests/support/sloppy.py", mistake], "env": {"DIRECT": testbed.direct_kafka}}
+    workload = {"source": "synthetic", "records": 1000}
+    experiment = Experiment(job={**job, "promises": "at-least-once"}, workload=workload, faults=[{"fault": "kill_driver"}], seed=1)
+    begun = time.monotonic()
+    folder = runner.run(experiment)
+    seconds = time.monotonic() - begun
+    verdict = Verdict.read(folder)
+    shutil.rmtree(folder.path)
+    assert verdict.outcome == "ERROR"
+    assert re.search(says, verdict.reason), verdict.reason
+    assert seconds < WITHIN_S + 30, "with a minute at most from the start of the job"

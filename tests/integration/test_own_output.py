@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -78,17 +80,31 @@ def _both(folder: RunFolder, job: CommandJob, testbed: Testbed) -> tuple[list[An
     return sorted(zip(found.producer.tolist(), found.sequence.tolist(), strict=True)), again, misread
 
 
-def _pass_on(testbed: Testbed, job: CommandJob) -> None:
-    """What a job does that copies each record with its key and headers."""
+def _followed(job: CommandJob, testbed: Testbed, count: int) -> set[tuple[int, int]]:
+    """The identities that are seen in the output while the job writes it, once there are so many."""
+    found: set[tuple[int, int]] = set()
+    deadline = time.monotonic() + TIMEOUT_S
+    with closing(outputs.of(job).follower(job, testbed)) as follower:
+        while len(found) < count and time.monotonic() < deadline:
+            found |= {identity for identity in follower.identities() if identity is not None}
+    return found
+
+
+def _read(testbed: Testbed, job: CommandJob) -> list[Message]:
     consumer = Consumer({"bootstrap.servers": testbed.direct_kafka, "group.id": job.name, "enable.auto.commit": False})
-    producer = Producer({"bootstrap.servers": testbed.direct_kafka})
     with closing(consumer):
         ends = Cluster(testbed.direct_kafka).end_offsets(job.input_topic)
         consumer.assign([TopicPartition(job.input_topic, partition, 0) for partition in ends])
         messages: list[Message] = []
         while len(messages) < COUNT and (some := consumer.consume(COUNT, timeout=TIMEOUT_S)):
             messages += some
-    for message in messages:
+    return messages
+
+
+def _pass_on(testbed: Testbed, job: CommandJob) -> None:
+    """What a job does that copies each record with its key and headers."""
+    producer = Producer({"bootstrap.servers": testbed.direct_kafka})
+    for message in _read(testbed, job):
         producer.produce(job.output_topic, message.value(), message.key(), headers=message.headers())
     assert producer.flush(TIMEOUT_S) == 0
 
@@ -104,6 +120,7 @@ def test_what_is_sent_is_found_in_the_topic_where_the_job_keeps_it(name: str, te
         sender.save()
         _pass_on(testbed, job)
         cluster.delete_topics([job.input_topic])
+        assert _followed(job, testbed, COUNT) == {(0, number) for number in range(COUNT)}
         drained, again, misread = _both(folder, job, testbed)
         assert drained == again == [(0, number) for number in range(COUNT)]
         assert misread == []
@@ -134,6 +151,7 @@ def test_rows_of_a_users_own_table_are_found_whatever_else_they_hold(table: Comm
         connection.execute('INSERT INTO "Orders" VALUES (NULL), (%s)', [str(uuid.UUID(int=1))])
     drained, again, misread = _both(table.run, table, testbed)
     identified = [(0, number) for number in sorted([*range(COUNT), 5]) if number != 7]
+    assert _followed(table, testbed, COUNT - 1) == set(identified)
     assert drained == [(-1, -1), (-1, -1), *identified]
     assert again == [*identified, (None, None), (None, None)]
     assert misread == []
@@ -179,6 +197,29 @@ def test_a_table_that_is_not_as_described_is_named_before_the_job_starts(
             outputs.of(job).create(job, testbed, 2)
     finally:
         outputs.of(job).delete(job, testbed)
+
+
+@pytest.mark.parametrize("escape", ['"', "\\"])
+def test_rows_of_csv_are_found_as_a_library_writes_what_was_sent(escape: str, testbed: Testbed, tmp_path: Path) -> None:
+    folder, location = RunFolder.create(tmp_path / "run"), Location(Kind.COLUMNS, ("id",), False)
+    output = {"path": "orders", "format": "csv", "escape": escape, "spark_log": False}
+    for job in _created(testbed, _job(testbed, folder, "file_rows", location, **output)):
+        cluster = Cluster(testbed.direct_kafka)
+        cluster.create_topics({job.input_topic: 2})
+        sender = Sender(folder, testbed.direct_kafka, job.input_topic, location, location.whole)
+        sender.send(0, [(f"k{number}", b'{"note":"a \\"quoted\\" text,\\nof %d"}' % number) for number in range(COUNT)], 2)
+        sender.save()
+        rows = [json.loads(message.value() or b"") for message in _read(testbed, job)]
+        (job.files / "orders").mkdir()
+        with (job.files / "orders" / "part-0.csv").open("w", newline="") as file:
+            quoting = {"doublequote": escape == '"', "escapechar": escape}
+            writer = csv.DictWriter(file, ["note", "id"], lineterminator="\n", **quoting)
+            writer.writeheader()
+            writer.writerows(rows)
+        cluster.delete_topics([job.input_topic])
+        drained, again, misread = _both(folder, job, testbed)
+        assert drained == again == [(0, number) for number in range(COUNT)]
+        assert misread == []
 
 
 def test_no_secret_is_in_the_connection_strings(table: CommandJob, testbed: Testbed) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -33,7 +34,7 @@ SLOW_S = 1200.0
 PASSWORD = "only-of-this-test"
 DAGS = """
 from airflow.sdk import dag
-from streamproof_provider.operators.streamproof import StreamproofRunOperator
+from streamproof_provider.operators.streamproof import StreamproofRunOperator, StreamproofSweepOperator
 
 @dag(schedule=None)
 def keeps(): StreamproofRunOperator(task_id="run", experiment="{folder}/keeps.yaml")
@@ -44,7 +45,10 @@ def breaks(): StreamproofRunOperator(task_id="run", experiment="{folder}/breaks.
 @dag(schedule=None)
 def takes_long(): StreamproofRunOperator(task_id="run", experiment="{folder}/takes_long.yaml")
 
-keeps(), breaks(), takes_long()
+@dag(schedule=None)
+def sweeps(): StreamproofSweepOperator(task_id="run", strategies=["offset_commit"], steps=["after_output"], records=2400, seed=1)
+
+keeps(), breaks(), takes_long(), sweeps()
 """
 LOOP = ["{python}", "pipelines/forward.py"]
 
@@ -178,6 +182,15 @@ def test_a_dag_is_red_when_the_job_broke_it_and_its_links_open_behind_airflows_l
         ((run_id,),) = airflow.asked("select run_id from dag_run where dag_id = 'breaks'")
         links = client.get(f"/api/v2/dags/breaks/dagRuns/{run_id}/taskInstances/run/links").json()
         assert set(links["extra_links"]) == {"Report", "Data Docs"}
+
+
+def test_a_sweep_is_green_when_each_crash_showed_what_was_predicted(airflow: Airflow, testbed: Testbed) -> None:
+    done = airflow.run("dags", "test", "sweeps")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\b([1-9]\d*) of \1 as predicted", done.stdout + done.stderr)
+    assert airflow.asked("select state from dag_run where dag_id = 'sweeps'") == [("success",)]
+    (sweep,) = (settings.home() / "sweeps").iterdir()
+    assert airflow.link("sweeps", "MatrixLink").startswith(f"/streamproof-results/streamproof_default/sweeps/{sweep.name}/")
 
 
 @contextmanager

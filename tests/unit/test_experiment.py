@@ -337,6 +337,19 @@ def test_each_choice_of_the_form_is_an_experiment_that_can_be_planned(strategy: 
     assert yaml.safe_load(found.to_yaml())["name"] == found.name
 
 
+def test_a_job_of_ones_own_takes_the_place_of_the_strategy(tmp_path: Path) -> None:
+    file = tmp_path / "My Orders.yaml"
+    file.write_text("engine: command\ncommand: [./orders]\npromises: at-least-once\n")
+    found = Form(job=str(file), fault="kill_driver", workload="synthetic", records=2000, seed=3).experiment()
+    assert (found.name, found.label, found.strategy, found.workload.records) == ("my-orders-kill-driver", "orders", None, 2000)
+    with pytest.raises(ValidationError, match="kill_executor: a job with 'orders' has no executors"):
+        Form(job=str(file)).experiment()
+    with pytest.raises(ValidationError, match=r"job: .* says what is run, but strategy 'checkpoint' was given too"):
+        Form(job=str(file), strategy="checkpoint")
+    with pytest.raises(ValidationError, match=r"no-such\.yaml cannot be read"):
+        Form(job=str(tmp_path / "no-such.yaml"), fault="none").experiment()
+
+
 def test_the_form_expects_what_its_fault_provokes() -> None:
     assert Form(strategy="offset_commit", fault="crash_at_step").experiment().expect == [Anomaly.DUPLICATED]
     assert Form(strategy="two_phase_commit", fault="crash_at_step").experiment().expect == []

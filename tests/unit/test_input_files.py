@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
 from streamproof.errors import BadInput
+from streamproof.evidence.locations import ENVELOPE, Kind, Location
 from streamproof.experiment.model import Experiment
 from streamproof.experiment.schedule import plan
 from streamproof.load import files, workload
+from streamproof.load.recorded import Recorded
 from streamproof.load.spec import Workload
 from streamproof.run import doctor, stages
 
@@ -102,5 +106,62 @@ def test_the_doctor_asks_for_no_more_than_the_file_has(folder: Path) -> None:
     given = Experiment.model_validate({"strategy": "checkpoint", "workload": {"file": {"path": "in.jsonl"}}, "seed": 1})
     examined = doctor.experiment_for(given, 60)
     assert (examined.workload.records, examined.micro_batch) == (120, 12)
-    examined.workload.check()
+    examined.workload.check(ENVELOPE)
     assert plan(examined).injections == ()
+
+
+SCHEMA = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "shop", "type": "string"},
+        {"name": "n", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "price", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}]},
+    ],
+}
+
+
+def _avro_job(**identity: object) -> dict[str, object]:
+    reads = {"reads": {"kafka": {"identity": identity}}, "delivers": {"kafka": {"identity": {"header": "id"}}}} if identity else {}
+    return {"engine": "command", "command": ["x"], "promises": "at-least-once", **reads}
+
+
+def test_rows_are_written_as_avro_by_a_schema_with_the_types_that_the_file_has(folder: Path) -> None:
+    at = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+    rows = [{"shop": "s1", "n": number, "at": at, "price": Decimal("1.50") if number % 2 else None} for number in range(120)]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "orders.parquet")
+    (folder / "order.avsc").write_text(json.dumps(SCHEMA))
+    found = {"job": _avro_job(header="id"), "workload": {"file": {"path": "orders.parquet", "key": "shop", "avro": "order.avsc"}}}
+    experiment = Experiment.model_validate({**found, "seed": 1})
+    experiment.workload.check(experiment.profile.reads)
+    sent = list(workload.events(experiment.workload, 1))
+    assert {event.key for event in sent if isinstance(event, Recorded)} == {b"s1"}
+    values = [io.BytesIO(event.value or b"") for event in sent if isinstance(event, Recorded)]
+    assert [fastavro.schemaless_reader(value, SCHEMA, None) for value in values] == rows
+
+
+@pytest.mark.parametrize(
+    ("row", "schema", "says"),
+    [
+        ({"shop": "s1"}, json.dumps(SCHEMA), r"record 1 does not fit the schema: .*\bn\b"),
+        ({"shop": "s1", "n": "many", "at": 0, "price": None}, json.dumps(SCHEMA), "record 1 does not fit the schema: .* on field n"),
+        ({"shop": "s1"}, '{"type": "nothing"}', "order.avsc cannot be read as an Avro schema: .*nothing"),
+        ({"shop": "s1"}, "{", "order.avsc cannot be read as an Avro schema"),
+        ({"shop": "s1"}, None, "order.avsc cannot be read as an Avro schema"),
+    ],
+)
+def test_what_does_not_fit_the_schema_is_named(row: dict[str, object], schema: str | None, says: str, folder: Path) -> None:
+    (folder / "one.jsonl").write_text(json.dumps(row))
+    if schema is not None:
+        (folder / "order.avsc").write_text(schema)
+    with pytest.raises(files.NotReadable, match=says):
+        files.check(folder / "one.jsonl", None, Location(Kind.KEY, (), False), folder / "order.avsc")
+
+
+@pytest.mark.parametrize("identity", [{}, {"json": "/id"}])
+def test_an_identity_inside_of_an_avro_value_is_refused(identity: dict[str, object], folder: Path) -> None:
+    with pytest.raises(ValidationError, match=r"file\.avro: an Avro value has no place for the identity"):
+        Experiment.model_validate(
+            {"job": _avro_job(**identity), "workload": {"file": {"path": "in.jsonl", "avro": "order.avsc"}}, "seed": 1}
+        )

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import os
 import sys
+import threading
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+import psutil
 import pytest
 from pydantic import ValidationError
 
 from streamproof import settings
+from streamproof.engines.command import spark_application
 from streamproof.engines.command.engine import CommandEngine
 from streamproof.engines.command.following import Commit, Following
 from streamproof.engines.command.job import CommandJob
+from streamproof.engines.command.output import Passed
 from streamproof.engines.command.placeholders import PLACEHOLDERS, filled, unknown
 from streamproof.engines.command.spark_checkpoint import DamagedCheckpoint, SparkCheckpointFolder
 from streamproof.engines.lookup import read_job
@@ -22,6 +29,7 @@ from streamproof.errors import BadInput
 from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.evidence.journal import DriverReady, DriverStarted
 from streamproof.evidence.locations import Kind, Location
+from streamproof.evidence.progress import Progress
 from streamproof.experiment.model import Experiment
 from streamproof.faults import FAULTS
 from streamproof.jobs.profile import Trait
@@ -99,6 +107,16 @@ def test_the_workload_puts_the_identity_where_the_job_reads_it(described: Any, d
         ({"delivers": {"postgres": {"table": "orders", "identity": {"header": "id"}}}}, "rows keep it in `column` or `columns`"),
         ({"delivers": {"postgres": {"table": "sales.orders", "identity": {"column": "id"}}}}, "should match pattern"),
         ({"delivers": {"postgres": {"table": "orders", "identity": {"columns": ["a", "a"]}}}}, "a is named twice"),
+        (
+            {"delivers": {"files": {"identity": {"column": "id"}, "escape": "\\"}}},
+            "escape: only csv has quotes to escape, the format is parquet",
+        ),
+        (
+            {"reads": {"kafka": {"topic": "orders"}}, "delivers": {"kafka": {"topic": "orders"}}},
+            "delivers.kafka.topic: orders is what the job reads",
+        ),
+        ({"reads": {"kafka": {"topic": "__consumer_offsets"}}}, "should match pattern"),
+        ({"progress": "output", "also_promises": ["atomic"]}, "where progress is read from the output nobody knows the records of a batch"),
         ({"delivers": TABLE, "also_promises": ["atomic"]}, "rows keep no order, and nobody knows which batch wrote one"),
         ({"delivers": TABLE, "transactions": True}, "the job delivers to no topic"),
         ({"delivers": {"kafka": {"identity": {"key": True}}}, "also_promises": ["ordered"]}, "each record has a key of its own"),
@@ -107,6 +125,13 @@ def test_the_workload_puts_the_identity_where_the_job_reads_it(described: Any, d
 def test_what_does_not_fit_together_is_refused_before_anything_is_started(described: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         experiment(described)
+
+
+def test_what_needs_the_jobs_own_offsets_is_refused_where_they_cannot_be_read() -> None:
+    with pytest.raises(ValidationError, match="expire_records: what 'orders' has committed cannot be read"):
+        experiment({"progress": "output"}, faults=[{"fault": "expire_records"}])
+    with pytest.raises(ValidationError, match="OFFSET_AHEAD cannot be seen where progress is read from the output"):
+        experiment({"progress": "output"}, guarantee="at-most-once", expect=["OFFSET_AHEAD"])
 
 
 def test_a_job_may_be_a_file_that_experiments_share(tmp_path: Path) -> None:
@@ -155,6 +180,69 @@ def test_a_start_has_an_environment_of_its_own(tmp_path: Path, monkeypatch: pyte
         "STREAMPROOF_BOOTSTRAP_SERVERS": "kafka:1",
     }
     assert {f"STREAMPROOF_{name.upper()}" for name in PLACEHOLDERS} <= set(launch.environment)
+
+
+def test_names_that_a_job_has_fixed_are_those_of_the_run(tmp_path: Path) -> None:
+    named = {"reads": {"kafka": {"topic": "orders"}}, "delivers": {"kafka": {"topic": "shipped"}}, "progress": {"group": "shipping"}}
+    job = command_job(tmp_path, **named)
+    told = CommandEngine().launch(job, TESTBED).environment
+    assert [told[f"STREAMPROOF_{name}"] for name in ("INPUT_TOPIC", "OUTPUT_TOPIC", "GROUP")] == ["orders", "shipped", "shipping"]
+    assert experiment(named).spec.named_topics == {"input_topic": "orders", "output_topic": "shipped"}
+    assert Trait.GROUP_OFFSETS in experiment(named).profile.traits
+    assert experiment().spec.named_topics == {}
+    assert command_job(tmp_path / "other").input_topic == "in"
+
+
+def test_faults_of_executors_are_for_a_job_that_says_that_it_has_some() -> None:
+    def offered(**described: Any) -> set[str]:
+        profile, found = experiment(described).profile, set()
+        for name in ("kill_executor", "kill_python_worker", "kill_driver"):
+            with contextlib.suppress(ValueError):
+                FAULTS[name].check(profile, {})
+                found.add(name)
+        return found
+
+    assert offered() == {"kill_driver"}
+    assert offered(executors="jvm") == {"kill_driver", "kill_executor"}
+    assert offered(executors="python") == {"kill_driver", "kill_executor", "kill_python_worker"}
+    with pytest.raises(ValidationError, match="cut_kafka: the driver and the executors of 'orders' reach Kafka by one proxy"):
+        experiment({"executors": "jvm"}, faults=[{"fault": "cut_kafka", "parameters": {"role": "executors"}}])
+
+
+def test_the_application_of_a_driver_is_found_by_its_own_ui(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two servers one is no driver's. What is no port of a UI is not asked: Py4J would take the question for a command."""
+    monkeypatch.setattr(spark_application, "ASK_S", 1.0)
+    answers = {"/api/v1/applications": b'[{"id": "app-1", "name": "orders"}]'}
+
+    class Ui(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answers.get(self.path, b"[]"))
+
+        def log_message(self, *_: Any) -> None: ...
+
+    class Other(Ui):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) for handler in (Other, Ui)]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    asked = [server.server_port for server in servers]
+    monkeypatch.setattr(spark_application, "UI_PORTS", asked)
+    try:
+        found = spark_application.running([psutil.Process()])
+        assert found == ("app-1", f"http://127.0.0.1:{servers[1].server_port}")
+        answers["/api/v1/applications"] = b"<html>"
+        assert spark_application.running([psutil.Process()]) is None
+        answers["/api/v1/applications"] = b'[{"id": "app-1"}]'
+        monkeypatch.setattr(spark_application, "UI_PORTS", range(4040, 4041))
+        assert spark_application.running([psutil.Process()]) is None
+    finally:
+        for server in servers:
+            server.shutdown()
+            server.server_close()
 
 
 def test_a_virtual_environment_of_its_own_comes_first(tmp_path: Path) -> None:
@@ -268,3 +356,42 @@ _COMMON: dict[str, Any] = {
     "batch_records": 1,
     "transaction_timeout_ms": 1,
 }
+
+
+def test_a_job_that_keeps_its_offsets_to_itself_has_passed_over_what_it_delivered() -> None:
+    passed = Passed()
+    for number in range(6):
+        passed.read((0, number), number % 2, number // 2)
+    assert passed.until() == {}
+    passed.delivered([(0, 0), (0, 2), None, (7, 7)])
+    assert passed.until() == {0: 2}
+    passed.delivered([(0, 0), (0, 5)])
+    assert passed.until() == {0: 2, 1: 2}, "the last of partition 1 does not count: two before it are missing"
+    passed.delivered([(0, 1), (0, 3), (0, 4)])
+    assert passed.until() == passed.ends == {0: 3, 1: 3}
+    passed.delivered([(0, 6)])
+    passed.read((0, 6), 0, 3)
+    assert passed.until() == {0: 4, 1: 3}, "the output may be seen before the input"
+
+
+def test_what_was_delivered_is_no_offset_that_the_job_committed(tmp_path: Path) -> None:
+    job = command_job(tmp_path, progress="output")
+    job.run.journal.append(DriverStarted(start=2, pid=1))
+    commits = [Commit({0: 5}, datetime.now(UTC), of_output=True), Commit({0: 5, 1: 3}, datetime.now(UTC), of_output=True)]
+
+    class Source:
+        def commits(self, committed: Any) -> Any:
+            return iter(commits)
+
+        def close(self) -> None: ...
+
+    Following(job, Source())._look()
+    first, second = read_json_lines(job.run.progress)
+    assert (first["from"], first["until"], first["passed_over"], first["rows"]) == ({}, {}, {"0": 5}, 5)
+    assert (second["until"], second["passed_over"], second["rows"]) == ({}, {"0": 5, "1": 3}, 3)
+    assert (Progress(job.run).committed(), Progress(job.run).until()) == (8, {"0": 5, "1": 3})
+    assert job.run.journal.all(DriverReady)[0].resumes_at == {}
+    profile = experiment({"progress": "output"}).profile
+    assert not profile.knows_offsets
+    assert "whether an offset was committed before its output (nobody reads the job's own offsets)" in profile.not_judged
+    assert job.follows_output

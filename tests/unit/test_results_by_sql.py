@@ -57,7 +57,7 @@ def written(path: Path, results: Sequence[Result], spec: BySql = REFERENCE, stor
     story = story or Story()
     story.histories.delivered = []
     folder = story.write(path)
-    inputs.write(folder, [json.dumps(record).encode() for record in RECORDS])
+    inputs.write(folder, [json.dumps(record) for record in RECORDS])
     write_atomically(folder.reference, spec.sql)
     folder.payloads.mkdir(exist_ok=True)
     columns: dict[str, list[Any]] = {

@@ -142,10 +142,10 @@ def test_an_order_stands_until_it_is_withdrawn_and_leaves_others_alone(tmp_path:
 
 @given(share=st.floats(0, 1))
 def test_the_hot_key_is_that_of_its_share_of_the_records_always_the_same(share: float) -> None:
-    keys = [hot("mine", sequence, share) for sequence in range(2000)]
-    assert keys == [hot("mine", sequence, share) for sequence in range(2000)]
-    assert set(keys) <= {"mine", HOT_KEY}
-    assert abs(keys.count(HOT_KEY) / 2000 - share) < 0.05
+    keys = [hot(b"mine", sequence, share) for sequence in range(2000)]
+    assert keys == [hot(b"mine", sequence, share) for sequence in range(2000)]
+    assert set(keys) <= {b"mine", HOT_KEY.encode()}
+    assert abs(keys.count(HOT_KEY.encode()) / 2000 - share) < 0.05
 
 
 def test_the_pace_holds_back_what_comes_too_early() -> None:

@@ -27,6 +27,7 @@ from streamproof.cli.attended import AttendedOption, attend
 from streamproof.cli.doctor_command import doctor, experiment_of
 from streamproof.cli.history_commands import compare, history_app, metrics
 from streamproof.cli.init_command import init
+from streamproof.cli.record_command import record
 from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, lines_on_stderr, out, say
 from streamproof.cli.windows_command import windows
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
@@ -73,6 +74,7 @@ app.add_typer(history_app, name="history")
 app.command()(init)
 app.command()(doctor)
 app.command()(windows)
+app.command()(record)
 app.command()(compare)
 app.command()(metrics)
 

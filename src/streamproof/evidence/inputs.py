@@ -30,8 +30,8 @@ class QueryError(ValueError):
     """A query of the user's own cannot be evaluated. The message says why, and which columns there are."""
 
 
-def write(folder: RunFolder, records: Iterable[bytes]) -> None:
-    write_table(folder.inputs, pa.table({"record": pa.array([record.decode() for record in records], pa.string())}, schema=INPUTS))
+def write(folder: RunFolder, records: Iterable[str]) -> None:
+    write_table(folder.inputs, pa.table({"record": pa.array(list(records), pa.string())}, schema=INPUTS))
 
 
 def read(folder: RunFolder) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder, read_json_lines
@@ -41,7 +42,7 @@ class Progress:
         """
         ends = dict(self._resumes_at())
         for line in self.lines():
-            for partition, offset in line["until"].items():
+            for partition, offset in reached(line).items():
                 ends[partition] = max(ends.get(partition, 0), offset)
         return ends
 
@@ -58,3 +59,9 @@ class Progress:
     def committed(self) -> int:
         """How many input records the job has passed over."""
         return sum(self.until().values())
+
+
+def reached(line: Mapping[str, Any]) -> dict[str, int]:
+    """Up to where a micro-batch took each partition: what the job committed (``until``), or where it commits nothing that can be read,
+    what it had delivered by then (``passed_over``)."""
+    return {**(line.get("until") or {}), **line.get("passed_over", {})}

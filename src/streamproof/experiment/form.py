@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from streamproof import settings
-from streamproof.engines.spark.spec import profile
 from streamproof.experiment.model import MAX_SEED, Experiment, FaultName, FaultSpec, StrategyName, load, one_of
 from streamproof.faults import FAULTS
 from streamproof.load.spec import Source, Strict, Workload
 from streamproof.shown import shown
 
+MOST_LETTERS = 60
 PRESETS = {path.stem: path for path in sorted(settings.experiments().glob("*.yaml"))}
 PresetName = Annotated[str, one_of("preset", tuple(PRESETS)), Field(json_schema_extra={"enum": list(PRESETS)})]
 
@@ -22,6 +24,9 @@ class Form(Strict):
 
     preset: PresetName | None = Field(
         None, description="An experiment of chaos/ in place of the fields below: leave them as they are, but for the seed"
+    )
+    job: str | None = Field(
+        None, min_length=1, description="The YAML file of a job of your own, from the project's folder, in place of the strategy"
     )
     strategy: StrategyName = Field("two_phase_commit", description="How the job commits its output and its offsets")
     fault: FaultName | Literal["none"] = Field(
@@ -43,6 +48,10 @@ class Form(Strict):
             raise ValueError(
                 f"preset: {self.preset} says what is run, but {conflicts} was given too: empty `preset`, or leave the rest as it was"
             )
+        if self.job is not None and "strategy" in changed:
+            raise ValueError(
+                f"job: {self.job} says what is run, but strategy {shown(self.strategy)} was given too: leave one of them as it was"
+            )
         return self
 
     def experiment(self) -> Experiment:
@@ -50,13 +59,19 @@ class Form(Strict):
         if self.preset is not None:
             return load(PRESETS[self.preset]).with_seed(self.seed)
         faults = [] if self.fault == "none" else [FaultSpec(fault=self.fault)]
+        tested = self.strategy if self.job is None else Path(self.job).stem
         fields: dict[str, Any] = {
-            "name": f"{self.strategy}-{self.fault}".replace("_", "-"),
-            "strategy": self.strategy,
+            "name": _name(f"{tested}-{self.fault}"),
+            **({"strategy": self.strategy} if self.job is None else {"job": self.job}),
             "workload": Workload(source=self.workload, records=self.records),
             "faults": faults,
             "brokers": max([1, *(FAULTS[spec.fault].least_brokers for spec in faults)]),
         }
         experiment = Experiment(**fields) if self.seed is None else Experiment(**fields, seed=self.seed)
-        expect = [anomaly for spec in faults for anomaly in FAULTS[spec.fault].provokes(profile(self.strategy), spec.parameters)]
+        expect = [anomaly for spec in faults for anomaly in FAULTS[spec.fault].provokes(experiment.profile, spec.parameters)]
         return Experiment.model_validate({**experiment.model_dump(), "expect": expect})
+
+
+def _name(text: str) -> str:
+    """A text as the name of an experiment."""
+    return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:MOST_LETTERS]

@@ -18,6 +18,7 @@ from streamproof import registry, settings
 from streamproof.engines.spark.job import OnLostDecision
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
 from streamproof.engines.spark.spec import SparkSpec
+from streamproof.evidence.locations import Kind
 from streamproof.experiment import overlap
 from streamproof.experiment.reading import NOT_YAML, load_as, parsed_yaml
 from streamproof.faults import FAULTS
@@ -255,6 +256,17 @@ class Experiment(Strict):
             )
         if self.profile.expected is not None and (unjudged := {Anomaly.TORN, Anomaly.REORDERED}.intersection(self.expect)):
             raise ValueError(f"expect: {', '.join(sorted(unjudged))} is judged of jobs that deliver each record once")
+        if (
+            self.workload.file is not None
+            and self.workload.file.avro is not None
+            and self.profile.reads.kind not in (Kind.HEADER, Kind.KEY)
+        ):
+            raise ValueError(
+                "workload: file.avro: an Avro value has no place for the identity that its schema does not know; "
+                "say in `reads: {kafka: {identity: …}}` that the job reads it from a `header`, or as the `key`"
+            )
+        if Anomaly.OFFSET_AHEAD in self.expect and not self.profile.knows_offsets:
+            raise ValueError(f"expect: {Anomaly.OFFSET_AHEAD} cannot be seen where progress is read from the output; leave it out")
         if self.on_lost_decision is not OnLostDecision.STOP and self.profile.decided_transaction_step is None:
             raise ValueError(f"on_lost_decision: strategy {self.strategy!r} decides nothing about Kafka transactions; leave it out")
         self._check_pipeline()

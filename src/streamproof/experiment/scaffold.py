@@ -17,7 +17,7 @@ from streamproof.errors import BadInput
 NAME_LENGTH = 40
 ADDRESS = re.compile(r"[\w.-]+:\d{2,5}(,[\w.-]+:\d{2,5})*|jdbc:postgresql://.*|postgres(ql)?://.*")
 ID_COLUMN = re.compile(r"\b(\w*id)\s+(?:string|STRING)\b")
-FILE_FORMATS = ("parquet", "json")
+FILE_FORMATS = ("parquet", "json", "csv")
 # What a variable of the job stands for, by words in its name; the first that fits.
 PLACEHOLDERS = (
     (r"BOOTSTRAP|BROKERS?$|KAFKA_(SERVERS?|ADDRESS)", "bootstrap_servers"),
@@ -197,7 +197,8 @@ def _delivers(hints: Hints) -> Iterator[str]:
     if hints.sink == "postgres":
         yield f"    postgres: {{table: {hints.table or 'orders'}, identity: {{column: {column}}}}}{sure}"
     else:
-        yield f"    files: {{path: out, format: {hints.file_format}, identity: {{column: {column}}}}}{sure}"
+        quoting = ', escape: "\\\\"' * (hints.spark and hints.file_format == "csv")
+        yield f"    files: {{path: out, format: {hints.file_format}{quoting}, identity: {{column: {column}}}}}{sure}"
 
 
 def _progress(hints: Hints) -> Iterator[str]:

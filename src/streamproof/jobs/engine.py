@@ -90,5 +90,9 @@ class JobSpec(Protocol):
     def check(self) -> None:
         """Raises BadInput naming a file of the job that is not there. Asked before anything is started."""
 
+    @property
+    def named_topics(self) -> dict[str, str]:
+        """The topics of the job whose names are fixed, by the field of :class:`Job`; the others have names of the run's own."""
+
     def job(self, testbed: Testbed, **common: Any) -> Job:
         """The job itself; ``common`` are the fields of :class:`Job` that do not depend on the engine."""

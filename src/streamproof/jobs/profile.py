@@ -50,8 +50,12 @@ class JobProfile:
     ``failpoints`` are the steps of its commit protocol at which it can be crashed or held, and ``second_crashes`` pairs of them: a crash at
     the second while the job recovers from a crash at the first. ``open_transaction_step`` is the step at which a transaction is open and
     undecided, ``decided_transaction_step`` the one at which it is decided and not yet committed; None where there is no such step.
-    ``location`` is where its output keeps the identity of a record, and ``not_judged`` names what cannot be judged of such a job.
-    ``expected`` says how often it delivers each record; None: once. ``results`` says what it delivers instead of records.
+    ``location`` is where its output keeps the identity of a record, ``reads`` where its input does. ``not_judged`` names what cannot be
+    judged of such a job. ``expected`` says how often it delivers each record; None: once. ``results`` says what it delivers instead of
+    records.
+    ``knows_offsets`` says whether the offsets that it commits can be read; else how far it has come is known from its output alone.
+    ``of_a_user`` says that the job is a user's own, of which nothing is known but what its description says.
+    ``executors_link`` says whether its executors reach Kafka by another proxy than its driver.
     """
 
     name: str
@@ -67,9 +71,13 @@ class JobProfile:
     open_transaction_step: str | None = None
     decided_transaction_step: str | None = None
     location: Location = ENVELOPE
+    reads: Location = ENVELOPE
     not_judged: tuple[str, ...] = ()
     expected: ExpectedCounts | None = None
     results: Results | None = None
+    knows_offsets: bool = True
+    of_a_user: bool = False
+    executors_link: bool = True
 
     def failpoint(self, step: str) -> Failpoint:
         """The step of that name. Raises KeyError when there is no such step."""

@@ -33,7 +33,10 @@ class NotCountable(ValueError):
 def counts(expected: ExpectedCounts, events: Iterable[files.Event]) -> np.ndarray:
     """How often each record is due, in their order. Raises NotCountable when the experiment's SQL or table does not fit the records, and
     when none of them is due at all."""
-    records = pa.table({"record": [payload.decode() for _, payload in events]})
+    try:
+        records = pa.table({"record": files.objects(events)})
+    except files.NotReadable as error:
+        raise NotCountable(str(error)) from error
     tables = {} if expected.table is None else {"due": _read(expected.table)}
     with inputs.database(records, {"_sequence": range(len(records))}, tables) as connection:
         found = np.ones(len(records), np.int64)

@@ -1,5 +1,5 @@
 """Input of a user's own: the rows of a file, each sent as a JSON object. ``.jsonl`` and ``.ndjson`` hold one in each line; of ``.csv`` and
-``.parquet`` each row becomes one, with its columns as fields.
+``.parquet`` each row becomes one, with its columns as fields. A ``.parquet`` file of ``streamproof record`` is sent as it was recorded.
 
 A missing value and a number that is none are ``null``; what JSON has no form for (times, decimals, bytes) is text.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamproof.evidence.locations import Kind, Location
+from streamproof.load import avro_values, recorded
+from streamproof.load.recorded import Recorded
 from streamproof.shown import shown
 
 if TYPE_CHECKING:
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
 LINES = frozenset({".jsonl", ".ndjson"})
 READABLE = (*sorted(LINES), ".csv", ".parquet")
 BATCH_ROWS = 10_000
-Event = tuple[str, bytes]
+Event = tuple[str, bytes] | Recorded
+"""Key and payload as JSON; or a record that was recorded."""
 
 
 class NotReadable(ValueError):
@@ -32,18 +36,86 @@ def count(path: Path, key: str | None) -> int:
     return sum(1 for _ in events(path, key))
 
 
-def events(path: Path, key: str | None) -> Iterator[Event]:
-    """Key and payload of each row, in the file's order. A row without a key of its own has its number as key."""
+def events(path: Path, key: str | None, avro: Path | None = None) -> Iterator[Event]:
+    """Key and payload of each row, in the file's order. A row without a key of its own has its number as key. With ``avro`` each row is
+    written as Avro by the schema in that file."""
     if path.suffix not in READABLE:
         raise NotReadable(f"{path}: expected a file whose name ends with one of {', '.join(READABLE)}")
     if not path.is_file():
         raise NotReadable(f"{path}: there is no such file")
+    if path.suffix == ".parquet" and _recorded(path):
+        if key is not None:
+            raise NotReadable(f"{path} was recorded, its records have keys of their own: leave out `key`, which is {key}")
+        if avro is not None:
+            raise NotReadable(f"{path} was recorded, its values are sent as they are: leave out `avro`, which is {avro}")
+        yield from _records(path)
+        return
     rows = _lines(path) if path.suffix in LINES else _rows(path)
+    write = None if avro is None else _writer(avro)
     for number, row in enumerate(rows, 1):
+        if write is not None:
+            yield Recorded(_key(path, number, row, key).encode(), _written(path, number, row, write))
+            continue
+        row = {name: _plain(value) for name, value in row.items()}
         yield (
             _key(path, number, row, key),
             json.dumps(row, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False).encode(),
         )
+
+
+def _recorded(path: Path) -> bool:
+    import pyarrow as pa
+
+    try:
+        return recorded.is_recording(path)
+    except (pa.ArrowException, OSError) as error:
+        raise NotReadable(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _records(path: Path) -> Iterator[Recorded]:
+    import pyarrow as pa
+
+    try:
+        for number, each in enumerate(recorded.read(path), 1):
+            if each.value is None:
+                raise NotReadable(
+                    f"{path}: record {number} (offset {each.partition}/{each.offset}) has no value: it cannot be told from none"
+                )
+            yield each
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise NotReadable(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _writer(avro: Path) -> Callable[[dict[str, Any]], bytes]:
+    try:
+        return avro_values.writer(avro)
+    except avro_values.DoesNotFit as error:
+        raise NotReadable(str(error)) from error
+
+
+def _written(path: Path, number: int, row: dict[str, Any], write: Callable[[dict[str, Any]], bytes]) -> bytes:
+    try:
+        return write(row)
+    except avro_values.DoesNotFit as error:
+        raise NotReadable(f"{path}: record {number} does not fit the schema: {error}") from error
+
+
+def check(path: Path, key: str | None, location: Location, avro: Path | None = None) -> None:
+    """Raises NotReadable for the first record into whose value the identity cannot be placed."""
+    in_value = location.kind in (Kind.ENVELOPE, Kind.JSON, Kind.COLUMNS)
+    for number, event in enumerate(events(path, key, avro), 1):
+        if isinstance(event, Recorded) and in_value and not _is_object(event.value):
+            raise NotReadable(
+                f"{path}: record {number} (offset {event.partition}/{event.offset}): expected a JSON object, where the identity is placed, "
+                f"came {shown(event.value)}; say in `identity` that the job keeps it in a `header` or as its `key`"
+            )
+
+
+def _is_object(value: bytes | None) -> bool:
+    try:
+        return isinstance(json.loads(value or b""), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _key(path: Path, number: int, row: dict[str, Any], key: str | None) -> str:
@@ -73,8 +145,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
     try:
         for batch in _batches(path):
-            for row in batch.to_pylist():
-                yield {name: _plain(value) for name, value in row.items()}
+            yield from batch.to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise NotReadable(f"{path} cannot be read: {' '.join(str(error).split())}") from error
 
@@ -100,3 +171,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     return value.hex() if isinstance(value, bytes) else value
+
+
+def objects(events: Iterable[Event]) -> list[str]:
+    """The records as JSON objects. Raises NotReadable for the first that is none: SQL over its fields could not be evaluated."""
+    found = []
+    for number, event in enumerate(events, 1):
+        value = event.value if isinstance(event, Recorded) else event[1]
+        try:
+            whole = isinstance(json.loads(value or b""), dict)
+        except ValueError:
+            whole = False
+        if value is None or not whole:
+            raise NotReadable(f"record {number} is not a JSON object, so no SQL can name its fields: {shown(value)}")
+        found.append(value.decode())
+    return found

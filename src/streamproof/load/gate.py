@@ -58,9 +58,9 @@ class Orders:
         return _read(self._path)
 
 
-def hot(key: str, sequence: int, share: float) -> str:
+def hot(key: bytes | None, sequence: int, share: float) -> bytes | None:
     """The key that a record is sent with."""
-    return HOT_KEY if chosen(sequence, share) else key
+    return HOT_KEY.encode() if chosen(sequence, share) else key
 
 
 def chosen(sequence: int, share: float) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamproof import settings
+from streamproof.evidence.locations import Location
 from streamproof.load import files
 
 
@@ -26,12 +27,20 @@ class Source(StrEnum):
 class InputFile(Strict):
     """A file of the user's own, whose rows are sent."""
 
-    path: str = Field(min_length=1, description="A .jsonl, .ndjson, .csv or .parquet file, from the project's folder")
+    path: str = Field(
+        min_length=1, description="A .jsonl, .ndjson, .csv or .parquet file, from the project's folder; or one of `streamproof record`"
+    )
     key: str | None = Field(None, min_length=1, description="The field that is the record's key; the row's number when absent")
+
+    avro: str | None = Field(None, min_length=1, description="Write each row as Avro by the schema of this .avsc file; as JSON when absent")
 
     @property
     def found(self) -> Path:
         return settings.project() / self.path
+
+    @property
+    def schema_file(self) -> Path | None:
+        return None if self.avro is None else settings.project() / self.avro
 
 
 class Workload(Strict):
@@ -52,13 +61,14 @@ class Workload(Strict):
         file = InputFile.model_validate(data["file"])
         return {**data, "records": files.count(file.found, file.key)}
 
-    def check(self) -> None:
-        """Raises NotReadable when the file cannot be sent, or has fewer records than are to be sent."""
+    def check(self, location: Location) -> None:
+        """Raises NotReadable when the file cannot be sent with the identity at ``location``, or has fewer records than are to be sent."""
         if self.file is None:
             return
         rows = files.count(self.file.found, self.file.key)
         if rows < self.records:
             raise files.NotReadable(f"{self.file.path} has {rows} records, {self.records} were asked for")
+        files.check(self.file.found, self.file.key, location, self.file.schema_file)
 
     @property
     def described(self) -> str:

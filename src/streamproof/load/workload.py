@@ -18,6 +18,7 @@ import time
 import zlib
 from collections import Counter, deque
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +32,10 @@ from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.sent_stream import SentStream
 from streamproof.kafka.asking import UNKNOWN_TOPIC_OR_PARTITION, asked
 from streamproof.load import files, nycflights
+from streamproof.load.files import Event
 from streamproof.load.gate import Orders, chosen, hot
 from streamproof.load.placing import placed
+from streamproof.load.recorded import Recorded
 from streamproof.load.spec import Source, Workload
 from streamproof.testbed.process import TestbedError
 
@@ -48,14 +51,13 @@ PATIENCE_S = 30.0
 DELIVERY_TIMEOUT_MS = 30_000
 log = logging.getLogger("streamproof.load.workload")
 
-Event = tuple[str, bytes]
 Numbered = list[tuple[int, Event]]
 
 
 def events(workload: Workload, seed: int) -> Iterator[Event]:
     """The workload's ``records`` events as (key, payload as JSON)."""
     if workload.file is not None:
-        return itertools.islice(files.events(workload.file.found, workload.file.key), workload.records)
+        return itertools.islice(files.events(workload.file.found, workload.file.key, workload.file.schema_file), workload.records)
     source = _flights(seed) if workload.source is Source.FLIGHTS else _synthetic(seed)
     return itertools.islice(source, workload.records)
 
@@ -152,7 +154,7 @@ class Sender:
         """Send a chunk, as a fault may have ordered, and wait for its outcomes. Partitions are chosen by the key's crc32."""
         orders, numbered = self._orders.active(), list(enumerate(chunk, first))
         if share := orders.get("hot_share"):
-            numbered = [(sequence, (hot(key, sequence, share), payload)) for sequence, (key, payload) in numbered]
+            numbered = [(sequence, _under_a_hot_key(event, sequence, share)) for sequence, event in numbered]
         late_share = orders.get("late_share", 0)
         self._intend(self.number, first, len(chunk))
         self._send(self.number, [event for event in numbered if not chosen(event[0], late_share)], partitions)
@@ -175,14 +177,21 @@ class Sender:
     def _send(self, producer: int, numbered: Numbered, partitions: int) -> None:
         from confluent_kafka import KafkaException
 
-        for sequence, (key, payload) in numbered:
-            sent = placed(self._location, self._whole, producer, sequence, key.encode(), payload)
-            partition, now = zlib.crc32(sent.key) % partitions, datetime.now(UTC)
-            row = histories.SentRow(producer, sequence, partition, None, sent.key.decode(), sent.crc, now, sha256=sent.sha256)
+        for sequence, event in numbered:
+            record = _record(event)
+            sent = placed(self._location, self._whole, producer, sequence, record.key, record.value or b"", record.headers)
+            partition, now = (sequence if sent.key is None else zlib.crc32(sent.key)) % partitions, datetime.now(UTC)
+            row = histories.SentRow(producer, sequence, partition, None, _shown_key(sent.key, sequence), sent.crc, now, sha256=sent.sha256)
             self._rows.append(row)
             try:
                 self._producer.produce(
-                    self._topic, sent.value, sent.key, row.partition, headers=sent.headers, on_delivery=self._settle(row)
+                    self._topic,
+                    sent.value,
+                    sent.key,
+                    row.partition,
+                    headers=sent.headers,
+                    on_delivery=self._settle(row),
+                    timestamp=record.timestamp_ms or 0,
                 )
             except KafkaException as error:  # it was not even queued: that it is not in the log is certain
                 row.outcome = Outcome.REJECTED
@@ -224,6 +233,22 @@ class Sender:
         if self._stream is not None:
             self._stream.fold()
             self._file, self._stream = self._file + 1, None
+
+
+def _record(event: Event) -> Recorded:
+    return event if isinstance(event, Recorded) else Recorded(event[0].encode(), event[1])
+
+
+def _under_a_hot_key(event: Event, sequence: int, share: float) -> Event:
+    if isinstance(event, Recorded):
+        return replace(event, key=hot(event.key, sequence, share))
+    key, payload = event
+    return (hot(key.encode(), sequence, share) or b"").decode(), payload
+
+
+def _shown_key(key: bytes | None, sequence: int) -> str:
+    """A key as ``sent/`` has it: by it the records of one key are known. A record without a key is alone under its own."""
+    return f"no key {sequence}" if key is None else key.decode(errors="backslashreplace")
 
 
 def _REFUSALS() -> frozenset[int]:  # noqa: N802

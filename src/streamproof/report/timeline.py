@@ -23,6 +23,7 @@ from streamproof.evidence.journal import (
     InjectionStarted,
     PhaseBegan,
 )
+from streamproof.evidence.progress import reached
 from streamproof.verdict.timing.recovery import Flow
 
 POINTS = 400
@@ -135,7 +136,7 @@ def _marks(events: Sequence[Event], began: datetime) -> Iterable[Mark]:
 def _batches(progress: Sequence[dict[str, Any]], began: datetime) -> Iterable[Batch]:
     until: dict[str, int] = {}  # the run's topics are its own: they begin at offset 0
     for line in sorted(progress, key=lambda line: str(line["committed_at"])):
-        for partition, offset in (line.get("until") or {}).items():
+        for partition, offset in reached(line).items():
             until[partition] = max(until.get(partition, 0), offset)
         at_s = (_moment(line["committed_at"]) - began).total_seconds()
         start_s = (_moment(line["started_at"]) - began).total_seconds()

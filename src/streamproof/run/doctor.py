@@ -34,6 +34,7 @@ from streamproof.experiment.model import Experiment
 from streamproof.jobs.context import FaultError, RunEnded
 from streamproof.jobs.job import Job
 from streamproof.run import healing, lock, runner, stages, writers
+from streamproof.run.first_signs import where
 from streamproof.run.hints import hint
 from streamproof.run.supervisor import PipelineFailed, last_error
 from streamproof.run.watch import Seen, Watch
@@ -49,6 +50,8 @@ RECORDS = 1000
 BATCHES = 10
 DRAIN_S = 30.0
 SHOWN_NAMES = 5
+OPTIONS: dict[str, dict[str, Any]] = {"run_pipeline": {"fruitless_starts": 1, "patient": True}, "inject_faults": {"patient": True}}
+"""It sees by itself what would end a run: a whole look at the job says more."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ class _Examination:
     def _ran(self) -> str | None:
         """Why the job could not be run to its end; None when it was."""
         try:
-            runner.side_by_side(self._folder, options={"run_pipeline": {"fruitless_starts": 1}})
+            runner.side_by_side(self._folder, options=OPTIONS)
         except (PipelineFailed, TestbedError, EvidenceError, RunEnded, FaultError) as error:
             return str(error).splitlines()[0]
         return None
@@ -186,15 +189,15 @@ class _Examination:
         except (EvidenceError, TestbedError) as error:
             yield Finding("delivers", False, str(error), "have it deliver where `delivers` says")
             return
-        where = _where(self._job)
+        place = where(self._job)
         if not rows.num_rows:
             mend = "" if self._failure else "have it deliver where `delivers` says, before it commits its offsets"
-            yield Finding("delivers", False, f"nothing in {where}", mend)
+            yield Finding("delivers", False, f"nothing in {place}", mend)
             return
         if stages.load(self._folder).of_results:
-            yield Finding("delivers", True, f"{rows.num_rows} results in {where}; a run holds them against the reference")
+            yield Finding("delivers", True, f"{rows.num_rows} results in {place}; a run holds them against the reference")
             return
-        yield Finding("delivers", True, f"{rows.num_rows} records in {where}")
+        yield Finding("delivers", True, f"{rows.num_rows} records in {place}")
         known = rows.filter(pa.compute.is_valid(rows["producer"]))
         if known.num_rows < rows.num_rows:
             strange = rows.num_rows - known.num_rows
@@ -213,15 +216,6 @@ class _Examination:
             return Finding("keeps", True, "none is missing, none is there too often")
         seen = f"without a fault {missing} of {committed} committed records are missing and {often} are there too often"
         return Finding("keeps", False, seen, "the job must deliver each record that it reads once, or as often as `expected` says")
-
-
-def _where(job: Job) -> str:
-    """Where the job is to deliver."""
-    if table := job.output.get("table"):
-        return f"the table {table}"
-    if "path" in job.output:
-        return f"the folder {job.files / job.output['path']}"
-    return f"the topic {job.output_topic}" if job.sink == "kafka" else f"its output ({job.sink})"
 
 
 def _drained(folder: RunFolder, job: Job, testbed: Testbed) -> pa.Table:

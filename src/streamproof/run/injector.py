@@ -33,6 +33,7 @@ from streamproof.faults import FAULTS
 from streamproof.faults.process.hold import Hold, held
 from streamproof.jobs.context import FaultError, RunContext, RunEnded
 from streamproof.load.gate import Gate
+from streamproof.run.first_signs import not_delivered
 from streamproof.run.healing import heal_injection
 from streamproof.testbed.process import TestbedError
 
@@ -44,8 +45,13 @@ FEED_AFTER_S = 2.0
 log = logging.getLogger("streamproof.run.injector")
 
 
-def run_schedule(run: RunContext, schedule: Schedule) -> None:
-    """Steady, impact, recovery, done. An injection that does not take effect is journaled; it does not end the run."""
+class NotDelivered(Exception):
+    """A user's own job commits what it reads, and delivers nothing that can be judged. Nothing was broken yet."""
+
+
+def run_schedule(run: RunContext, schedule: Schedule, patient: bool = False) -> None:
+    """Steady, impact, recovery, done. An injection that does not take effect is journaled; it does not end the run. Raises NotDelivered
+    when there is no output to judge before the first, unless it is ``patient``."""
     gate, journal = Gate(run.folder), run.folder.journal
     ahead = LOOKAHEAD_BATCHES * run.job.batch_records
 
@@ -56,6 +62,8 @@ def run_schedule(run: RunContext, schedule: Schedule) -> None:
     phase("steady")
     gate.open_to(int(schedule.steady_share * run.records) + ahead)
     _wait_for_share(run, schedule.steady_share)
+    if run.profile.of_a_user and not patient and (reason := not_delivered(run)) is not None:
+        raise NotDelivered(reason)
     phase("impact")
     _inject_phase(run, gate, schedule, Phase.IMPACT, schedule.impact_share)
     gate.open_to(int(schedule.impact_share * run.records))

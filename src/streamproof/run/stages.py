@@ -59,7 +59,7 @@ from streamproof.load import expected as counting
 from streamproof.load import files, timed, workload
 from streamproof.load.gate import Gate
 from streamproof.report.report import render
-from streamproof.run import healing, injector, lock, spark_check, supervisor, watchdog, writers
+from streamproof.run import healing, injector, lock, named_topics, spark_check, supervisor, watchdog, writers
 from streamproof.run.second_judge import disagreement_with, own_suite
 from streamproof.sinks import outputs, payloads, second_reading
 from streamproof.suites import agreement, own
@@ -94,7 +94,7 @@ def create(experiment: Experiment, name: str | None = None, owner: int | None = 
     check_suite(experiment)
     experiment.spec.check()
     try:
-        experiment.workload.check()
+        experiment.workload.check(experiment.profile.reads)
     except files.NotReadable as error:
         raise BadInput(f"workload: file: {error}") from error
     counts, records = _expected_counts(experiment), _inputs(experiment)
@@ -129,12 +129,15 @@ def _expected_counts(experiment: Experiment) -> np.ndarray | None:
         raise BadInput(f"job: expected: {error}") from error
 
 
-def _inputs(experiment: Experiment) -> list[bytes]:
+def _inputs(experiment: Experiment) -> list[str]:
     """What a job is given whose results a query computes again; nothing for others. Raises BadInput when the query does not fit it."""
     if experiment.profile.results is None:
         return []
-    records = [payload for _, payload in workload.events(experiment.workload, experiment.seed)]
-    table = pa.table({"record": [record.decode() for record in records]})
+    try:
+        records = files.objects(workload.events(experiment.workload, experiment.seed))
+    except files.NotReadable as error:
+        raise BadInput(f"job: results: {error}") from error
+    table = pa.table({"record": records})
     nobody = {f"_{name}": np.arange(len(records)) for name in ("producer", "sequence", "partition", "offset")}
     try:
         due = by_sql.computed(_by_sql(experiment.profile.results, experiment.profile.results.sql()), table, nobody)
@@ -213,6 +216,8 @@ def prepare(folder: RunFolder) -> None:
 
 def _set_up(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None:
     """Under the lock: make the run's topics, describe its job."""
+    if not (folder.path / "job.json").exists():
+        named_topics.make_way(experiment.spec.named_topics.values(), testbed)
     folder.journal.append(TestbedTaken(folder=testbed.folder))
     if servers := _read_at(folder, experiment):
         folder.journal.append(MessagesRead(links=testbed.read_messages(servers)))
@@ -231,7 +236,8 @@ def _set_up(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None
     )
     job.write()
     count = experiment.workload.partitions
-    Cluster(testbed.direct_kafka).create_topics({job.input_topic: count})
+    # What was recorded has times of its own, and is not to be forgotten for its age.
+    Cluster(testbed.direct_kafka).create_topics({job.input_topic: count}, **{"retention.ms": "-1"})
     outputs.of(job).create(job, testbed, count)
     write_atomically(folder.path / "deadline.json", json.dumps({"at": time.time() + experiment.timeout_s}))
 
@@ -287,7 +293,7 @@ def generate_load(folder: RunFolder) -> None:
     log.info("sent %d records: %s", sent, counts)
 
 
-def _events(folder: RunFolder, experiment: Experiment) -> Iterator[workload.Event]:
+def _events(folder: RunFolder, experiment: Experiment) -> Iterator[files.Event]:
     if experiment.reference_model is None:
         return workload.events(experiment.workload, experiment.seed)
     events = timed.events(experiment.workload, experiment.stateful, experiment.seed, joins=PIPELINES[experiment.pipeline].joins)
@@ -295,9 +301,9 @@ def _events(folder: RunFolder, experiment: Experiment) -> Iterator[workload.Even
     return timed.payloads(events)
 
 
-def inject_faults(folder: RunFolder) -> None:
-    """Lead the run through its phases and inject faults by the schedule."""
-    injector.run_schedule(context(folder), Schedule.read(folder))
+def inject_faults(folder: RunFolder, **options: Any) -> None:
+    """Lead the run through its phases and inject faults by the schedule; ``options`` are those of the injector."""
+    injector.run_schedule(context(folder), Schedule.read(folder), **options)
 
 
 def drain(folder: RunFolder) -> None:

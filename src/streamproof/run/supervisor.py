@@ -17,9 +17,10 @@ from pathlib import Path
 
 from streamproof import settings
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarted, LoadFinished, PhaseBegan
+from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarted, InjectionStarted, LoadFinished, PhaseBegan
 from streamproof.jobs.context import RunContext, RunEnded
 from streamproof.jobs.engine import EXECUTOR_MARK, RUN_MARK
+from streamproof.run.first_signs import FirstSigns
 from streamproof.run.hints import hint
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import MARK, TestbedError, marked, stop_all, tail
@@ -29,6 +30,7 @@ LOOK_S = 5.0
 STOP_S = 45.0
 MAX_STARTS = 20
 MAX_FRUITLESS_STARTS = 6
+MAX_STARTS_OF_NOTHING = 3
 BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 10.0
 # What Python prints last of an exception: its class, with or without a module, and its message.
@@ -41,18 +43,21 @@ class PipelineFailed(Exception):
     """The job could not be kept running, or did not finish in time."""
 
 
-def run_pipeline(run: RunContext, fruitless_starts: int = MAX_FRUITLESS_STARTS) -> None:
-    """Run the job to its end, given up after ``fruitless_starts`` in a row that did not get to work. Raises PipelineFailed then, after
-    too many starts in all, and at the deadline; RunEnded when the run was aborted."""
+def run_pipeline(run: RunContext, fruitless_starts: int = MAX_FRUITLESS_STARTS, patient: bool = False) -> None:
+    """Run the job to its end. It is given up after ``fruitless_starts`` in a row that did not get to work, and when nothing more is to be
+    expected of one, unless this is ``patient``. Raises PipelineFailed then, after too many starts in all, and at the deadline; RunEnded
+    when the run was aborted."""
     try:
         with run.engine.progress(run.job, run.testbed) as check_progress:
-            Supervisor(run, check_progress, fruitless_starts).run()
+            Supervisor(run, check_progress, fruitless_starts, patient).run()
     finally:
         kill_drivers(run.folder)
 
 
 class Supervisor:
-    def __init__(self, run: RunContext, check_progress: Callable[[], None], fruitless_starts: int = MAX_FRUITLESS_STARTS) -> None:
+    def __init__(
+        self, run: RunContext, check_progress: Callable[[], None], fruitless_starts: int = MAX_FRUITLESS_STARTS, patient: bool = False
+    ) -> None:
         self._run, self._folder, self._engine, self._check_progress = run, run.folder, run.engine, check_progress
         self._cluster = Cluster(run.testbed.direct_kafka)
         self._start = len(self._folder.journal.all(DriverStarted))
@@ -60,6 +65,7 @@ class Supervisor:
         self._stopping: float | None = None
         self._said = 0
         self._fruitless_starts = fruitless_starts
+        self._first_signs = None if patient else FirstSigns(run)
 
     def run(self) -> None:
         (self._folder.path / "stop").unlink(missing_ok=True)
@@ -74,6 +80,8 @@ class Supervisor:
                 self._back_off_or_give_up()
                 child = self._launch()
             self._watch(child)
+            if self._first_signs is not None and (reason := self._first_signs.look(self._start)) is not None:
+                raise PipelineFailed(self._with_last_error(reason))
             time.sleep(POLL_S)
 
     def _launch(self) -> subprocess.Popen[bytes]:
@@ -102,7 +110,10 @@ class Supervisor:
         the next start is waited with. When it never ends, it is the job's own failure."""
         ready = max((event.start for event in self._folder.journal.all(DriverReady)), default=0)
         fruitless = self._start - ready
-        if self._start >= MAX_STARTS or fruitless >= self._fruitless_starts:
+        # One that never worked, though nothing was broken yet, will not work later.
+        never_worked = not ready and self._run.profile.of_a_user and self._folder.journal.last(InjectionStarted) is None
+        allowed = min(MAX_STARTS_OF_NOTHING, self._fruitless_starts) if never_worked else self._fruitless_starts
+        if self._start >= MAX_STARTS or fruitless >= allowed:
             raise PipelineFailed(self._why_it_gives_up(ready))
         if fruitless:
             until = time.monotonic() + min(BACK_OFF_S * 2 ** (fruitless - 1), LONGEST_BACK_OFF_S)
@@ -119,6 +130,11 @@ class Supervisor:
             told = f"{errors[0]}{f' ({advice})' if advice else ''}"
             return f"the driver ended {len(errors)} times in a row before it was ready, each time with: {told}\n{ending}"
         return f"the driver ended {self._start} times; {ending}"
+
+    def _with_last_error(self, reason: str) -> str:
+        error = last_error(self._log())
+        advice = hint(error)
+        return f"{reason}. The last that it printed: {error}{f' ({advice})' if advice else ''}" if error else reason
 
     def _log(self, start: int | None = None) -> Path:
         return self._folder.logs / f"driver-{start or self._start}.log"

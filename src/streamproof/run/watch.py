@@ -21,12 +21,14 @@ CONNECTING = frozenset({psutil.CONN_ESTABLISHED, psutil.CONN_SYN_SENT, psutil.CO
 @dataclass
 class Seen:
     """``processes`` are the names of the job's processes by pid, ``proxies`` the names of the testbed's proxies that it connected to,
-    ``around`` the servers of the testbed that it reached past their proxies, ``elsewhere`` addresses on other machines."""
+    ``around`` the servers of the testbed that it reached past their proxies, ``elsewhere`` addresses on other machines, ``elsewhere_now``
+    those to which it was connected at the last look."""
 
     processes: dict[int, str] = field(default_factory=dict)
     proxies: set[str] = field(default_factory=set)
     around: set[str] = field(default_factory=set)
     elsewhere: set[str] = field(default_factory=set)
+    elsewhere_now: set[str] = field(default_factory=set)
 
 
 class Watch:
@@ -50,10 +52,12 @@ class Watch:
 
     def _look_on(self) -> None:
         while not self._done.is_set():
-            self._look()
+            self.look()
             self._done.wait(LOOK_S)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Look once. While this is entered it is done again and again."""
+        self.seen.elsewhere_now = set()
         for process in marked(**{RUN_MARK: self._run}):
             try:
                 name, connections = process.name(), process.net_connections("tcp")
@@ -62,11 +66,13 @@ class Watch:
             self.seen.processes[process.pid] = name
             for connection in connections:
                 if connection.raddr and connection.status in CONNECTING:
-                    self._connected(connection.raddr.ip.removeprefix("::ffff:"), connection.raddr.port)
+                    self._connected(connection.raddr.ip.removeprefix("::ffff:"), connection.raddr.port, connection.status)
 
-    def _connected(self, host: str, port: int) -> None:
+    def _connected(self, host: str, port: int, status: str) -> None:
         if not host.startswith("127.") and host != "::1":
             self.seen.elsewhere.add(f"{host}:{port}")
+            if status == psutil.CONN_ESTABLISHED:
+                self.seen.elsewhere_now.add(f"{host}:{port}")
         elif port in self._proxies:
             self.seen.proxies.add(self._proxies[port])
         elif port in self._around:

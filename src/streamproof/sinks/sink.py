@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.locations import Found
 from streamproof.evidence.second_reading import Stretch
 from streamproof.jobs.job import Job
 from streamproof.testbed.embedded import Testbed
@@ -22,6 +23,23 @@ class Reader(Protocol):
         """How many records of each batch are visible by now. Asked again and again."""
 
     def close(self) -> None: ...
+
+
+class Follower(Protocol):
+    """Says which records are in the output, while the job writes it."""
+
+    def identities(self) -> Iterable[Found]:
+        """Of the records that became visible since the last call; those of before may be among them. Raises EvidenceError while there is no
+        output yet, TestbedError while its server does not answer."""
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Followed(Protocol):
+    """What a sink can do whose records keep their identity where the job says."""
+
+    def follower(self, job: Job, testbed: Testbed) -> Follower: ...
 
 
 class Implementation(Protocol):
@@ -62,6 +80,9 @@ class Sink(Implementation, Protocol):
     links: frozenset[str]
     """The servers that a job needs to deliver there."""
 
+    def follower(self, job: Job, testbed: Testbed) -> Follower:
+        """Follows which records are delivered. Raises TypeError for a sink that no job of a user's own delivers to."""
+
 
 class Deferred:
     """A sink whose implementation, ``module:Class``, is imported when it is first used: forms and DAG files name sinks and use none."""
@@ -92,6 +113,11 @@ class Deferred:
 
     def reader(self, job: Job, testbed: Testbed) -> Reader:
         return self._sink.reader(job, testbed)
+
+    def follower(self, job: Job, testbed: Testbed) -> Follower:
+        if not isinstance(self._sink, Followed):
+            raise TypeError(f"the sink {self.name} is not followed: no job of a user's own delivers there")
+        return self._sink.follower(job, testbed)
 
     def load(self) -> None:
         self._sink.load()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import html.parser
+import http.client
 import importlib.util
 import json
 import secrets
@@ -244,6 +245,15 @@ class _TableRows(html.parser.HTMLParser):
             self.rows[-1][-1] += data.strip()
 
 
+def driver_application(ui: str) -> str | None:
+    """The id of the application whose driver serves this UI; None when it is another server's."""
+    try:
+        (application,) = json.loads(_text(f"{ui}/api/v1/applications", "the driver"))
+        return str(application["id"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def driver_executors(ui: str, application: str) -> list[dict[str, Any]]:
     """The driver's own view of all its executors, dead ones included (Spark's monitoring REST API)."""
     executors: list[dict[str, Any]] = _json(f"{ui}/api/v1/applications/{application}/allexecutors", "the driver")
@@ -262,7 +272,7 @@ def _text(url: str, who: str) -> str:
     try:
         with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
             return str(answer.read().decode())
-    except (urllib.error.URLError, OSError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         raise TestbedError(f"{who} does not answer at {url}: {error}") from error
 
 

@@ -14,6 +14,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 UNREAD = "streamproof-id"
 """The header that holds the identity of what a job reads that need not know it."""
+Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-][A-Za-z0-9._-]{0,199}$")]
 Choice = Annotated[str, Field(min_length=1)]
 
 
@@ -56,6 +57,7 @@ class Identity(Described):
 
 
 class KafkaInput(Described):
+    topic: Topic | None = Field(None, description="Its name, where the job has it fixed; a name of the run's own when absent")
     identity: Identity | None = Field(None, description="Where the job reads the identity; where it delivers it when absent")
 
 
@@ -64,6 +66,7 @@ class Reads(Described):
 
 
 class KafkaOutput(Described):
+    topic: Topic | None = Field(None, description="Its name, where the job has it fixed; a name of the run's own when absent")
     identity: Identity | None = Field(None, description="Where the job keeps it; the value begins with it when absent")
     payload: Literal["kept"] | None = Field(None, description="kept: key and value are delivered as they were read, and judged")
 
@@ -95,8 +98,19 @@ class FilesOutput(_Rows):
     path: str = Field(
         "", pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]*(/|$))*$", description="A folder below the run's own; {output_folder} is its name"
     )
-    format: Literal["parquet", "json"] = Field("parquet", description="json: an object in each line")
+    format: Literal["parquet", "json", "csv"] = Field(
+        "parquet", description="json: an object in each line; csv: with a first line that names the columns"
+    )
+    escape: Literal['"', "\\"] | None = Field(
+        None, description="csv: what stands before a quote inside quotes; a quote when absent, Spark's is \\\\"
+    )
     spark_log: bool = Field(False, description="Read what _spark_metadata names, as Spark reads what its streaming file sink wrote")
+
+    @model_validator(mode="after")
+    def _of_csv(self) -> Self:
+        if self.escape is not None and self.format != "csv":
+            raise ValueError(f"escape: only csv has quotes to escape, the format is {self.format}; leave it out")
+        return self
 
 
 class Delivers(Described):
@@ -135,7 +149,11 @@ class SparkCheckpoint(Described):
     spark_checkpoint: Choice = Field(description="The query's checkpoint folder; placeholders are filled in")
 
 
-Progress = Literal["group"] | SparkCheckpoint
+class Group(Described):
+    group: Choice = Field(description="The consumer group, where the job has its name fixed")
+
+
+Progress = Literal["group", "output"] | SparkCheckpoint | Group
 
 
 def location_read(reads: Reads, delivers: Delivers, results: Results | None) -> Location:
@@ -153,7 +171,7 @@ def location_delivered(delivers: Delivers, results: Results | None) -> Location:
     return Location(Kind.HEADER, (UNREAD,), whole=False) if kafka else Location(Kind.COLUMNS, results.key[:1], whole=False)
 
 
-def not_judged(delivers: Delivers, expected: ExpectedCounts | None, results: Results | None) -> tuple[str, ...]:
+def not_judged(delivers: Delivers, expected: ExpectedCounts | None, results: Results | None, progress: Progress) -> tuple[str, ...]:
     """What cannot be judged of such a job, whatever a run shows."""
     if results is not None:
         return ("results that a later one replaced",) if results.final else ()
@@ -164,6 +182,8 @@ def not_judged(delivers: Delivers, expected: ExpectedCounts | None, results: Res
         missing.append("payloads (of a record's content only its identity is known; judge the rest by a suite of your own)")
     if delivers.kafka is None:
         missing.append("which start and batch wrote a copy (only its time is known)")
+    if progress == "output":
+        missing.append("whether an offset was committed before its output (nobody reads the job's own offsets)")
     return tuple(missing)
 
 
@@ -172,5 +192,6 @@ def output(delivers: Delivers, ddl: str | None) -> dict[str, Any]:
     if delivers.postgres is not None:
         return {"table": delivers.postgres.table, "ddl": ddl}
     if delivers.files is not None:
-        return {"path": delivers.files.path, "format": delivers.files.format, "spark_log": delivers.files.spark_log}
+        files = delivers.files
+        return {"path": files.path, "format": files.format, "escape": files.escape or '"', "spark_log": files.spark_log}
     return {}

@@ -8,6 +8,7 @@ and should end with exit code 0 or by that signal.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -18,13 +19,15 @@ from typing import Any
 
 import psutil
 
-from streamproof.engines.command import group, spark_checkpoint
+from streamproof.engines.command import group, spark_application, spark_checkpoint
 from streamproof.engines.command.environment import environment, values
-from streamproof.engines.command.following import Following
+from streamproof.engines.command.following import Following, Source
 from streamproof.engines.command.group import GroupOffsets
 from streamproof.engines.command.job import CommandJob, CommandSpec
+from streamproof.engines.command.output import DeliveredRecords
 from streamproof.engines.command.placeholders import filled
 from streamproof.engines.command.spark_checkpoint import SparkCheckpointFolder
+from streamproof.evidence.journal import DriverReady
 from streamproof.jobs.engine import RUN_MARK, Launch, ProgressSource
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role
@@ -44,20 +47,38 @@ class CommandEngine:
         return Launch([filled(part, known) for part in job.command], environment(job, testbed, known), Path(job.cwd))
 
     def processes(self, job: Job, role: Role) -> list[psutil.Process]:
-        return marked(**{RUN_MARK: job.run.name}) if role is Role.DRIVER else []
+        if role is Role.DRIVER:
+            return marked(**{RUN_MARK: job.run.name})
+        find = spark_application.executors if role is Role.EXECUTORS else spark_application.python_workers
+        started = {event.application for event in job.run.journal.all(DriverReady)}
+        return [process for application in started if application is not None for process in find(application)]
 
     def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
         assert isinstance(job, CommandJob)
+        return Following(job, self._source(job, testbed), functools.partial(self._application, job))
+
+    def _source(self, job: CommandJob, testbed: Testbed) -> Source:
+        if job.follows_output:
+            return DeliveredRecords(job, testbed)
         if not job.spark_checkpoint:
-            return Following(job, GroupOffsets(job, testbed.direct_kafka))
-        return Following(job, SparkCheckpointFolder(_checkpoint(job, testbed), job.input_topic))
+            return GroupOffsets(job, testbed.direct_kafka)
+        return SparkCheckpointFolder(_checkpoint(job, testbed), job.input_topic)
+
+    def _application(self, job: CommandJob) -> dict[str, str]:
+        """Which application of Spark the running start drives, and where its UI is; nothing for a job without executors."""
+        if not job.executors or (found := spark_application.running(self.processes(job, Role.DRIVER))) is None:
+            return {}
+        application, ui = found
+        return {"application": application, "ui": ui}
 
     def progress_source(self, job: Job, testbed: Testbed) -> ProgressSource:
         assert isinstance(job, CommandJob)
         if job.spark_checkpoint:
             folder = _checkpoint(job, testbed)
             return ProgressSource(f"Spark's checkpoint {folder}", spark_checkpoint.why_nothing(folder))
-        return ProgressSource(f"the consumer group {job.name}", group.why_nothing(job, testbed.direct_kafka))
+        if job.follows_output:
+            return ProgressSource("what it delivered", "have it read {input_topic} from the beginning, and deliver where `delivers` says")
+        return ProgressSource(f"the consumer group {job.group or job.name}", group.why_nothing(job, testbed.direct_kafka))
 
     def stop(self, job: Job, child: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):

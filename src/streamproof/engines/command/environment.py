@@ -33,7 +33,7 @@ def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
         "bootstrap_servers": job.bootstrap,
         "input_topic": job.input_topic,
         "output_topic": job.output_topic,
-        "group": job.name,
+        "group": job.group or job.name,
         "job": job.name,
         "state_folder": str(state),
         "checkpoint": str(state / "checkpoint"),

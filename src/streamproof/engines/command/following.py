@@ -1,7 +1,7 @@
 """Follows how far a job has come, in a thread, and writes a line of ``progress.jsonl`` for each micro-batch that it commits.
 
-Where the committed offsets are read is the affair of a source: the job's consumer group (``group``), or Spark's checkpoint folder
-(``spark_checkpoint``). A start that has committed something is ready (``driver_ready``).
+Where the committed offsets are read is the affair of a source: the job's consumer group (``group``), Spark's checkpoint folder
+(``spark_checkpoint``), or what it delivered (``output``). A start that has committed something is ready (``driver_ready``).
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ log = logging.getLogger("streamproof.engines.command.following")
 
 @dataclass(frozen=True)
 class Commit:
-    """The offsets up to which the job has committed, of some partitions, and when. ``batch`` and ``began_at`` where the source has them."""
+    """The offsets up to which the job has committed, of some partitions, and when. ``batch`` and ``began_at`` where the source has them.
+    With ``of_output`` the job has not said so: it has delivered up to there."""
 
     until: Mapping[int, int]
     at: datetime
     batch: int | None = None
     began_at: datetime | None = None
+    of_output: bool = False
 
 
 class Source(Protocol):
@@ -44,10 +46,10 @@ class Source(Protocol):
 
 
 class Following:
-    """Follows one job while it is entered."""
+    """Follows one job while it is entered. ``about`` says what else is known of a start that is ready: its application, its UI."""
 
-    def __init__(self, job: Job, source: Source) -> None:
-        self._job, self._source = job, source
+    def __init__(self, job: Job, source: Source, about: Callable[[], Mapping[str, str]] = dict) -> None:
+        self._job, self._source, self._about = job, source, about
         progress = Progress(job.run)
         self._committed = {int(partition): offset for partition, offset in progress.until().items()}
         self._batch, self._ready = progress.batches(), 0
@@ -92,11 +94,12 @@ class Following:
         started = journal.last(DriverStarted)
         start = 1 if started is None else started.start
         if start != self._ready:
-            resumes_at = {str(partition): offset for partition, offset in sorted(self._committed.items())}
-            journal.append(DriverReady(start=start, resumes_at=resumes_at))
+            resumes_at = {} if commit.of_output else _named(self._committed)
+            journal.append(DriverReady(start=start, resumes_at=resumes_at, **self._about()))
             self._ready = start
         self._committed |= moved
         began = commit.began_at or self._since
+        until = _named(self._committed)
         line = {
             "batch": self._batch if commit.batch is None else commit.batch,
             "start": start,
@@ -104,11 +107,14 @@ class Following:
             "started_at": _stamp(began),
             "committed_at": _stamp(commit.at),
             "trigger_ms": round((commit.at - began).total_seconds() * 1000),
-            "from": {str(partition): offset for partition, offset in sorted(before.items())},
-            "until": {str(partition): offset for partition, offset in sorted(self._committed.items())},
+            **({"from": {}, "until": {}, "passed_over": until} if commit.of_output else {"from": _named(before), "until": until}),
         }
         self._batch, self._since = self._batch + 1, commit.at
         append_json_line(self._job.run.progress, line)
+
+
+def _named(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 
 def _stamp(moment: datetime) -> str:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from streamproof.engines.command.following import Commit
-from streamproof.jobs.job import Job
+from streamproof.engines.command.job import CommandJob
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
 
@@ -26,11 +26,11 @@ log = logging.getLogger("streamproof.engines.command.group")
 
 
 class GroupOffsets:
-    def __init__(self, job: Job, bootstrap: str) -> None:
+    def __init__(self, job: CommandJob, bootstrap: str) -> None:
         from confluent_kafka import Consumer
 
         self._job, self._cluster = job, Cluster(bootstrap)
-        settings = {"bootstrap.servers": bootstrap, "group.id": job.name, "isolation.level": "read_committed", "log_level": 2}
+        settings = {"bootstrap.servers": bootstrap, "group.id": job.group or job.name, "isolation.level": "read_committed", "log_level": 2}
         self._consumer: Consumer = Consumer({**settings, "enable.auto.commit": False})
         self._count, self._counted_at = 0, -COUNT_S  # how many partitions the input has, and when that was asked
 
@@ -53,9 +53,12 @@ class GroupOffsets:
         yield Commit(until, datetime.now(UTC))
 
 
-def why_nothing(job: Job, bootstrap: str) -> str:
+def why_nothing(job: CommandJob, bootstrap: str) -> str:
     """What to do about a group that has committed nothing."""
-    others = [name for name in Cluster(bootstrap).groups_on(job.input_topic) if name != job.name]
+    others = [name for name in Cluster(bootstrap).groups_on(job.input_topic) if name != (job.group or job.name)]
     if others:
-        return f"the group {', '.join(others)} commits offsets of the input: have the job use the group {{group}}"
+        return (
+            f"the group {', '.join(others)} commits offsets of the input: have the job use the group {{group}}, "
+            "or name its own, `progress: {group: …}`"
+        )
     return "have it read {input_topic} and commit its offsets as the group {group}; for Spark set `progress: {spark_checkpoint: …}`"

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamproof import settings
 from streamproof.engines.command import described
-from streamproof.engines.command.described import Delivers, KafkaOutput, Progress, Reads, SparkCheckpoint
+from streamproof.engines.command.described import Delivers, Group, KafkaOutput, Progress, Reads, SparkCheckpoint
 from streamproof.engines.command.placeholders import PLACEHOLDERS, unknown
 from streamproof.errors import BadInput
 from streamproof.evidence.locations import Kind, Location
@@ -27,14 +27,18 @@ Argument = Annotated[str, Field(min_length=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class CommandJob(Job):
-    """``cwd`` is absolute. The consumer group by whose offsets its progress is read has the job's ``name``; with ``spark_checkpoint``
-    progress is read from that folder. ``interpreter`` is its own Python; empty is the one that runs streamproof."""
+    """``cwd`` is absolute. The consumer group by whose offsets its progress is read is ``group``, with the job's ``name`` when empty. With
+    ``spark_checkpoint`` progress is read from that folder, with ``follows_output`` from what it delivers. ``interpreter`` is its own
+    Python; empty is the one that runs streamproof. ``executors`` says whether its tasks run in executors of the testbed's Spark."""
 
     command: list[str]
     cwd: str
     env: dict[str, str] = field(default_factory=dict)
     interpreter: str = ""
+    group: str = ""
     spark_checkpoint: str = ""
+    follows_output: bool = False
+    executors: bool = False
 
 
 class CommandSpec(BaseModel):
@@ -50,12 +54,17 @@ class CommandSpec(BaseModel):
     cwd: str | None = Field(None, description="Its working folder, from the project's; the project's own when absent")
     env: dict[str, str] = Field(default_factory=dict, description="Variables of its own, with placeholders")
     interpreter: str | None = Field(None, description="Its own Python, or the folder of its virtual environment, from the project's folder")
+    executors: Literal["jvm", "python"] | None = Field(
+        None, description="For a job on {spark_master}: whether its tasks run in the executors' JVMs only, or in Python workers too"
+    )
     transactions: bool = Field(False, description="Whether it writes in Kafka transactions whose ids begin with STREAMPROOF_JOB")
     reads: Reads = Field(default_factory=Reads, description="What it reads")
     delivers: Delivers = Field(default_factory=lambda: Delivers(kafka=KafkaOutput()), description="Where it delivers")
     expected: ExpectedCounts | None = Field(None, description="How often it delivers each record: once when absent")
     results: Results | None = Field(None, description="What it computes, where it delivers results instead of records")
-    progress: Progress = Field("group", description="From what its progress is read: group, or {spark_checkpoint: FOLDER}")
+    progress: Progress = Field(
+        "group", description="From what its progress is read: group, {group: NAME}, {spark_checkpoint: FOLDER}, or output"
+    )
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
@@ -73,6 +82,14 @@ class CommandSpec(BaseModel):
         if self.also_promises and self.expected is not None:
             raise ValueError("also_promises: ordered and atomic are judged of jobs that deliver each record once; leave one of the two out")
         self._check_results()
+        if self.progress == "output" and (self.expected is not None or self.results is not None):
+            raise ValueError("progress: it is read from the output where each record is delivered once; leave `expected` and `results` out")
+        if (topic := self.reads.kafka.topic) is not None and self.delivers.kafka is not None and topic == self.delivers.kafka.topic:
+            raise ValueError(f"delivers.kafka.topic: {topic} is what the job reads; its output must be another topic")
+        if self.progress == "output" and Promise.ATOMIC in self.also_promises:
+            raise ValueError(
+                "also_promises: atomic: where progress is read from the output nobody knows the records of a batch; leave it out"
+            )
         if self.transactions and self.delivers.kafka is None:
             raise ValueError("transactions: the job delivers to no topic, so it has no transactions of Kafka; leave it out")
         return self
@@ -97,7 +114,7 @@ class CommandSpec(BaseModel):
 
     @property
     def profile(self) -> JobProfile:
-        by_group = self.progress == "group"
+        by_group = self.progress == "group" or isinstance(self.progress, Group)
         traits = {*([Trait.GROUP_OFFSETS] if by_group else []), *([Trait.KAFKA_TRANSACTIONS] if self.transactions else [])}
         return JobProfile(
             name=self.name or _script(self.command),
@@ -105,11 +122,15 @@ class CommandSpec(BaseModel):
             sink=self.delivers.sink,
             guarantee=self.promises,
             promises=self.also_promises,
-            roles=frozenset({Role.DRIVER}),
+            roles=frozenset({Role.DRIVER, *_EXECUTORS[self.executors]}),
+            executors_link=False,
             links=SINKS[self.delivers.sink].links,
             traits=frozenset(traits),
             location=self._location_delivered,
-            not_judged=described.not_judged(self.delivers, self.expected, self.results),
+            reads=self._location_read,
+            of_a_user=True,
+            knows_offsets=self.progress != "output",
+            not_judged=described.not_judged(self.delivers, self.expected, self.results, self.progress),
             expected=self.expected,
             results=self.results,
         )
@@ -126,6 +147,7 @@ class CommandSpec(BaseModel):
 
     def job(self, testbed: Testbed, **common: Any) -> CommandJob:
         return CommandJob(
+            group=self.progress.group if isinstance(self.progress, Group) else "",
             engine=self.engine,
             sink=self.delivers.sink,
             command=self.command,
@@ -133,11 +155,19 @@ class CommandSpec(BaseModel):
             env=self.env,
             interpreter=self._python(),
             spark_checkpoint=self.progress.spark_checkpoint if isinstance(self.progress, SparkCheckpoint) else "",
+            executors=self.executors is not None,
+            follows_output=self.progress == "output",
             reads_identity=self._location_read.to_dict(),
             delivers_identity=self._location_delivered.to_dict(),
             output=described.output(self.delivers, self._ddl()),
-            **common,
+            **{**common, **self.named_topics},
         )
+
+    @property
+    def named_topics(self) -> dict[str, str]:
+        """The topics whose names the job has fixed, as fields of :class:`Job`."""
+        output = self.delivers.kafka.topic if self.delivers.kafka is not None else None
+        return {name: topic for name, topic in (("input_topic", self.reads.kafka.topic), ("output_topic", output)) if topic is not None}
 
     @property
     def _cwd(self) -> Path:
@@ -161,6 +191,13 @@ class CommandSpec(BaseModel):
             return (settings.project() / self.delivers.postgres.ddl).read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"job: delivers.postgres.ddl cannot be read: {error}") from error
+
+
+_EXECUTORS: dict[str | None, frozenset[Role]] = {
+    None: frozenset(),
+    "jvm": frozenset({Role.EXECUTORS}),
+    "python": frozenset({Role.EXECUTORS, Role.PYTHON_WORKERS}),
+}
 
 
 def _script(command: list[str]) -> str:

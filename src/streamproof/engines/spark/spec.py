@@ -30,6 +30,10 @@ class SparkSpec:
     def check(self) -> None:
         """Its files are ours."""
 
+    @property
+    def named_topics(self) -> dict[str, str]:
+        return {}
+
     def job(self, testbed: Testbed, **common: Any) -> SparkJob:
         stateful = PIPELINES[self.pipeline].stateful
         return SparkJob(

@@ -35,6 +35,11 @@ class ExpireRecords(Unconditional):
     target = "the input topic"
     parameters_model = Parameters
 
+    def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
+        super().check(profile, parameters)
+        if not profile.knows_offsets:
+            raise ValueError(f"{self.name}: what {profile.name!r} has committed cannot be read: records that it still needs might go")
+
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         """Not by chance: another fault may have the job read again what is gone."""
         return None

@@ -34,6 +34,8 @@ def check(fault: str, profile: JobProfile, parameters: dict[str, Any]) -> None:
     """Raises ValueError when the job has no processes of that role."""
     if parameters.get("role") == "executors" and jobs.Role.EXECUTORS not in profile.roles:
         raise ValueError(f"{fault}: a job with {profile.name!r} has no executors: leave `role` out")
+    if "role" in parameters and parameters["role"] != "pipeline" and jobs.Role.EXECUTORS in profile.roles and not profile.executors_link:
+        raise ValueError(f"{fault}: the driver and the executors of {profile.name!r} reach Kafka by one proxy: leave `role` out")
 
 
 def present(testbed: Testbed, target: dict[str, Any]) -> list[str]:

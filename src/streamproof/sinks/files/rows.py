@@ -1,4 +1,4 @@
-"""A folder of the user's own files, with whatever columns they have: Parquet, or JSON with an object in each line.
+"""A folder of the user's own files, with whatever columns they have: Parquet, JSON with an object in each line, or CSV (``csv_rows``).
 
 It is read as most tools read it, by listing it: whatever files lie there and below, but what begins with ``_`` or a dot. With ``spark_log``
 it is read as Spark reads what its own streaming sink wrote: the files that ``_spark_metadata`` names. A Parquet file that is not whole is
@@ -24,6 +24,7 @@ from streamproof.evidence.locations import Found, Location
 from streamproof.evidence.second_reading import Stretch
 from streamproof.jobs.job import Job
 from streamproof.sinks.delivered import Delivered
+from streamproof.sinks.files import csv_rows
 from streamproof.sinks.files.folder import FilesReader, logged_files
 from streamproof.sinks.sink import Row
 from streamproof.testbed.embedded import Testbed
@@ -62,8 +63,11 @@ class FileRows:
     def reader(self, job: Job, testbed: Testbed) -> FilesReader:
         return FilesReader(_root(job))
 
+    def follower(self, job: Job, testbed: Testbed) -> FilesFollower:
+        return FilesFollower(job)
+
     def ends_again(self, job: Job, testbed: Testbed, timeout_s: float) -> dict[int, int]:
-        counted = {number: _count(path, job.output["format"]) for number, path in enumerate(_files(job))}
+        counted = {number: _count(path, job) for number, path in enumerate(_files(job))}
         return {number: count for number, count in counted.items() if count is not None}
 
     def rows(self, job: Job, testbed: Testbed, run: str, stretches: Sequence[Stretch], timeout_s: float) -> Iterator[Row]:
@@ -71,7 +75,7 @@ class FileRows:
         for stretch in stretches:
             path = files[stretch.partition]
             written = int(path.stat().st_mtime * 1000)
-            for offset, value in _values(path, job.output["format"], stretch):
+            for offset, value in _values(path, job, stretch):
                 yield stretch.partition, offset, None, None, None, written, None, value
 
     def load(self) -> None:
@@ -79,6 +83,27 @@ class FileRows:
 
     def delete(self, job: Job, testbed: Testbed) -> None:
         shutil.rmtree(job.files, ignore_errors=True)
+
+
+class FilesFollower:
+    """Reads each file again that has changed."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._read: dict[Path, tuple[int, int]] = {}
+
+    def identities(self) -> Iterator[Found]:
+        for path in _files(self._job):
+            try:
+                now = path.stat()
+            except FileNotFoundError:  # the job has renamed or removed it since
+                continue
+            if self._read.get(path) != (state := (now.st_size, now.st_mtime_ns)):
+                self._read[path] = state
+                yield from _identities(path, self._job) or ()
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def _root(job: Job) -> Path:
@@ -113,6 +138,8 @@ def _identities(path: Path, job: Job) -> list[Found] | None:
     if job.output["format"] == "json":
         lines = path.read_bytes().split(b"\n")
         return [locations.decode(location, None, line, None) for line in (lines if lines[-1] else lines[:-1])]
+    if job.output["format"] == "csv":
+        return csv_rows.identities(path, location, job.output["escape"])
     return _of_parquet(path, location)
 
 
@@ -148,11 +175,13 @@ def _columns(found: Sequence[Found], number: int, path: Path) -> dict[str, Any]:
 # --- the second reader ------------------------------------------------------------------------------------------------------------
 
 
-def _count(path: Path, kind: str) -> int | None:
+def _count(path: Path, job: Job) -> int | None:
     """How many rows a file has; None for a file that is not whole."""
-    if kind == "json":
+    if job.output["format"] == "json":
         with path.open("rb") as file:
             return sum(1 for _ in file)
+    if job.output["format"] == "csv":
+        return csv_rows.count(path, job.output["escape"])
     with duckdb.connect() as connection:
         try:
             ((rows,),) = connection.execute("SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata(?)", [str(path)]).fetchall()
@@ -161,9 +190,12 @@ def _count(path: Path, kind: str) -> int | None:
         return int(rows or 0)
 
 
-def _values(path: Path, kind: str, stretch: Stretch) -> Iterator[tuple[int, bytes]]:
+def _values(path: Path, job: Job, stretch: Stretch) -> Iterator[tuple[int, bytes]]:
     """The rows of a stretch as JSON."""
-    if kind == "json":
+    if job.output["format"] == "csv":
+        yield from csv_rows.values(path, job.output["escape"], stretch)
+        return
+    if job.output["format"] == "json":
         with path.open("rb") as file:
             for offset, line in enumerate(file):
                 if stretch.since <= offset < stretch.until:

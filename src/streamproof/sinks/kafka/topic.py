@@ -10,6 +10,7 @@ from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.second_reading import Stretch
 from streamproof.jobs.job import Job
 from streamproof.sinks import origin
+from streamproof.sinks.kafka.follower import TopicFollower
 from streamproof.sinks.sink import Row
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -73,6 +74,9 @@ class KafkaTopic:
     def reader(self, job: Job, testbed: Testbed) -> KafkaReader:
         partitions = Cluster(testbed.direct_kafka).partitions(job.output_topic)
         return KafkaReader(testbed.direct_kafka, job.output_topic, partitions)
+
+    def follower(self, job: Job, testbed: Testbed) -> TopicFollower:
+        return TopicFollower(testbed.direct_kafka, job.output_topic, f"{job.name}-output-reader", job.location_delivered)
 
     def ends_again(self, job: Job, testbed: Testbed, timeout_s: float) -> dict[int, int]:
         ends: dict[int, int] = import_module(SECOND_READER).ends(testbed.direct_kafka, job.output_topic, timeout_s)

@@ -20,6 +20,7 @@ from psycopg import sql
 
 from streamproof.evidence import locations
 from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.locations import Found
 from streamproof.evidence.second_reading import Stretch
 from streamproof.jobs.job import Job
 from streamproof.sinks.delivered import Delivered
@@ -88,6 +89,9 @@ class PostgresRows:
     def reader(self, job: Job, testbed: Testbed) -> RowsReader:
         return RowsReader()
 
+    def follower(self, job: Job, testbed: Testbed) -> RowsFollower:
+        return RowsFollower(job, testbed)
+
     def ends_again(self, job: Job, testbed: Testbed, timeout_s: float) -> dict[int, int]:
         with connected(testbed) as connection:
             last = connection.execute(sql.SQL(_ENDS).format(table=_table(connection, job))).fetchone()
@@ -111,6 +115,25 @@ class RowsReader:
 
     def visible(self) -> dict[int, int]:
         return {}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class RowsFollower:
+    """Reads the identities of all rows, each time."""
+
+    def __init__(self, job: Job, testbed: Testbed) -> None:
+        self._job, self._testbed = job, testbed
+
+    def identities(self) -> list[Found]:
+        columns = _texts(self._job.location_delivered.names)
+        try:
+            with connected(self._testbed) as connection:
+                query = sql.SQL("SELECT {} FROM {}").format(columns, _table(connection, self._job))
+                return [locations.of_columns(row) for row in connection.execute(query).fetchall()]
+        except psycopg.Error as error:
+            raise TestbedError(f"postgres does not say which rows there are: {error}") from error
 
     def close(self) -> None:
         """Nothing is open."""
@@ -149,11 +172,15 @@ def _end(connection: Connection, table: sql.Identifier, tables: Tables) -> dict[
 
 def _read(connection: Connection, table: sql.Identifier, columns: Sequence[str]) -> Iterator[list[Row]]:
     """The rows in their order: position, time, and the columns of the identity as text."""
-    texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column in columns)
+    texts = _texts(columns)
     with connection.cursor(name="streamproof_drain") as cursor:
         cursor.execute(sql.SQL(_DRAIN).format(columns=texts, table=table))
         while rows := cursor.fetchmany(READ_RECORDS):
             yield rows
+
+
+def _texts(columns: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column in columns)
 
 
 def _columns(rows: Sequence[Row]) -> Mapping[str, Any]:
