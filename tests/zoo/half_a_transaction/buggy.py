@@ -23,11 +23,16 @@ def read(consumer: Consumer) -> list[Message]:
     return messages
 
 
+def enrich(message: Message) -> bytes:
+    time.sleep(ENRICHING_S)
+    return message.value()
+
+
 def forward(producer: Producer, messages: list[Message]) -> None:
     for message in messages:
-        time.sleep(ENRICHING_S)
+        value = enrich(message)
         with lock:
-            producer.produce(os.environ["OUTPUT"], message.value(), message.key())
+            producer.produce(os.environ["OUTPUT"], value, message.key())
     with lock:
         ends.update({message.partition(): message.offset() + 1 for message in messages})
 

@@ -23,11 +23,16 @@ def read(consumer: Consumer) -> list[Message]:
     return messages
 
 
+def enrich(message: Message) -> bytes:
+    time.sleep(ENRICHING_S)
+    return message.value()
+
+
 def forward(producer: Producer, messages: list[Message]) -> None:
+    values = [enrich(message) for message in messages]
     with lock:
-        for message in messages:
-            time.sleep(ENRICHING_S)
-            producer.produce(os.environ["OUTPUT"], message.value(), message.key())
+        for message, value in zip(messages, values, strict=True):
+            producer.produce(os.environ["OUTPUT"], value, message.key())
         ends.update({message.partition(): message.offset() + 1 for message in messages})
 
 

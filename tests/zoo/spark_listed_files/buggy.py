@@ -1,6 +1,8 @@
 """Orders from Kafka into a folder of Parquet files, which others read by listing it."""
 
+import fcntl
 import os
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, from_json
@@ -9,6 +11,8 @@ ORDER = "order_id string, carrier string, origin string, dest string"
 
 
 def main() -> None:
+    one_instance = open(Path(os.environ["STATE"]) / "lock", "w")  # noqa: SIM115 - held while the process lives
+    fcntl.flock(one_instance, fcntl.LOCK_EX)
     spark = SparkSession.builder.appName("orders").master("local[2]").config("spark.jars", os.environ["SPARK_JARS"]).getOrCreate()
     messages = (
         spark.readStream.format("kafka")

@@ -1,6 +1,8 @@
 """Orders from Kafka into a folder of Parquet files, which others read by listing it."""
 
+import fcntl
 import os
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json
@@ -13,6 +15,8 @@ def save(batch: DataFrame, number: int) -> None:
 
 
 def main() -> None:
+    one_instance = open(Path(os.environ["STATE"]) / "lock", "w")  # noqa: SIM115 - held while the process lives
+    fcntl.flock(one_instance, fcntl.LOCK_EX)
     spark = SparkSession.builder.appName("orders").master("local[2]").config("spark.jars", os.environ["SPARK_JARS"]).getOrCreate()
     messages = (
         spark.readStream.format("kafka")
