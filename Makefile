@@ -33,7 +33,7 @@ ui: setup  ## Airflow with its forms and the testbed behind them, until Ctrl-C
 	@$(RUN) -m streamproof.airflow.ui
 
 test: setup  ## the tests, with real Kafka, PostgreSQL, Spark and Toxiproxy; without the slow ones
-	$(RUN) -m pytest $(SIDE_BY_SIDE) tests/unit
+	$(RUN) -m pytest $(SIDE_BY_SIDE) tests/unit tests/zoo
 	$(RUN) -m pytest $(TWO_TESTBEDS) -m "not slow" tests/integration tests/faults tests/package
 
 coverage: setup  ## how much of the code the unit tests run; build/coverage holds it line by line
@@ -42,8 +42,8 @@ coverage: setup  ## how much of the code the unit tests run; build/coverage hold
 	$(RUN) -m coverage html --data-file build/.coverage --directory build/coverage --quiet
 
 test-all: setup  ## every test, the slow ones and those in a browser too
-	$(RUN) -m pytest $(SIDE_BY_SIDE) tests/unit
-	$(RUN) -m pytest --ignore=tests/unit tests
+	$(RUN) -m pytest $(SIDE_BY_SIDE) tests/unit tests/zoo
+	$(RUN) -m pytest --ignore=tests/unit --ignore=tests/zoo tests
 
 test-browser: setup  ## the tests in a browser: Airflow's form, a run, its report, the pages; pictures are in build/browser
 	$(RUN) -m pytest tests/browser

@@ -1,0 +1,65 @@
+"""Orders from Kafka into PostgreSQL. The table `progress` says where a start goes on; each order is there once."""
+
+import json
+import os
+
+import psycopg
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS orders (order_id text, carrier text, origin text, dest text);
+CREATE TABLE IF NOT EXISTS progress (partition int PRIMARY KEY, next_offset bigint NOT NULL);
+"""
+ONE_INSTANCE = "SELECT pg_advisory_lock(1)"
+INSERT = "INSERT INTO orders VALUES (%(order_id)s, %(carrier)s, %(origin)s, %(dest)s)"
+ADVANCE = "INSERT INTO progress VALUES (%s, %s) ON CONFLICT (partition) DO UPDATE SET next_offset = excluded.next_offset"
+
+
+def read(consumer: Consumer) -> list[Message]:
+    messages = consumer.consume(int(os.environ["BATCH"]), 0.2)
+    for message in messages:
+        if message.error():
+            raise KafkaException(message.error())
+    return messages
+
+
+def save(database: psycopg.Connection, ends: dict[int, int], messages: list[Message]) -> None:
+    ends.update({message.partition(): message.offset() + 1 for message in messages})
+    with database.cursor() as cursor:
+        cursor.executemany(INSERT, [json.loads(message.value()) for message in messages])
+        cursor.executemany(ADVANCE, list(ends.items()))
+
+
+def main() -> None:
+    database = psycopg.connect(os.environ["POSTGRES"], autocommit=True)
+    database.execute(ONE_INSTANCE)
+    database.execute(TABLES)
+    ends = dict(database.execute("SELECT partition, next_offset FROM progress").fetchall())
+
+    def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            partition.offset = ends.get(partition.partition, OFFSET_BEGINNING)
+        consumer.assign(partitions)
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": os.environ["BOOTSTRAP_SERVERS"],
+            "group.id": os.environ["GROUP"],
+            "group.instance.id": "orders-0",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([os.environ["TOPIC"]], on_assign=assigned)
+    committed: dict[int, int] = {}
+    while True:
+        if messages := read(consumer):
+            save(database, ends, messages)
+        if ends != committed and consumer.assignment():
+            committed = dict(ends)
+            offsets = [TopicPartition(os.environ["TOPIC"], partition, end) for partition, end in ends.items()]
+            consumer.commit(offsets=offsets, asynchronous=False)
+
+
+if __name__ == "__main__":
+    main()

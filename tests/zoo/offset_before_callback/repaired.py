@@ -1,0 +1,47 @@
+"""Copies a topic. What the broker does not take within five seconds ends the job, which is started again."""
+
+import os
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer
+
+
+def delivered(error: object, message: Message) -> None:
+    if error is not None:
+        raise KafkaException(error)
+
+
+def read(consumer: Consumer) -> list[Message]:
+    messages = consumer.consume(int(os.environ["BATCH"]), 0.2)
+    for message in messages:
+        if message.error():
+            raise KafkaException(message.error())
+    return messages
+
+
+def main() -> None:
+    servers = os.environ["BOOTSTRAP_SERVERS"]
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "message.timeout.ms": 5000})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": os.environ["GROUP"],
+            "group.instance.id": "copy-0",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+        }
+    )
+    consumer.subscribe([os.environ["TOPIC"]])
+    while True:
+        messages = read(consumer)
+        for message in messages:
+            producer.produce(os.environ["OUTPUT"], message.value(), message.key(), on_delivery=delivered)
+        producer.flush()
+        for message in messages:
+            consumer.store_offsets(message)
+        if messages:
+            consumer.commit(asynchronous=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Orders from Kafka into PostgreSQL, and a line for each batch into a table for the auditors."""
+
+import os
+
+import psycopg
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json
+
+ORDER = "order_id string, carrier string, origin string, dest string"
+TABLES = """
+CREATE TABLE IF NOT EXISTS orders (order_id text, carrier text, origin text, dest text);
+CREATE TABLE IF NOT EXISTS audit (batch bigint PRIMARY KEY, orders int NOT NULL);
+"""
+AUDITED = "SELECT 1 FROM audit WHERE batch = %s"
+AUDIT = "INSERT INTO audit VALUES (%s, %s)"
+INSERT = "INSERT INTO orders VALUES (%s, %s, %s, %s)"
+
+
+def save(batch: DataFrame, number: int) -> None:
+    orders = [tuple(row) for row in batch.collect()]
+    with psycopg.connect(os.environ["POSTGRES"]) as database:
+        if database.execute(AUDITED, [number]).fetchone():
+            return
+        database.cursor().executemany(INSERT, orders)
+        database.execute(AUDIT, [number, len(orders)])
+
+
+def main() -> None:
+    with psycopg.connect(os.environ["POSTGRES"]) as database:
+        database.execute(TABLES)
+    spark = SparkSession.builder.appName("orders").master("local[2]").config("spark.jars", os.environ["SPARK_JARS"]).getOrCreate()
+    messages = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", os.environ["BOOTSTRAP_SERVERS"])
+        .option("subscribe", os.environ["TOPIC"])
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", os.environ["BATCH"])
+        .load()
+    )
+    orders = messages.select(from_json(col("value").cast("string"), ORDER).alias("order")).select("order.*")
+    orders.writeStream.foreachBatch(save).option("checkpointLocation", os.environ["CHECKPOINT"]).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main()
