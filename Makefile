@@ -17,7 +17,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4
 TWO_TESTBEDS = -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test coverage test-all test-browser examples mutate lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links \
+.PHONY: help setup demo ui test coverage test-all test-browser examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links \
 	down docs site lock clean
 
 help:  ## this list
@@ -53,6 +53,9 @@ examples: setup  ## run every example and hold its outcome against what it shows
 
 mutate: setup  ## damage histories in every known way: does the verdict find each damage, and raise no false alarm?
 	@$(RUN) -m tests.mutation.run $(if $(SEED),--seed $(SEED))
+
+zoo: setup  ## sweep every job of the zoo: is each planted bug found, and no repaired job accused? ONLY=autocommit runs some: build/zoo.json
+	$(RUN) -m tests.zoo.run $(ONLY)
 
 lint: setup  ## format, lint, types and layers
 	.venv/bin/ruff format --check .

@@ -273,7 +273,7 @@ def test_the_testbeds_own_spark_needs_a_testbed(home: Path) -> None:
 
 def test_results_of_a_stateful_job_are_not_compared_by_spark(home: Path) -> None:
     _run(home, Story(), pipeline="departures", workload=Workload(source="flights", records=3000))
-    _is_one_line(_streamproof(home, "check", "run", "--spark", "local[2]"), 2, "this job is stateful")
+    _is_one_line(_streamproof(home, "check", "run", "--spark", "local[2]"), 2, "this job delivers results")
 
 
 def test_a_run_that_is_not_there_is_one_line(home: Path, tmp_path: Path) -> None:

@@ -35,8 +35,9 @@ def job(folder: Path) -> Job:
 
 
 def message(name: str, number: int, at_ms: int, direction: str, **more: Any) -> Message:
-    protocol: Any = "postgres" if name in windows.STATEMENTS else "kafka"
-    common = {"link": "x", "protocol": protocol, "connection": 1, "client_port": 1, "number": number, "message": name}
+    statements = (name,) if name in windows.STATEMENTS else ()
+    common = {"link": "x", "protocol": "postgres" if statements else "kafka", "connection": 1, "client_port": 1, "statements": statements}
+    common |= {"number": number, "message": name}
     return Message(at_ns=at_ms * MS, monotonic_ns=at_ms * MS, direction=direction, **{**common, **more})  # type: ignore[arg-type]
 
 
@@ -83,14 +84,36 @@ def test_a_step_is_what_a_server_did(tmp_path: Path) -> None:
         ("UPDATE", {"sql": "UPDATE totals SET n = $1"}, "UPDATE totals"),
         ("COPY", {"sql": "COPY orders FROM STDIN"}, "COPY orders"),
         ("DELETE", {"sql": "DELETE FROM ledger"}, "DELETE ledger"),
+        ("INSERT", {"sql": "INSERT INTO a SELECT * FROM b"}, "INSERT a"),
         ("COMMIT PREPARED", {"sql": "COMMIT PREPARED ?"}, "COMMIT PREPARED"),
         ("BEGIN", {"sql": "BEGIN"}, None),
+        ("COMMIT", {"sql": "COMMIT"}, None),  # it changed nothing
     ],
 )
 def test_a_step_is_called_by_what_it_changes(tmp_path: Path, name: str, more: dict[str, Any], step: str | None) -> None:
-    assert windows.named(message(name, 1, 1, "request", **more), job(tmp_path)) == step
+    assert Trace(tmp_path / "none", job(tmp_path)).name(message(name, 1, 1, "request", **more)) == step
     if step is not None:
         assert windows.kind(step) == name
+
+
+def test_what_a_transaction_did_before_its_commit_is_no_step(tmp_path: Path) -> None:
+    opened, idle = {"transaction": "open"}, {"transaction": "idle"}
+    steps = read(
+        tmp_path,
+        *pair("INSERT", 1, 1, 2, idle, sql="INSERT INTO log VALUES ($1)"),
+        *pair("BEGIN", 2, 3, 4, opened, sql="BEGIN"),
+        *pair("INSERT", 3, 5, 6, opened, sql="INSERT INTO orders VALUES ($1)"),
+        *pair("UPDATE", 4, 7, 8, opened, sql="UPDATE progress SET n = $1"),
+        *pair("COMMIT", 5, 9, 10, idle, sql="COMMIT"),
+        *pair("BEGIN", 6, 11, 12, opened, sql="BEGIN"),
+        *pair("SELECT", 7, 13, 14, opened, sql="SELECT"),
+        *pair("COMMIT", 8, 15, 16, idle, sql="COMMIT"),
+        *pair("BEGIN", 9, 17, 18, opened, sql="BEGIN"),
+        *pair("COPY", 10, 19, 20, opened, sql="COPY orders FROM STDIN"),
+        *pair("ROLLBACK", 11, 21, 22, idle, sql="ROLLBACK"),
+        *pair("INSERT", 12, 23, 24, idle, sql="INSERT INTO log VALUES ($1)"),
+    )
+    assert [step.name for step in steps] == ["INSERT log", "COMMIT orders, progress", "INSERT log"]
 
 
 def test_a_trace_is_read_as_it_grows(tmp_path: Path) -> None:

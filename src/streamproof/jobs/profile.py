@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from streamproof.evidence.locations import ENVELOPE, Location
-from streamproof.jobs.expected import ExpectedCounts
 from streamproof.jobs.failpoint import Failpoint
-from streamproof.jobs.results import Results
 from streamproof.verdict.guarantee import Guarantee, Promise
 
 
@@ -39,6 +38,10 @@ class Trait(StrEnum):
     KAFKA_TRANSACTIONS = "Kafka transactions"
     SKIPS_COMPLETE_OUTPUT = "memory of its complete output"
 
+
+if TYPE_CHECKING:  # what a task imports needs no validation
+    from streamproof.jobs.expected import ExpectedCounts
+    from streamproof.jobs.results import Results
 
 KAFKA, POSTGRES = "kafka", "postgres"
 

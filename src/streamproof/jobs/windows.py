@@ -1,6 +1,6 @@
 """The windows of a job: between which two steps a crash finds another state, as seen from outside.
 
-A *step* is something that a crash does not undo: a message that a server has carried out (``Produce``, ``EndTxn``, ``INSERT orders``), or a
+A *step* is something that a crash does not undo: a message that a server has carried out (``Produce``, ``EndTxn``, ``COMMIT orders``), or a
 file that is there (``offsets`` and ``commits`` of Spark's checkpoint, a file of the output). A *window* lies between two steps that follow
 each other. It is named by both: ``INSERT orders > commits``. Which windows a job has is read from the trace of a run without faults; what
 comes in each batch anew comes again and again, and what was seen only once belongs to the job's start or end.
@@ -23,11 +23,15 @@ ARROW = " > "
 SEEN = 2
 """How often a window must have been seen."""
 CHANGING = frozenset({"Produce", "InitProducerId", "TxnOffsetCommit", "EndTxn", "OffsetCommit"})
-CHANGING_STATEMENTS = frozenset(STATEMENTS) - {"BEGIN", "ROLLBACK", "SELECT", "other"}
-OF_TABLES = ("INSERT", "UPDATE", "DELETE", "COPY", "MERGE")
+OF_TABLES = ("INSERT", "UPDATE", "DELETE", "COPY", "MERGE", "TRUNCATE")
+ENDING = ("COMMIT", "PREPARE TRANSACTION")
+DECIDING = ("COMMIT PREPARED", "ROLLBACK PREPARED")
 LOGS = ("offsets", "commits", "_spark_metadata")
 OUTPUT_FILE = "output file"
-_TABLE = re.compile(r"(?:INTO|UPDATE|FROM|COPY|TABLE)\s+(?:ONLY\s+)?(?:\"?\w+\"?\.)?\"?(\w+)\"?", re.IGNORECASE)
+_TABLE = re.compile(
+    r"(?:INSERT\s+INTO|MERGE\s+INTO|UPDATE|DELETE\s+FROM|COPY|TRUNCATE(?:\s+TABLE)?)\s+(?:ONLY\s+)?(?:\"?\w+\"?\.)?\"?(\w+)\"?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -71,29 +75,28 @@ def kind(step: str) -> str:
     return next((name for name in longest_first if step == name or step.startswith(f"{name} ")), "")
 
 
-def named(message: Message, job: Job) -> str | None:
-    """The name of the step that a message is; None for one that changes nothing that lasts."""
-    if message.message in CHANGING_STATEMENTS:
-        found = _TABLE.search(message.sql or "") if message.message in OF_TABLES else None
-        return f"{message.message} {found[1]}" if found else message.message
-    if message.message not in CHANGING:
-        return None
-    if message.message == "Produce":
-        other = sorted({place.topic for place in message.places} - {job.output_topic})
-        return "Produce" if not other else f"Produce to {other[0]}"
-    return "EndTxn (abort)" if message.message == "EndTxn" and message.commit is False else message.message
+@dataclass
+class _Session:
+    """A connection to PostgreSQL: which tables its open transaction has changed, and whether one is open."""
+
+    tables: set[str] = field(default_factory=set)
+    open: bool = False
 
 
 @dataclass
 class Trace:
-    """The trace of a run, read as it grows."""
+    """The trace of a run, read as it grows. ``steps`` are what servers carried out, in the order of their answers.
+
+    What a transaction of PostgreSQL does before it is committed is no step: it is gone when its connection is. Its COMMIT is named by the
+    tables that it changed. What a transaction of Kafka holds outlives its producer until somebody aborts it, so its messages are steps.
+    """
 
     path: Path
     job: Job
     steps: list[Step] = field(default_factory=list)
-    """What servers carried out, in the order of their answers."""
     _read: int = 0
-    _asked: dict[tuple[int, int], Message] = field(default_factory=dict)
+    _asked: dict[tuple[int, int], tuple[Message, str | None]] = field(default_factory=dict)
+    _sessions: dict[int, _Session] = field(default_factory=dict)
 
     def read_on(self) -> list[Step]:
         """The steps that came since the last call."""
@@ -108,17 +111,57 @@ class Trace:
                     self._take(Message.parse(json.loads(line)))
         return self.steps[before:]
 
+    def name(self, message: Message) -> str | None:
+        """The name of the step that a request is, by what was read so far; None for one that changes nothing that lasts."""
+        return self._statement(message) if message.protocol == "postgres" else _of_kafka(message, self.job)
+
     def _take(self, message: Message) -> None:
         request = message.connection, message.number
         if message.direction == "request":
-            if message.acks == 0 and (name := named(message, self.job)) is not None:
+            name = self.name(message)
+            if message.acks == 0 and name is not None:
                 self.steps.append(Step(name, message.at_ns, message.at_ns))
                 return
-            self._asked[request] = message
+            self._asked[request] = message, name
+            if message.protocol == "postgres":
+                self._begin(message)
         elif message.direction == "answer":
-            asked = self._asked.pop(request, None)
-            if asked is not None and message.done and (name := named(asked, self.job)) is not None:
+            asked, name = self._asked.pop(request, (None, None))
+            if asked is not None and message.done and name is not None and message.transaction in (None, "idle"):
                 self.steps.append(Step(name, asked.at_ns, message.at_ns))
+            if message.transaction == "idle":
+                self._sessions.pop(message.connection, None)
+
+    def _begin(self, message: Message) -> None:
+        session = self._sessions.setdefault(message.connection, _Session())
+        session.open |= "BEGIN" in message.statements
+        session.tables |= _tables(message)
+
+    def _statement(self, message: Message) -> str | None:
+        session = self._sessions.get(message.connection, _Session())
+        if ending := next((kind for kind in message.statements if kind in ENDING), None):
+            changed = sorted(session.tables | _tables(message))
+            return f"{ending} {', '.join(changed)}" if changed else None
+        if message.message in DECIDING:
+            return message.message
+        changing = next((kind for kind in message.statements if kind in OF_TABLES), None)
+        if changing is None or session.open:
+            return None
+        return " ".join([changing, ", ".join(sorted(_tables(message)))]).strip()
+
+
+def _tables(message: Message) -> set[str]:
+    """The tables that the statements of a message change."""
+    return set(_TABLE.findall(message.sql or "")) if set(message.statements) & set(OF_TABLES) else set()
+
+
+def _of_kafka(message: Message, job: Job) -> str | None:
+    if message.message not in CHANGING:
+        return None
+    if message.message == "Produce":
+        other = sorted({place.topic for place in message.places} - {job.output_topic})
+        return "Produce" if not other else f"Produce to {other[0]}"
+    return "EndTxn (abort)" if message.message == "EndTxn" and message.commit is False else message.message
 
 
 def files(job: Job) -> list[Step]:

@@ -40,13 +40,16 @@ class Crash:
 
     fault: str
     where: str
+    nth: int = 1
+    """Which message of its kind, where several steps are of one kind."""
 
     @property
     def spec(self) -> FaultSpec:
         if self.fault == "kill_at_window":
             return FaultSpec(fault=self.fault, parameters={"window": self.where})
-        kind, table = windows.kind(self.where), self.where.removeprefix(windows.kind(self.where)).strip()
-        return FaultSpec(fault=self.fault, parameters={"message": kind, **({"sql": table} if table else {})})
+        kind = windows.kind(self.where)
+        table = self.where.removeprefix(kind).strip() if kind in windows.OF_TABLES else ""
+        return FaultSpec(fault=self.fault, parameters={"message": kind, "nth": self.nth, **({"sql": table} if table else {})})
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,9 @@ def crashes(known: Sequence[Window]) -> list[Crash]:
     """What is tried: a kill in each window, and a lost answer of each message that changes something."""
     steps = dict.fromkeys(step for window in known for step in (window.after, window.before) if not windows.is_file(step))
     lost = [step for step in steps if windows.kind(step) in (*OF_MESSAGES, *windows.OF_TABLES) and step == step.partition(" to ")[0]]
-    return [*(Crash("kill_at_window", window.name) for window in known), *(Crash("lose_answer", step) for step in lost)]
+    of_kind = [windows.kind(step) for step in lost]
+    answers = [Crash("lose_answer", step, 1 + of_kind[:number].count(of_kind[number])) for number, step in enumerate(lost)]
+    return [*(Crash("kill_at_window", window.name) for window in known), *answers]
 
 
 Say = Callable[[Result, int, int], None]

@@ -39,11 +39,16 @@ EVIDENCE_S = 120.0
 
 
 class KillAtWindowParameters(Parameters):
-    window: str = Field(description="The window, by the steps before and behind it, as in `INSERT orders > commits`")
+    window: str | None = Field(
+        None,
+        description="The window, as in `INSERT orders > commits`; drawn from those that the job has passed so far when absent",
+    )
 
     @field_validator("window")
     @classmethod
-    def _of_a_message(cls, window: str) -> str:
+    def _of_steps(cls, window: str | None) -> str | None:
+        if window is None:
+            return None
         after, before = windows.parsed(window)
         for step in (after, before):
             if not windows.is_file(step) and not windows.kind(step):
@@ -77,7 +82,8 @@ class KillAtWindow(Unconditional):
         return {"role": self.target, "start": run.driver()["start"], "rule": f"{self.name}-{uuid.uuid4().hex[:8]}"}
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
-        after, before = windows.parsed(parameters.window)
+        target["window"] = window = parameters.window or _drawn(run)
+        after, before = windows.parsed(window)
         if windows.is_file(after) and windows.is_file(before):
             self._kill_after_a_file(run, target, after)
             return
@@ -95,7 +101,7 @@ class KillAtWindow(Unconditional):
                     self._strike(run, target, event)
                     return
                 _release(run, event)
-        raise FaultError(f"the window {parameters.window}: not reached within {STRIKE_S:.0f} s; the job passed {aiming.passed()}")
+        raise FaultError(f"the window {window}: not reached within {STRIKE_S:.0f} s; the job passed {aiming.passed()}")
 
     def _kill_after_a_file(self, run: RunContext, target: dict[str, Any], after: str) -> None:
         """Between two files no message can be held: the driver is killed as soon as the first of them is there."""
@@ -122,7 +128,7 @@ class KillAtWindow(Unconditional):
         gone = run.eventually(lambda: not any(same_process(victim) for victim in killed), EVIDENCE_S)
         again = run.eventually(lambda: run.progress.last_start() > target["start"], EVIDENCE_S)
         return [
-            _hit(run, parameters.window, target["killed_ns"]),
+            _hit(run, target["window"], target["killed_ns"]),
             EvidenceCheck("the driver's processes are gone", gone, f"pids {', '.join(str(victim['pid']) for victim in killed)}"),
             EvidenceCheck("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"),
         ]
@@ -142,9 +148,9 @@ class _Aim:
 
     def fits(self, event: Event) -> bool:
         message = event.message
-        if message is None or windows.named(message, self._run.job) != (self._after if windows.is_file(self._before) else self._before):
+        steps = self.steps()
+        if message is None or self._trace.name(message) != (self._after if windows.is_file(self._before) else self._before):
             return False
-        steps = self._steps()
         if not windows.is_file(self._before):
             last = windows.last_before(steps, message.at_ns)
             return last is not None and last.name == self._after
@@ -152,13 +158,22 @@ class _Aim:
         in_a_row = 1 + _trailing(steps, self._after)
         return bool(usual) and in_a_row >= statistics.median_low(usual)
 
-    def _steps(self) -> list[Step]:
+    def steps(self) -> list[Step]:
         self._run.testbed.messages.state()  # writes what is buffered
         self._trace.read_on()
         return windows.in_order(self._trace.steps, windows.files(self._run.job))
 
     def passed(self) -> str:
-        return ", ".join(window.name for window in windows.windows(self._steps())) or "none"
+        return ", ".join(window.name for window in windows.windows(self.steps())) or "none"
+
+
+def _drawn(run: RunContext) -> str:
+    """A window that the job has passed again and again, drawn from the seed evenly over windows, not over time."""
+    aiming = _Aim(run, "", "")
+    found = run.wait_for(
+        "a window that the job passes", lambda: sorted(window.name for window in windows.windows(aiming.steps())), STRIKE_S
+    )
+    return str(run.rng.choice(found))
 
 
 def _trailing(steps: list[Step], name: str) -> int:
