@@ -29,7 +29,7 @@ DECIDING = ("COMMIT PREPARED", "ROLLBACK PREPARED")
 LOGS = ("offsets", "commits", "_spark_metadata")
 OUTPUT_FILE = "output file"
 _TABLE = re.compile(
-    r"(?:INSERT\s+INTO|MERGE\s+INTO|UPDATE|DELETE\s+FROM|COPY|TRUNCATE(?:\s+TABLE)?)\s+(?:ONLY\s+)?(?:\"?\w+\"?\.)?\"?(\w+)\"?",
+    r"(?:INSERT\s+INTO|MERGE\s+INTO|UPDATE|DELETE\s+FROM|COPY|TRUNCATE(?:\s+TABLE)?)\s+(?:ONLY\s+)?(?:\"?\w+\"?\.)?(?!SET\b)\"?(\w+)\"?",
     re.IGNORECASE,
 )
 
