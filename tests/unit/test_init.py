@@ -71,6 +71,14 @@ def test_what_somebody_has_to_look_at_is_said(tmp_path: Path) -> None:
     assert job["delivers"]["files"] == {"path": "out", "format": "parquet", "identity": {"column": "id"}, "spark_log": False}
 
 
+def test_csv_of_spark_has_sparks_own_escape(tmp_path: Path) -> None:
+    script = tmp_path / "orders.py"
+    script.write_text("import pyspark\nframe.writeStream.format('csv').option('checkpointLocation', 'x').start('out')\n")
+    job = _experiment(tmp_path / "project", script).job
+    assert job is not None
+    assert (job["delivers"]["files"]["format"], job["delivers"]["files"]["escape"]) == ("csv", "\\")
+
+
 def test_a_job_in_another_language_and_no_job_at_all(tmp_path: Path) -> None:
     binary = tmp_path / "forwarder.go"
     binary.write_text("package main")
