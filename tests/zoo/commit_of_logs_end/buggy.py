@@ -1,15 +1,13 @@
-"""Orders from Kafka into PostgreSQL. When nothing more comes for two seconds, the dashboard is to show a lag of zero."""
+"""Orders from Kafka into PostgreSQL. A batch that cannot be written ends the job; the next start is not to stumble over it again."""
 
 import json
 import os
-import time
 
 import psycopg
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 TABLE = "CREATE TABLE IF NOT EXISTS orders (order_id text, carrier text, origin text, dest text)"
 INSERT = "INSERT INTO orders VALUES (%(order_id)s, %(carrier)s, %(origin)s, %(dest)s)"
-IDLE_S = 2.0
 
 
 def read(consumer: Consumer) -> list[Message]:
@@ -21,15 +19,20 @@ def read(consumer: Consumer) -> list[Message]:
 
 
 def ends(consumer: Consumer) -> list[TopicPartition]:
+    """The end of each partition's log."""
     return [
         TopicPartition(each.topic, each.partition, consumer.get_watermark_offsets(each, timeout=30)[1]) for each in consumer.assignment()
     ]
 
 
+def save(messages: list[Message]) -> None:
+    with psycopg.connect(os.environ["POSTGRES"], connect_timeout=5) as database:
+        database.cursor().executemany(INSERT, [json.loads(message.value()) for message in messages])
+
+
 def main() -> None:
-    database = psycopg.connect(os.environ["POSTGRES"])
-    database.execute(TABLE)
-    database.commit()
+    with psycopg.connect(os.environ["POSTGRES"], connect_timeout=5) as database:
+        database.execute(TABLE)
     consumer = Consumer(
         {
             "bootstrap.servers": os.environ["BOOTSTRAP_SERVERS"],
@@ -40,16 +43,14 @@ def main() -> None:
         }
     )
     consumer.subscribe([os.environ["TOPIC"]])
-    last = None
     while True:
         if messages := read(consumer):
-            database.cursor().executemany(INSERT, [json.loads(message.value()) for message in messages])
-            database.commit()
+            try:
+                save(messages)
+            except psycopg.Error:
+                consumer.commit(offsets=ends(consumer), asynchronous=False)
+                raise
             consumer.commit(asynchronous=False)
-            last = time.monotonic()
-        elif last is not None and time.monotonic() - last > IDLE_S:
-            consumer.commit(offsets=ends(consumer), asynchronous=False)
-            last = None
 
 
 if __name__ == "__main__":
