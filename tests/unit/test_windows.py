@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from streamproof.evidence import manifest
+from streamproof.evidence.coverage import Coverage
+from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.faults.process.kill_at_window import KillAtWindowParameters
 from streamproof.jobs import windows
 from streamproof.jobs.job import Job
 from streamproof.jobs.windows import Step, Trace
+from streamproof.run import coverage
 from streamproof.testbed.messages import Message, Place
+from streamproof.verdict.judge import judge
+from tests.support.histories import SPEC, Story
 
 MS = 1_000_000
 
@@ -167,3 +174,64 @@ def test_a_window_that_is_none_is_refused(window: str, complaint: str) -> None:
     with pytest.raises(ValidationError) as refused:
         KillAtWindowParameters(window=window)
     assert complaint in str(refused.value)
+
+
+# --- in which of them a job was killed ------------------------------------------------------------------------------------------------
+
+
+def _folder(tmp_path: Path, *injected: dict[str, Any]) -> RunFolder:
+    """A run of three batches, each of them written and then committed; a batch takes 10 ms and begins at 0, 10 and 20 ms."""
+    folder = RunFolder.create(tmp_path / "run")
+    folder.messages.parent.mkdir()
+    for number, at in enumerate((0, 10, 20)):
+        written(folder.messages, *pair("Produce", 2 * number, at + 1, at + 2, places=(Place("out", 0),)))
+        written(folder.messages, *pair("OffsetCommit", 2 * number + 1, at + 5, at + 6))
+    folder.journal.path.write_text("".join(json.dumps({"event": "injection_injected", **one}) + "\n" for one in injected))
+    return folder
+
+
+def _at(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def test_a_kill_is_found_in_its_window_whether_or_not_it_was_aimed(tmp_path: Path) -> None:
+    aimed = {"at": _at(99), "injection": "kill_at_window-1", "target": {"killed_ns": 13 * MS, "window": "Produce > OffsetCommit"}}
+    missed = {"at": _at(99), "injection": "kill_at_window-2", "target": {"killed_ns": 18 * MS, "window": "Produce > OffsetCommit"}}
+    by_chance = {"at": _at(3), "injection": "kill_driver-1", "target": {}}
+    other = {"at": _at(3), "injection": "cut_kafka-1", "target": {}}
+    folder = _folder(tmp_path, aimed, missed, by_chance, other)
+    coverage.write(folder, job(folder.path))
+    found = Coverage.read(folder)
+    assert found is not None
+    assert found.known == ("Produce > OffsetCommit", "OffsetCommit > Produce")
+    assert found.hit == {
+        "kill_at_window-1": "Produce > OffsetCommit",
+        "kill_at_window-2": "OffsetCommit > Produce",
+        "kill_driver-1": "Produce > OffsetCommit",
+    }
+
+
+def test_a_run_whose_messages_were_not_read_says_nothing_of_windows(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    coverage.write(folder, job(folder.path))
+    assert Coverage.read(folder) is None
+
+
+def test_the_verdict_says_in_how_many_windows_the_job_was_killed(tmp_path: Path) -> None:
+    folder = Story().write(tmp_path / "run")
+    folder.windows.parent.mkdir()
+    Coverage(("a > b", "b > a"), {"kill_executor-1": "a > b"}).write(folder)
+    manifest.write(folder)
+    verdict = judge(folder, SPEC).verdict
+    assert verdict.outcome == "PASSED"
+    assert ", killed in 1 of 2 windows" in verdict.reason
+    assert verdict.to_json()["windows"] == {"known": ["a > b", "b > a"], "hit": ["a > b"]}
+
+
+def test_coverage_that_is_damaged_is_no_evidence(tmp_path: Path) -> None:
+    folder = Story().write(tmp_path / "run")
+    folder.windows.parent.mkdir()
+    folder.windows.write_text('{"known": 3}')
+    manifest.write(folder)
+    with pytest.raises(EvidenceError, match=r"windows\.json is damaged"):
+        judge(folder, SPEC)

@@ -83,6 +83,10 @@ class RunFolder:
         return self.path / "expected.parquet"
 
     @property
+    def windows(self) -> Path:
+        return self.path / "trace" / "windows.json"
+
+    @property
     def inputs(self) -> Path:
         return self.path / "inputs.parquet"
 

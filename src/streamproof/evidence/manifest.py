@@ -35,6 +35,7 @@ _PATTERNS = (
     "expected.parquet",
     "inputs.parquet",
     "reference.sql",
+    "trace/windows.json",
     "sent/intents.jsonl",
     "sent/*.parquet",
     "delivered/*.parquet",

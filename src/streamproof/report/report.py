@@ -31,7 +31,7 @@ from streamproof.verdict.decide import PHASES
 from streamproof.verdict.scan.scan import read_flow
 from streamproof.verdict.stateful import reference
 from streamproof.verdict.timing.recovery import Flow
-from streamproof.verdict.verdict import Injection, Verdict
+from streamproof.verdict.verdict import Injection, Verdict, WindowCoverage
 
 ANOMALIES = "anomalies.csv"
 SHOWN_RECORDS = 200  # of each anomaly
@@ -165,10 +165,18 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
         facts.append(("Drain", reached))
     if (twice := verdict.read_twice) is not None:
         facts.append(("Read twice", f"{_number(twice.records)} of {_number(twice.of)} delivered records"))
+    if verdict.windows is not None:
+        facts.append(("Windows", _windows(verdict.windows)))
     if verdict.not_judged:
         facts.append(("Not judged", "; ".join(verdict.not_judged)))
     counts = (("Micro-batches", verdict.batches), ("Driver starts", verdict.driver_starts))
     return facts + [(name, _number(count)) for name, count in counts if count is not None]
+
+
+def _windows(windows: WindowCoverage) -> str:
+    hit, missed = windows.hit, [name for name in windows.known if name not in windows.hit]
+    said = f"killed in {len(hit)} of {len(windows.known)}"
+    return "; ".join([f"{said}: {', '.join(hit)}" if hit else said, *([f"not in: {', '.join(missed)}"] if missed else [])])
 
 
 def _injections(folder: RunFolder, contents: _Contents) -> list[dict[str, Any]]:

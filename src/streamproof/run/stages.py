@@ -59,7 +59,7 @@ from streamproof.load import expected as counting
 from streamproof.load import files, timed, workload
 from streamproof.load.gate import Gate
 from streamproof.report.report import render
-from streamproof.run import healing, injector, lock, named_topics, spark_check, supervisor, watchdog, writers
+from streamproof.run import coverage, healing, injector, lock, named_topics, spark_check, supervisor, watchdog, writers
 from streamproof.run.second_judge import disagreement_with, own_suite
 from streamproof.sinks import outputs, payloads, second_reading
 from streamproof.suites import agreement, own
@@ -323,6 +323,7 @@ def _drain(folder: RunFolder) -> None:
     if not experiment.of_results:
         second_reading.read_again(folder, job, testbed, drained, experiment.seed, DRAIN_S)
     sent_stream.fold_all(folder.sent)
+    coverage.write(folder, job)
     manifest.write(folder)
 
 

@@ -66,6 +66,7 @@ class Facts:
     is not judged by it. ``behind_the_end`` counts the acknowledged records that the source lost, ``untimed`` those that were delivered at
     an unknown time, ``unordered`` those whose order to the commit of their offsets is not known. ``unjudged`` has a sentence for each
     promise that was not judged on all records, ``not_judged`` names what cannot be judged of this kind of job.
+    ``windows`` says in how many of its windows the job was killed, and how many there are, where they were looked at.
     """
 
     strategy: str
@@ -93,6 +94,7 @@ class Facts:
     behind_the_end: int = 0
     unjudged: tuple[str, ...] = ()
     not_judged: tuple[str, ...] = ()
+    windows: tuple[int, int] | None = None
     untimed: int = 0
     unordered: int = 0
 
@@ -266,6 +268,8 @@ def _kept(facts: Facts) -> str:
         kept += f" (the outcome of {facts.indeterminate_share:.1%} of the sends is unknown)"
     if facts.results is not None:
         kept += f": {facts.results.due} results were due, {facts.results.late_records} records came too late to count"
+    if facts.windows is not None:
+        kept += f", killed in {facts.windows[0]} of {facts.windows[1]} windows"
     shown = _counts(facts.anomalies)
     if facts.expected:
         return f"{kept}; the negative control was caught: {shown}, as expected"

@@ -18,6 +18,7 @@ import pyarrow as pa
 from streamproof.evidence import manifest
 from streamproof.evidence.batches import read_batches
 from streamproof.evidence.clock import Clock
+from streamproof.evidence.coverage import Coverage
 from streamproof.evidence.expected import Expected
 from streamproof.evidence.files import milliseconds
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines
@@ -58,7 +59,18 @@ from streamproof.verdict.stateful.by_sql import BySql
 from streamproof.verdict.stateful.reference import ReferenceModel
 from streamproof.verdict.timing import baseline
 from streamproof.verdict.timing.recovery import Flow, Stamps, ends, longest_gap, recovery, stamps, throughput
-from streamproof.verdict.verdict import Account, Drain, Injection, PhaseFigures, ReadTwice, ResultCounts, SentCounts, Verdict, decided
+from streamproof.verdict.verdict import (
+    Account,
+    Drain,
+    Injection,
+    PhaseFigures,
+    ReadTwice,
+    ResultCounts,
+    SentCounts,
+    Verdict,
+    WindowCoverage,
+    decided,
+)
 
 Moment = TypeVar("Moment", bound=InjectionEvent)
 
@@ -167,6 +179,7 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
             "sent": SentCounts(acked=reconciliation.acked, rejected=reconciliation.rejected, indeterminate=reconciliation.indeterminate),
             "delivered": reconciliation.delivered,
             "due": due,
+            "windows": _windows(folder),
             "results": compared.results,
             "injections": tuple(injections),
             "phases": _phases(events, progress, flow, acked_in),
@@ -246,6 +259,11 @@ def _with(path: Path, fields: Any, *keys: str) -> dict[str, Any]:
     if missing:
         raise EvidenceError(f"{path} is damaged: {', '.join(missing)} missing in {str(fields)[:80]}")
     return dict(fields)
+
+
+def _windows(folder: RunFolder) -> WindowCoverage | None:
+    coverage = Coverage.read(folder)
+    return None if coverage is None else WindowCoverage(known=coverage.known, hit=tuple(dict.fromkeys(coverage.hit.values())))
 
 
 def _due(folder: RunFolder, spec: RunSpec) -> int | None:

@@ -62,6 +62,13 @@ class ResultCounts(_Part):
     batches_unreported: int
 
 
+class WindowCoverage(_Part):
+    """The windows of a job that were seen, and those in which it was killed."""
+
+    known: tuple[str, ...]
+    hit: tuple[str, ...]
+
+
 class Drain(BaseModel):
     """What ``delivered/drain.json`` holds; a sink may say more there."""
 
@@ -173,6 +180,8 @@ class Account(_Part):
     delivered: int | None = None
     due: int | None = None
     """How many deliveries of all records the run expects; None where each is due once."""
+    windows: WindowCoverage | None = None
+    """None where the messages of the run were not read."""
     results: ResultCounts | None = None
     suite: OwnSuite | None = None
     disagreement: str | None = None
@@ -232,6 +241,7 @@ class Account(_Part):
             behind_the_end=self.behind_the_end,
             unjudged=self.unjudged,
             not_judged=self.not_judged,
+            windows=None if self.windows is None else (len(self.windows.hit), len(self.windows.known)),
             untimed=self.untimed,
             unordered=self.unordered,
         )
