@@ -124,6 +124,14 @@ def test_what_a_transaction_did_before_its_commit_is_no_step(tmp_path: Path) -> 
     assert [step.name for step in steps] == ["INSERT log", "COMMIT orders, progress", "INSERT log"]
 
 
+def test_statements_that_do_not_wait_for_each_other_are_one_step(tmp_path: Path) -> None:
+    asked, answered = zip(
+        *(pair("INSERT", n, n, 9, {"transaction": "idle"}, sql="INSERT INTO log VALUES ($1)") for n in (1, 2, 3)), strict=True
+    )
+    steps = read(tmp_path, *asked, *answered, *pair("INSERT", 4, 10, 11, {"transaction": "idle"}, sql="INSERT INTO log VALUES ($1)"))
+    assert [(step.name, step.begun_ns // MS) for step in steps] == [("INSERT log", 1), ("INSERT log", 10)]
+
+
 def test_a_trace_is_read_as_it_grows(tmp_path: Path) -> None:
     path = tmp_path / "messages.jsonl"
     trace = Trace(path, job(tmp_path))

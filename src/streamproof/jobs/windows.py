@@ -97,6 +97,7 @@ class Trace:
     _read: int = 0
     _asked: dict[tuple[int, int], tuple[Message, str | None]] = field(default_factory=dict)
     _sessions: dict[int, _Session] = field(default_factory=dict)
+    _last: dict[int, Step] = field(default_factory=dict)
 
     def read_on(self) -> list[Step]:
         """The steps that came since the last call."""
@@ -128,9 +129,22 @@ class Trace:
         elif message.direction == "answer":
             asked, name = self._asked.pop(request, (None, None))
             if asked is not None and message.done and name is not None and message.transaction in (None, "idle"):
-                self.steps.append(Step(name, asked.at_ns, message.at_ns))
+                self._done(Step(name, asked.at_ns, message.at_ns), message)
             if message.transaction == "idle":
                 self._sessions.pop(message.connection, None)
+
+    def _done(self, step: Step, message: Message) -> None:
+        """Statements that were sent without waiting for each other are one step: PostgreSQL commits them together."""
+        before = self._last.get(message.connection)
+        if message.protocol == "postgres" and before is not None and before.name == step.name and step.begun_ns < before.done_ns:
+            return
+        self.steps.append(step)
+        self._last[message.connection] = step
+
+    def outstanding(self, but: Message) -> bool:
+        """Whether a request that changes something is not answered yet, ``but`` for this one."""
+        held = but.connection, but.number
+        return any(name is not None and request != held for request, (_, name) in self._asked.items())
 
     def _begin(self, message: Message) -> None:
         session = self._sessions.setdefault(message.connection, _Session())

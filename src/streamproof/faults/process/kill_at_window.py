@@ -33,8 +33,10 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.messages import Event, NoSuchThing, Rule
 from streamproof.testbed.process import same_process, signal_recorded
 
-STRIKE_S = 120.0
+STRIKE_S = 60.0
 LOOK_S = 1.0
+SETTLED_S, LOOK_AGAIN_S = 0.2, 0.01
+"""How long what was sent before a held message may take to be answered."""
 EVIDENCE_S = 120.0
 
 
@@ -152,8 +154,11 @@ class _Aim:
         if message is None or self._trace.name(message) != (self._after if windows.is_file(self._before) else self._before):
             return False
         if not windows.is_file(self._before):
-            last = windows.last_before(steps, message.at_ns)
-            return last is not None and last.name == self._after
+            until = time.monotonic() + SETTLED_S
+            while self._trace.outstanding(message) and time.monotonic() < until:
+                time.sleep(LOOK_AGAIN_S)
+                steps = self.steps()
+            return bool(steps) and steps[-1].name == self._after
         usual = list(windows.runs_of(steps, self._after, self._before))
         in_a_row = 1 + _trailing(steps, self._after)
         return bool(usual) and in_a_row >= statistics.median_low(usual)
