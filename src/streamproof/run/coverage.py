@@ -30,7 +30,7 @@ def _hit(event: InjectionInjected, steps: list[Step], known: list[str]) -> str |
     """The window in which an injection killed the job; None when it killed nothing, or where the next step may have been one of several."""
     if event.injection.rpartition("-")[0] not in KILLERS:
         return None
-    killed_ns = event.target.get("killed_ns") or int(datetime.fromisoformat(event.at).timestamp() * 1e9)
+    killed_ns = event.target.get("held_ns") or event.target.get("killed_ns") or int(datetime.fromisoformat(event.at).timestamp() * 1e9)
     last = windows.last_before(steps, killed_ns)
     of_last = [] if last is None else [name for name in known if windows.parsed(name)[0] == last.name]
     aimed = event.target.get("window")

@@ -29,6 +29,7 @@ BATCHES = 24
 TOGETHER = 3
 """How many faults share a run."""
 TRIES = 2
+LINGER_S = 1.0
 OF_MESSAGES = ("Produce", "OffsetCommit", "TxnOffsetCommit", "EndTxn", "COMMIT", "PREPARE TRANSACTION", "COMMIT PREPARED")
 """Messages whose answers are worth losing wherever they come; a statement that changes a table is one too."""
 log = logging.getLogger("streamproof.run.window_sweep")
@@ -42,11 +43,13 @@ class Crash:
     where: str
     nth: int = 1
     """Which message of its kind, where several steps are of one kind."""
+    linger_s: float = 0.0
+    """How long the message at the window's end is held before the kill."""
 
     @property
     def spec(self) -> FaultSpec:
         if self.fault == "kill_at_window":
-            return FaultSpec(fault=self.fault, parameters={"window": self.where})
+            return FaultSpec(fault=self.fault, parameters={"window": self.where, "linger_s": self.linger_s})
         kind = windows.kind(self.where)
         table = self.where.removeprefix(kind).strip() if kind in windows.OF_TABLES else ""
         return FaultSpec(fault=self.fault, parameters={"message": kind, "nth": self.nth, **({"sql": table} if table else {})})
@@ -127,12 +130,15 @@ def experiment_for(given: Experiment, seed: int) -> Experiment:
 
 
 def crashes(known: Sequence[Window]) -> list[Crash]:
-    """What is tried: a kill in each window, and a lost answer of each message that changes something."""
+    """What is tried: a kill in each window, a lost answer of each message that changes something, and a kill in each window after what the
+    job does beside has had time to go on."""
     steps = dict.fromkeys(step for window in known for step in (window.after, window.before) if not windows.is_file(step))
     lost = [step for step in steps if windows.kind(step) in (*OF_MESSAGES, *windows.OF_TABLES) and step == step.partition(" to ")[0]]
     of_kind = [windows.kind(step) for step in lost]
     answers = [Crash("lose_answer", step, 1 + of_kind[:number].count(of_kind[number])) for number, step in enumerate(lost)]
-    return [*(Crash("kill_at_window", window.name) for window in known), *answers]
+    kills = [Crash("kill_at_window", window.name) for window in known]
+    lingering = [Crash("kill_at_window", window.name, linger_s=LINGER_S) for window in known if not windows.is_file(window.before)]
+    return [*kills, *answers, *lingering]
 
 
 Say = Callable[[Result, int, int], None]

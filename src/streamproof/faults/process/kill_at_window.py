@@ -6,6 +6,9 @@ gets it, the driver is killed, and the message is thrown away. Where the window 
 is held. Between two files nothing can be held: the driver is killed as soon as the first is there, and the evidence says whether that was
 in time.
 
+With ``linger_s`` the message is held for a while first. What other threads and processes of the job do meanwhile is done then: a job that
+commits an offset while the write that it stands for is still on its way is caught so.
+
 Evidence: by the trace and the files, the step before the window was done before the driver was killed, and the one behind it was not; the
 driver's processes are gone; the job was started again and committed a batch.
 Checked against: Spark 4.1 (``offsets/N`` and ``commits/N`` are renamed into place), Kafka 4.1, PostgreSQL 16.
@@ -44,6 +47,12 @@ class KillAtWindowParameters(Parameters):
     window: str | None = Field(
         None,
         description="The window, as in `INSERT orders > commits`; drawn from those that the job has passed so far when absent",
+    )
+    linger_s: float = Field(
+        0.0,
+        ge=0.0,
+        le=10.0,
+        description="How long the message is held before the kill, in s: what others of the job do meanwhile is done then",
     )
 
     @field_validator("window")
@@ -100,6 +109,8 @@ class KillAtWindow(Unconditional):
                 if event.kind != "held":
                     continue
                 if aiming.fits(event):
+                    target["held_ns"] = time.time_ns()
+                    run.let_pass(parameters.linger_s)
                     self._strike(run, target, event)
                     return
                 _release(run, event)
@@ -130,7 +141,7 @@ class KillAtWindow(Unconditional):
         gone = run.eventually(lambda: not any(same_process(victim) for victim in killed), EVIDENCE_S)
         again = run.eventually(lambda: run.progress.last_start() > target["start"], EVIDENCE_S)
         return [
-            _hit(run, target["window"], target["killed_ns"]),
+            _hit(run, target["window"], target.get("held_ns", target["killed_ns"])),
             EvidenceCheck("the driver's processes are gone", gone, f"pids {', '.join(str(victim['pid']) for victim in killed)}"),
             EvidenceCheck("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"),
         ]
