@@ -1,8 +1,8 @@
 """``streamproof sweep FILE``: break a job in each of its windows, whoever wrote it.
 
-A run without faults shows the windows (:mod:`streamproof.jobs.windows`). Then the driver is killed in each of them, and the answer to each
-message that changes something is lost once. Several of these faults share a run as long as all goes well. Where a run fails, each of its
-faults gets a run of its own, so that it is known which of them broke the job.
+A run without faults shows the windows (:mod:`streamproof.jobs.windows`). Then the driver is killed in each of them, and each message that
+changes something is lost once: its answer, and the request itself. Several of these faults share a run as long as all goes well. Where a
+run fails, each of its faults gets a run of its own, so that it is known which of them broke the job.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ TOGETHER = 3
 """How many faults share a run."""
 TRIES = 2
 LINGER_S = 1.0
+OF_ONE_MESSAGE = ("lose_answer", "drop_request")
 OF_MESSAGES = ("Produce", "OffsetCommit", "TxnOffsetCommit", "EndTxn", "COMMIT", "PREPARE TRANSACTION", "COMMIT PREPARED")
 """Messages whose answers are worth losing wherever they come; a statement that changes a table is one too."""
 log = logging.getLogger("streamproof.run.window_sweep")
@@ -92,14 +93,14 @@ class Sweep:
 
     @property
     def reason(self) -> str:
-        covered = f"killed in {len(self.hit)} of {len(self.known)} windows, {self.lost} answers lost"
+        covered = f"killed in {len(self.hit)} of {len(self.known)} windows, {self.lost} answers and requests lost"
         broken = [f"{_listed(result.found)} by {result.crash.fault} at {result.crash.where}" for result in self.results if result.found]
         missed = [window.name for window in self.known if window.name not in self.hit]
         return "; ".join(filter(None, [covered, ", ".join(broken), f"never hit: {', '.join(missed)}" if missed else ""]))
 
     @property
     def lost(self) -> int:
-        return sum(result.hit and result.crash.fault == "lose_answer" for result in self.results)
+        return sum(result.hit and result.crash.fault in OF_ONE_MESSAGE for result in self.results)
 
     def to_dict(self) -> dict[str, Any]:
         known = [{"window": window.name, **asdict(window), "hit": window.name in self.hit} for window in self.known]
@@ -130,15 +131,16 @@ def experiment_for(given: Experiment, seed: int) -> Experiment:
 
 
 def crashes(known: Sequence[Window]) -> list[Crash]:
-    """What is tried: a kill in each window, a lost answer of each message that changes something, and a kill in each window after what the
-    job does beside has had time to go on."""
+    """What is tried: a kill in each window; of each message that changes something an answer that is lost (the server has done it) and a
+    request that is (it has not); and a kill in each window after what the job does beside has had time to go on."""
     steps = dict.fromkeys(step for window in known for step in (window.after, window.before) if not windows.is_file(step))
     lost = [step for step in steps if windows.kind(step) in (*OF_MESSAGES, *windows.OF_TABLES) and step == step.partition(" to ")[0]]
     of_kind = [windows.kind(step) for step in lost]
-    answers = [Crash("lose_answer", step, 1 + of_kind[:number].count(of_kind[number])) for number, step in enumerate(lost)]
+    nth = [1 + of_kind[:number].count(kind) for number, kind in enumerate(of_kind)]
+    messages = [Crash(fault, *where) for fault in OF_ONE_MESSAGE for where in zip(lost, nth, strict=True)]
     kills = [Crash("kill_at_window", window.name) for window in known]
     lingering = [Crash("kill_at_window", window.name, linger_s=LINGER_S) for window in known if not windows.is_file(window.before)]
-    return [*kills, *answers, *lingering]
+    return [*kills, *messages, *lingering]
 
 
 Say = Callable[[Result, int, int], None]
