@@ -223,7 +223,7 @@ def _sweep_job(files: list[str], seed: int, wait_s: float, attended: bool, as_js
     def show(result: Broken, number: int, total: int) -> None:
         anomalies = ", ".join(f"{count} {name}" for name, count in result.found.items())
         word = Text(result.outcome, style=COLOURS.get(result.outcome, ""))
-        what = f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {result.crash.fault} at {result.crash.where}: "
+        what = f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {result.crash.label} at {result.crash.where}: "
         say(Text.assemble(what, word, f" {anomalies or ('' if result.outcome == RunOutcome.PASSED else result.reason)}"))
 
     with _prepared(wait_s, attended, as_json):

@@ -48,6 +48,11 @@ class Crash:
     """How long the message at the window's end is held before the kill."""
 
     @property
+    def label(self) -> str:
+        """What is done, in words."""
+        return f"{self.fault} {self.linger_s:g} s later" if self.linger_s else self.fault
+
+    @property
     def spec(self) -> FaultSpec:
         if self.fault == "kill_at_window":
             return FaultSpec(fault=self.fault, parameters={"window": self.where, "linger_s": self.linger_s})
@@ -94,7 +99,7 @@ class Sweep:
     @property
     def reason(self) -> str:
         covered = f"killed in {len(self.hit)} of {len(self.known)} windows, {self.lost} answers and requests lost"
-        broken = [f"{_listed(result.found)} by {result.crash.fault} at {result.crash.where}" for result in self.results if result.found]
+        broken = [f"{_listed(result.found)} by {result.crash.label} at {result.crash.where}" for result in self.results if result.found]
         missed = [window.name for window in self.known if window.name not in self.hit]
         return "; ".join(filter(None, [covered, ", ".join(broken), f"never hit: {', '.join(missed)}" if missed else ""]))
 
@@ -221,6 +226,6 @@ def write(folder: Path, sweep: Sweep) -> None:
     """The table of a sweep, as Markdown."""
     head = ["fault", "at", "found", "outcome", "run"]
     rows = [head, ["---"] * len(head)]
-    rows += [[one.crash.fault, f"`{one.crash.where}`", _listed(one.found), one.outcome, one.run] for one in sweep.results]
+    rows += [[one.crash.label, f"`{one.crash.where}`", _listed(one.found), one.outcome, one.run] for one in sweep.results]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "windows.md").write_text(f"{sweep.outcome}: {sweep.reason}\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows))
