@@ -92,6 +92,7 @@ def test_a_step_is_what_a_server_did(tmp_path: Path) -> None:
         ("COPY", {"sql": "COPY orders FROM STDIN"}, "COPY orders"),
         ("DELETE", {"sql": "DELETE FROM ledger"}, "DELETE ledger"),
         ("INSERT", {"sql": "INSERT INTO a SELECT * FROM b"}, "INSERT a"),
+        ("UPDATE", {"sql": 'UPDATE "sp-run-7"."decisions" SET done = $1'}, "UPDATE decisions"),
         ("INSERT", {"sql": "INSERT INTO a VALUES ($1) ON CONFLICT (k) DO UPDATE SET v = $2"}, "INSERT a"),
         ("COMMIT PREPARED", {"sql": "COMMIT PREPARED ?"}, "COMMIT PREPARED"),
         ("BEGIN", {"sql": "BEGIN"}, None),

@@ -28,8 +28,10 @@ ENDING = ("COMMIT", "PREPARE TRANSACTION")
 DECIDING = ("COMMIT PREPARED", "ROLLBACK PREPARED")
 LOGS = ("offsets", "commits", "_spark_metadata")
 OUTPUT_FILE = "output file"
+_IDENTIFIER = r'(?:"[^"]+"|\w+)'
 _TABLE = re.compile(
-    r"(?:INSERT\s+INTO|MERGE\s+INTO|UPDATE|DELETE\s+FROM|COPY|TRUNCATE(?:\s+TABLE)?)\s+(?:ONLY\s+)?(?:\"?\w+\"?\.)?(?!SET\b)\"?(\w+)\"?",
+    r"(?:INSERT\s+INTO|MERGE\s+INTO|UPDATE|DELETE\s+FROM|COPY|TRUNCATE(?:\s+TABLE)?)\s+(?:ONLY\s+)?"
+    rf"(?:{_IDENTIFIER}\.)?(?!SET\b)({_IDENTIFIER})",
     re.IGNORECASE,
 )
 
@@ -166,7 +168,7 @@ class Trace:
 
 def _tables(message: Message) -> set[str]:
     """The tables that the statements of a message change."""
-    return set(_TABLE.findall(message.sql or "")) if set(message.statements) & set(OF_TABLES) else set()
+    return {name.strip('"') for name in _TABLE.findall(message.sql or "")} if set(message.statements) & set(OF_TABLES) else set()
 
 
 def _of_kafka(message: Message, job: Job) -> str | None:
