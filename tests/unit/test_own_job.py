@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import psutil
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from streamproof import settings
@@ -31,6 +32,7 @@ from streamproof.evidence.journal import DriverReady, DriverStarted
 from streamproof.evidence.locations import Kind, Location
 from streamproof.evidence.progress import Progress
 from streamproof.experiment.model import Experiment
+from streamproof.experiment.schedule import plan
 from streamproof.faults import FAULTS
 from streamproof.jobs.profile import Trait
 from streamproof.testbed.embedded import Testbed
@@ -39,6 +41,7 @@ from streamproof.testbed.postgres import PostgresPorts
 from streamproof.testbed.spark import SparkPorts
 from streamproof.verdict.decide import Facts, RunOutcome, decide
 from streamproof.verdict.guarantee import Guarantee
+from tests.support.checkout import ROOT
 
 JOB: dict[str, Any] = {"engine": "command", "command": ["{python}", "orders.py"], "promises": "exactly-once"}
 TABLE = {"postgres": {"table": "orders", "identity": {"column": "order_id"}}}
@@ -395,3 +398,13 @@ def test_what_was_delivered_is_no_offset_that_the_job_committed(tmp_path: Path) 
     assert not profile.knows_offsets
     assert "whether an offset was committed before its output (nobody reads the job's own offsets)" in profile.not_judged
     assert job.follows_output
+
+
+@pytest.mark.parametrize("example", [entry["example"] for entry in yaml.safe_load((ROOT / "examples" / "examples.yaml").read_text())])
+def test_each_example_is_an_experiment(example: str) -> None:
+    path = ROOT / "examples" / example
+    given = yaml.safe_load(path.read_text())
+    file = given["workload"].get("file")
+    if file is not None and not (ROOT / file["path"]).exists():  # it is made when the example is prepared
+        given["workload"] = {"source": "synthetic", "records": 4000}
+    plan(Experiment.model_validate(given))

@@ -125,6 +125,16 @@ def test_what_a_transaction_did_before_its_commit_is_no_step(tmp_path: Path) -> 
     assert [step.name for step in steps] == ["INSERT log", "COMMIT orders, progress", "INSERT log"]
 
 
+def test_an_answer_is_named_as_its_request_was(tmp_path: Path) -> None:
+    opened, idle = {"transaction": "open"}, {"transaction": "idle"}
+    begun, insert = pair("BEGIN", 1, 1, 2, opened, sql="BEGIN"), pair("INSERT", 2, 3, 4, opened, sql="INSERT INTO orders VALUES ($1)")
+    asked, answered = pair("COMMIT", 3, 5, 6, idle, sql="COMMIT")
+    written(path := tmp_path / "messages.jsonl", *begun, *insert, asked, answered)
+    trace = Trace(path, job(tmp_path))
+    trace.read_on()
+    assert (trace.name(asked), trace.name(answered)) == ("COMMIT orders", "COMMIT orders")
+
+
 def test_statements_that_do_not_wait_for_each_other_are_one_step(tmp_path: Path) -> None:
     asked, answered = zip(
         *(pair("INSERT", n, n, 9, {"transaction": "idle"}, sql="INSERT INTO log VALUES ($1)") for n in (1, 2, 3)), strict=True

@@ -100,6 +100,7 @@ class Trace:
     _asked: dict[tuple[int, int], tuple[Message, str | None]] = field(default_factory=dict)
     _sessions: dict[int, _Session] = field(default_factory=dict)
     _last: dict[int, Step] = field(default_factory=dict)
+    _names: dict[tuple[int, int], str | None] = field(default_factory=dict)
 
     def read_on(self) -> list[Step]:
         """The steps that came since the last call."""
@@ -115,7 +116,9 @@ class Trace:
         return self.steps[before:]
 
     def name(self, message: Message) -> str | None:
-        """The name of the step that a request is, by what was read so far; None for one that changes nothing that lasts."""
+        """The name of the step that a request is, or that an answer is about; None for one that changes nothing that lasts."""
+        if (request := (message.connection, message.number)) in self._names:
+            return self._names[request]
         return self._statement(message) if message.protocol == "postgres" else _of_kafka(message, self.job)
 
     def _take(self, message: Message) -> None:
@@ -125,7 +128,7 @@ class Trace:
             if message.acks == 0 and name is not None:
                 self.steps.append(Step(name, message.at_ns, message.at_ns))
                 return
-            self._asked[request] = message, name
+            self._asked[request], self._names[request] = (message, name), name
             if message.protocol == "postgres":
                 self._begin(message)
         elif message.direction == "answer":
