@@ -53,15 +53,16 @@ def pair(name: str, number: int, begun_ms: int, done_ms: int, answer: dict[str, 
 
 
 def written(path: Path, *messages: Message) -> None:
+    path.parent.mkdir(exist_ok=True)
     with path.open("a") as file:
         for one in messages:
             file.write(json.dumps({name: value for name, value in asdict(one).items() if value not in (None, ())}) + "\n")
 
 
 def read(tmp_path: Path, *messages: Message) -> list[Step]:
-    path = tmp_path / "messages.jsonl"
+    path = job(tmp_path).run.messages
     written(path, *messages)
-    trace = Trace(path, job(tmp_path))
+    trace = Trace(job(tmp_path))
     trace.read_on()
     return trace.steps
 
@@ -100,7 +101,7 @@ def test_a_step_is_what_a_server_did(tmp_path: Path) -> None:
     ],
 )
 def test_a_step_is_called_by_what_it_changes(tmp_path: Path, name: str, more: dict[str, Any], step: str | None) -> None:
-    assert Trace(tmp_path / "none", job(tmp_path)).name(message(name, 1, 1, "request", **more)) == step
+    assert Trace(job(tmp_path)).name(message(name, 1, 1, "request", **more)) == step
     if step is not None:
         assert windows.kind(step) == name
 
@@ -129,8 +130,8 @@ def test_an_answer_is_named_as_its_request_was(tmp_path: Path) -> None:
     opened, idle = {"transaction": "open"}, {"transaction": "idle"}
     begun, insert = pair("BEGIN", 1, 1, 2, opened, sql="BEGIN"), pair("INSERT", 2, 3, 4, opened, sql="INSERT INTO orders VALUES ($1)")
     asked, answered = pair("COMMIT", 3, 5, 6, idle, sql="COMMIT")
-    written(path := tmp_path / "messages.jsonl", *begun, *insert, asked, answered)
-    trace = Trace(path, job(tmp_path))
+    written(job(tmp_path).run.messages, *begun, *insert, asked, answered)
+    trace = Trace(job(tmp_path))
     trace.read_on()
     assert (trace.name(asked), trace.name(answered)) == ("COMMIT orders", "COMMIT orders")
 
@@ -144,8 +145,8 @@ def test_statements_that_do_not_wait_for_each_other_are_one_step(tmp_path: Path)
 
 
 def test_a_trace_is_read_as_it_grows(tmp_path: Path) -> None:
-    path = tmp_path / "messages.jsonl"
-    trace = Trace(path, job(tmp_path))
+    path = job(tmp_path).run.messages
+    trace = Trace(job(tmp_path))
     assert trace.read_on() == []
     begun, done = pair("OffsetCommit", 1, 1, 2)
     written(path, begun)
@@ -201,7 +202,6 @@ def test_a_window_that_is_none_is_refused(window: str, complaint: str) -> None:
 def _folder(tmp_path: Path, *injected: dict[str, Any]) -> RunFolder:
     """A run of three batches, each of them written and then committed; a batch takes 10 ms and begins at 0, 10 and 20 ms."""
     folder = RunFolder.create(tmp_path / "run")
-    folder.messages.parent.mkdir()
     for number, at in enumerate((0, 10, 20)):
         written(folder.messages, *pair("Produce", 2 * number, at + 1, at + 2, places=(Place("out", 0),)))
         written(folder.messages, *pair("OffsetCommit", 2 * number + 1, at + 5, at + 6))

@@ -424,6 +424,14 @@ class Experiment(Strict):
     def with_seed(self, seed: int | None) -> Experiment:
         return self if seed is None else Experiment.model_validate({**self.model_dump(), "seed": seed})
 
+    def without_faults(self, name: str, most_records: int, **changed: Any) -> Experiment:
+        """The same job on a workload of at most so many records, with no faults and nothing that is asked of them. ``changed`` are fields
+        of it."""
+        records = min(most_records, self.workload.records)
+        nothing: dict[str, Any] = {"faults": [], "random": None, "quiet": 0.0, "expect": [], "recover_within": None}
+        workload = {**self.workload.model_dump(), "records": records, "rate_per_s": 0}
+        return Experiment.model_validate({**self.model_dump(by_alias=True), **nothing, "name": name, "workload": workload, **changed})
+
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from streamproof.jobs.job import Job
 from streamproof.testbed.messages import STATEMENTS, Message
@@ -26,6 +27,7 @@ CHANGING = frozenset({"Produce", "InitProducerId", "TxnOffsetCommit", "EndTxn", 
 OF_TABLES = ("INSERT", "UPDATE", "DELETE", "COPY", "MERGE", "TRUNCATE")
 ENDING = ("COMMIT", "PREPARE TRANSACTION")
 DECIDING = ("COMMIT PREPARED", "ROLLBACK PREPARED")
+_LONGEST_FIRST = sorted({*CHANGING, *STATEMENTS}, key=len, reverse=True)
 LOGS = ("offsets", "commits", "_spark_metadata")
 OUTPUT_FILE = "output file"
 _IDENTIFIER = r'(?:"[^"]+"|\w+)'
@@ -73,8 +75,7 @@ def is_file(step: str) -> bool:
 
 def kind(step: str) -> str:
     """What kind of message a step is, by the name that a rule knows; empty for none."""
-    longest_first = sorted({*CHANGING, *STATEMENTS}, key=len, reverse=True)
-    return next((name for name in longest_first if step == name or step.startswith(f"{name} ")), "")
+    return next((name for name in _LONGEST_FIRST if step == name or step.startswith(f"{name} ")), "")
 
 
 @dataclass
@@ -93,11 +94,10 @@ class Trace:
     tables that it changed. What a transaction of Kafka holds outlives its producer until somebody aborts it, so its messages are steps.
     """
 
-    path: Path
     job: Job
     steps: list[Step] = field(default_factory=list)
     _read: int = 0
-    _asked: dict[tuple[int, int], tuple[Message, str | None]] = field(default_factory=dict)
+    _asked: dict[tuple[int, int], Message] = field(default_factory=dict)
     _sessions: dict[int, _Session] = field(default_factory=dict)
     _last: dict[int, Step] = field(default_factory=dict)
     _names: dict[tuple[int, int], str | None] = field(default_factory=dict)
@@ -105,8 +105,8 @@ class Trace:
     def read_on(self) -> list[Step]:
         """The steps that came since the last call."""
         before = len(self.steps)
-        if self.path.exists():
-            with self.path.open("rb") as file:
+        if self.job.run.messages.exists():
+            with self.job.run.messages.open("rb") as file:
                 file.seek(self._read)
                 for line in file:
                     if not line.endswith(b"\n"):
@@ -114,6 +114,11 @@ class Trace:
                     self._read += len(line)
                     self._take(Message.parse(json.loads(line)))
         return self.steps[before:]
+
+    def all_steps(self) -> list[Step]:
+        """The steps so far, with the files that are there now, in the order in which they were done."""
+        self.read_on()
+        return sorted([*self.steps, *files(self.job)], key=lambda step: step.done_ns)
 
     def name(self, message: Message) -> str | None:
         """The name of the step that a request is, or that an answer is about; None for one that changes nothing that lasts."""
@@ -128,11 +133,11 @@ class Trace:
             if message.acks == 0 and name is not None:
                 self.steps.append(Step(name, message.at_ns, message.at_ns))
                 return
-            self._asked[request], self._names[request] = (message, name), name
+            self._asked[request], self._names[request] = message, name
             if message.protocol == "postgres":
                 self._begin(message)
         elif message.direction == "answer":
-            asked, name = self._asked.pop(request, (None, None))
+            asked, name = self._asked.pop(request, None), self._names.get(request)
             if asked is not None and message.done and name is not None and message.transaction in (None, "idle"):
                 self._done(Step(name, asked.at_ns, message.at_ns), message)
             if message.transaction == "idle":
@@ -149,7 +154,7 @@ class Trace:
     def outstanding(self, but: Message) -> bool:
         """Whether a request that changes something is not answered yet, ``but`` for this one."""
         held = but.connection, but.number
-        return any(name is not None and request != held for request, (_, name) in self._asked.items())
+        return any(self._names[request] is not None and request != held for request in self._asked)
 
     def _begin(self, message: Message) -> None:
         session = self._sessions.setdefault(message.connection, _Session())
@@ -206,8 +211,10 @@ def _of_file(path: Path, *, output: bool) -> str | None:
     return OUTPUT_FILE if output and not path.name.startswith("_") else None
 
 
-def in_order(*parts: Iterable[Step]) -> list[Step]:
-    return sorted((step for part in parts for step in part), key=lambda step: step.done_ns)
+def struck_ns(target: Mapping[str, Any]) -> int | None:
+    """When a kill struck, as a fault's target has it: when its message was held, if it lingered, else when it killed; None when neither is
+    said."""
+    return target.get("held_ns") or target.get("killed_ns")
 
 
 def windows(steps: Sequence[Step], least: int = SEEN) -> list[Window]:

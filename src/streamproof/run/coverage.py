@@ -18,9 +18,7 @@ def write(folder: RunFolder, job: Job) -> None:
     """Nothing is written for a run whose messages were not read."""
     if not folder.messages.exists():
         return
-    trace = Trace(folder.messages, job)
-    trace.read_on()
-    steps = windows.in_order(trace.steps, windows.files(job))
+    steps = Trace(job).all_steps()
     known = [window.name for window in windows.windows(steps)]
     hit = {event.injection: window for event in folder.journal.all(InjectionInjected) if (window := _hit(event, steps, known)) is not None}
     Coverage(tuple(dict.fromkeys([*known, *hit.values()])), hit).write(folder)
@@ -30,7 +28,7 @@ def _hit(event: InjectionInjected, steps: list[Step], known: list[str]) -> str |
     """The window in which an injection killed the job; None when it killed nothing, or where the next step may have been one of several."""
     if event.injection.rpartition("-")[0] not in KILLERS:
         return None
-    killed_ns = event.target.get("held_ns") or event.target.get("killed_ns") or int(datetime.fromisoformat(event.at).timestamp() * 1e9)
+    killed_ns = windows.struck_ns(event.target) or int(datetime.fromisoformat(event.at).timestamp() * 1e9)
     last = windows.last_before(steps, killed_ns)
     of_last = [] if last is None else [name for name in known if windows.parsed(name)[0] == last.name]
     aimed = event.target.get("window")

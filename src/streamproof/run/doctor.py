@@ -66,20 +66,8 @@ class Finding:
 
 def experiment_for(given: Experiment, timeout_s: int) -> Experiment:
     """The same job on a small workload, without faults."""
-    records = min(RECORDS, given.workload.records)
-    changes: dict[str, Any] = {
-        "name": "doctor",
-        "workload": {**given.workload.model_dump(), "records": records, "rate_per_s": 0},
-        "faults": [],
-        "random": None,
-        "quiet": 0.0,
-        "expect": [],
-        "suite": None,
-        "recover_within": None,
-        "batch_records": records // BATCHES,
-        "timeout_s": timeout_s,
-    }
-    return Experiment.model_validate({**given.model_dump(by_alias=True), **changes})
+    batch = min(RECORDS, given.workload.records) // BATCHES
+    return given.without_faults("doctor", RECORDS, suite=None, batch_records=batch, timeout_s=timeout_s)
 
 
 def examine(experiment: Experiment) -> list[Finding]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -186,6 +186,11 @@ def markdown(results: list[Result]) -> str:
     head = ("strategy", "step", "by", "crash", "then", "predicted", "lost", "duplicated", "recovery", "torn for", "outcome", "as predicted")
     rows = [head, tuple("---" for _ in head)]
     rows += [columns(result) for result in results]
+    return table(rows)
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Rows of cells as a table of Markdown."""
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -199,7 +204,7 @@ def compact(results: list[Result]) -> str:
         seconds = (f"`{result.scenario.then}`: {_left(result)}" for result in of_step if result.scenario.then is not None)
         predicted = columns(of_step[0])[5]
         rows.append((strategy, f"`{step}`", predicted, *(first.get(action, "") for action in Action), ", ".join(seconds)))
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return table(rows)
 
 
 def _left(result: Result) -> str:

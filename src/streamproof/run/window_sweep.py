@@ -15,11 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from streamproof.evidence.folder import write_atomically
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.faults import FAULTS
 from streamproof.jobs import windows
 from streamproof.jobs.windows import Window
 from streamproof.run import runner
+from streamproof.run.sweep import table
 from streamproof.run.windows import seen
 from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.verdict import Injection, Verdict, decided
@@ -119,20 +121,9 @@ def _listed(found: dict[str, int]) -> str:
 
 def experiment_for(given: Experiment, seed: int) -> Experiment:
     """The same job on a workload of at most ``RECORDS``, in ``BATCHES`` micro-batches, traced, without faults."""
-    records = min(RECORDS, given.workload.records)
-    changes: dict[str, Any] = {
-        "name": f"sweep-{given.label}".lower().replace("_", "-")[:60],
-        "workload": {**given.workload.model_dump(), "records": records, "rate_per_s": 0},
-        "faults": [],
-        "random": None,
-        "quiet": 0.0,
-        "expect": [],
-        "recover_within": None,
-        "trace": True,
-        "batch_records": given.batch_records or max(10, records // BATCHES),
-        "seed": seed,
-    }
-    return Experiment.model_validate({**given.model_dump(by_alias=True), **changes})
+    name = f"sweep-{given.label}".lower().replace("_", "-")[:60]
+    batch = given.batch_records or max(10, min(RECORDS, given.workload.records) // BATCHES)
+    return given.without_faults(name, RECORDS, trace=True, batch_records=batch, seed=seed)
 
 
 def crashes(known: Sequence[Window]) -> list[Crash]:
@@ -171,12 +162,9 @@ def _results(experiment: Experiment, every: Sequence[Crash]) -> Iterator[Result]
     for begin in range(0, len(every), TOGETHER):
         together = every[begin : begin + TOGETHER]
         first = _run(experiment, together)
-        if first[0].outcome in (RunOutcome.PASSED, RunOutcome.ABORTED):
-            for result in first:
-                yield result if result.hit or result.outcome == RunOutcome.ABORTED else _alone(experiment, result.crash)
-            continue
         for result in first:
-            yield result if len(together) == 1 and result.hit else _alone(experiment, result.crash)
+            settled = result.outcome == RunOutcome.ABORTED or (result.hit and (result.outcome == RunOutcome.PASSED or len(together) == 1))
+            yield result if settled else _alone(experiment, result.crash)
 
 
 def _alone(experiment: Experiment, crash: Crash) -> Result:
@@ -228,4 +216,4 @@ def write(folder: Path, sweep: Sweep) -> None:
     rows = [head, ["---"] * len(head)]
     rows += [[one.crash.label, f"`{one.crash.where}`", _listed(one.found), one.outcome, one.run] for one in sweep.results]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "windows.md").write_text(f"{sweep.outcome}: {sweep.reason}\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows))
+    write_atomically(folder / "windows.md", f"{sweep.outcome}: {sweep.reason}\n\n{table(rows)}")

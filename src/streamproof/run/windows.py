@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from streamproof.engines.lookup import read_job
 from streamproof.errors import BadInput
@@ -19,19 +18,7 @@ RECORDS = 10_000
 
 def experiment_for(given: Experiment) -> Experiment:
     """The same job on a workload of at most ``RECORDS``, traced, without faults."""
-    records = min(RECORDS, given.workload.records)
-    changes: dict[str, Any] = {
-        "name": "windows",
-        "workload": {**given.workload.model_dump(), "records": records, "rate_per_s": 0},
-        "faults": [],
-        "random": None,
-        "quiet": 0.0,
-        "expect": [],
-        "suite": None,
-        "recover_within": None,
-        "trace": True,
-    }
-    return Experiment.model_validate({**given.model_dump(by_alias=True), **changes})
+    return given.without_faults("windows", RECORDS, suite=None, trace=True)
 
 
 def seen(experiment: Experiment) -> list[Window]:
@@ -40,7 +27,4 @@ def seen(experiment: Experiment) -> list[Window]:
     verdict = Verdict.read(folder)
     if verdict.outcome not in (RunOutcome.PASSED, RunOutcome.FAILED):
         raise BadInput(f"the run without faults did not go well, so its windows are not known: {verdict.reason} ({folder.path})")
-    job = read_job(folder)
-    trace = Trace(folder.messages, job)
-    trace.read_on()
-    return windows.windows(windows.in_order(trace.steps, windows.files(job)))
+    return windows.windows(Trace(read_job(folder)).all_steps())

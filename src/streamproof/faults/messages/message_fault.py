@@ -222,11 +222,16 @@ class MessageFault(Unconditional):
         return EvidenceCheck("what the client did next was seen", found, "; ".join(seen) if found else f"nothing within {NEXT_S:.0f} s")
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
-        testbed.messages.disarm(target["rule"])
-        state = testbed.messages.state()
-        held = [held.id for held in state.held if held.rule == target["rule"]]
-        gone = target["rule"] not in state.rules and not held
-        return [EvidenceCheck("its rule is gone, and nothing is held any more", gone, f"{len(state.rules)} rules, {len(held)} held")]
+        return [disarmed(testbed, target["rule"])]
+
+
+def disarmed(testbed: Testbed, rule: str) -> EvidenceCheck:
+    """Take a rule away and let go what it holds, and read back. May be repeated."""
+    testbed.messages.disarm(rule)
+    state = testbed.messages.state()
+    held = [held.id for held in state.held if held.rule == rule]
+    gone = rule not in state.rules and not held
+    return EvidenceCheck("its rule is gone, and nothing is held any more", gone, f"{len(state.rules)} rules, {len(held)} held")
 
 
 def client_of(run: RunContext, message: Message) -> tuple[jobs.Role, psutil.Process] | None:
@@ -294,4 +299,4 @@ def _shown(message: Message) -> dict[str, Any]:
     return {name: value for name in kept if (value := getattr(message, name)) is not None}
 
 
-__all__ = ["MessageFault", "MessageName", "MessageParameters", "client_of", "next_step", "traced"]
+__all__ = ["MessageFault", "MessageName", "MessageParameters", "client_of", "disarmed", "next_step", "traced"]

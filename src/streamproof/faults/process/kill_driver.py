@@ -65,19 +65,24 @@ class KillDriver(Unconditional):
         signal_recorded(target["killed"], signal.SIGKILL)
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
-        killed = target["killed"]
-        gone = run.eventually(lambda: not any(same_process(victim) for victim in killed), EVIDENCE_S)
-        again = run.eventually(lambda: run.progress.last_start() > target["start"], EVIDENCE_S)
-        return [
-            EvidenceCheck(
-                "the driver's processes are gone", bool(killed) and gone, f"pids {', '.join(str(victim['pid']) for victim in killed)}"
-            ),
-            EvidenceCheck("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"),
-        ]
+        return gone_and_back(run, target)
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """Nothing to undo: the supervisor starts the driver again."""
         return []
+
+
+def gone_and_back(run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
+    """That the driver ``killed`` in a target is gone, and that a start after the one that it was has committed a batch."""
+    killed = target["killed"]
+    gone = run.eventually(lambda: not any(same_process(victim) for victim in killed), EVIDENCE_S)
+    again = run.eventually(lambda: run.progress.last_start() > target["start"], EVIDENCE_S)
+    return [
+        EvidenceCheck(
+            "the driver's processes are gone", bool(killed) and gone, f"pids {', '.join(str(victim['pid']) for victim in killed)}"
+        ),
+        EvidenceCheck("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"),
+    ]
 
 
 def drawn_delay_s(run: RunContext) -> float:

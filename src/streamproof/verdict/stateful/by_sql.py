@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,20 +114,16 @@ def _given(records: pa.Table, sent: Sent, chosen: np.ndarray) -> tuple[pa.Table,
 def _parsed(spec: BySql, value: bytes | None) -> tuple[Key, Row] | None:
     """Key and values of a delivered result; None when it is none."""
     try:
-        document = json.loads(value or b"", parse_float=_Literal, parse_int=_Literal)
+        document = json.loads(value or b"", parse_float=str, parse_int=str)  # as they are written
         fields = [_text(document[name]) for name in (*spec.key, *spec.values)]
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
     return tuple(fields[: len(spec.key)]), tuple(fields[len(spec.key) :])
 
 
-class _Literal(str):
-    """A number as it is written."""
-
-
 def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
-        return None if value is None else str(value)
+        return value
     return "true" if value is True else "false" if value is False else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -159,13 +155,13 @@ def _findings(spec: BySql, due: dict[Key, Due], copies: dict[Key, list[tuple[int
 def _last(found: list[tuple[int, Row]], payloads: Payloads) -> tuple[int, Row]:
     """The last of these copies: by offset where one partition holds them all, else by time."""
     of = payloads.delivered
-    one_partition = len({int(of.partition[row]) for row, _ in found}) == 1
-    by: Callable[[tuple[int, Row]], Any] = lambda copy: (  # noqa: E731
-        0 if one_partition else int(payloads.delivered_at[copy[0]]),
-        int(of.partition[copy[0]]),
-        int(of.offset[copy[0]]),
-    )
-    return max(found, key=by)
+    together = len({int(of.partition[row]) for row, _ in found}) == 1
+
+    def place(copy: tuple[int, Row]) -> tuple[int, int, int]:
+        row, _ = copy
+        return 0 if together else int(payloads.delivered_at[row]), int(of.partition[row]), int(of.offset[row])
+
+    return max(found, key=place)
 
 
 def _finding(spec: BySql, anomaly: Anomaly, key: Key, rows: Sequence[int], detail: str) -> Finding:
