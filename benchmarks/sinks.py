@@ -29,11 +29,12 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import psutil
 import psycopg
 
 from streamproof import settings
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 PARTITIONS = 4
-WAIT_S = 180.0
+WAIT_S = 600.0  # other work on the machine may leave little of it
 WARM_UPS = 2
 PEERS = {"kafka": ("checkpoint", "checkpoint_header"), "postgres": ("jdbc",)}
 JDBC_DRIVER = "jdbc"  # its set in jars.lock
@@ -74,10 +75,13 @@ class Size:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one sink did with one size in one round: the trigger time of each batch but the first and the last, and their mean rows."""
+    """What one sink did with one size in one round: the trigger time of each batch but the first and the last, and their mean rows; and the
+    processor time of the driver and the executors for all records."""
 
     rows: float
     trigger_ms: list[int]
+    cpu_s: float
+    records: int
 
     @property
     def ms(self) -> float:
@@ -86,6 +90,11 @@ class Measured:
     @property
     def records_per_s(self) -> float:
         return self.rows * len(self.trigger_ms) / (sum(self.trigger_ms) / 1000)
+
+    @property
+    def cpu_us(self) -> float:
+        """Processor time of the job's processes for a record: other work on the machine changes it less than it changes the speed."""
+        return self.cpu_s / self.records * 1e6
 
 
 def main() -> int:
@@ -224,14 +233,14 @@ def _measure(testbed: Testbed, contenders: list[Strategy], sizes: list[Size], ro
             for size in sizes:
                 for strategy in contenders:
                     job = _job(testbed, strategy, size, number)
-                    output = outputs.OUTPUTS[strategy.sink]
+                    output = outputs.of(job)
                     output.create(job, testbed, PARTITIONS)
                     result = _run(spark, strategy, job, size)
                     _check(testbed, strategy, job, size)
                     output.delete(job, testbed)
                     _say(
                         f"{f'round {number} of {rounds}' if number > 0 else 'warming up'}: {strategy.name}, {size.batch} rows a batch: "
-                        f"{result.records_per_s:.0f} records/s, {result.ms:.0f} ms a batch"
+                        f"{result.records_per_s:.0f} records/s, {result.ms:.0f} ms a batch, {result.cpu_us:.2f} µs of processor a record"
                     )
                     if number > 0:
                         results[strategy.name, size.batch].append(result)
@@ -291,7 +300,7 @@ def _session(testbed: Testbed, conf: dict[str, str]) -> Iterator[SparkSession]:
     jars = ":".join([spark_connector.connector_class_path(), *map(str, (settings.cache() / "jars" / JDBC_DRIVER).glob("*.jar"))])
     memory |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
     settings_of_spark = {
-        **spark_settings.of_run(folder.name, stateful=False),
+        **spark_settings.of_run(folder.path, stateful=False),
         **memory,
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
         **conf,
@@ -323,6 +332,7 @@ def _run(spark: SparkSession, strategy: Strategy, job: SparkJob, size: Size) -> 
     """Run the job until it has read its input."""
     strategy.recover(job)
     frame = kafka_to_kafka.transform(kafka_to_kafka.read(spark, job, strategy.starting_offsets(job)))
+    begun = _cpu_s(spark)
     query = strategy.start(frame, job)
     deadline = time.monotonic() + WAIT_S
     try:
@@ -335,7 +345,22 @@ def _run(spark: SparkSession, strategy: Strategy, job: SparkJob, size: Size) -> 
         query.stop()
     strategy.recover(job)
     later = reports[1:-1]
-    return Measured(statistics.mean(report.numInputRows for report in later), [report.durationMs["triggerExecution"] for report in later])
+    rows = statistics.mean(report.numInputRows for report in later)
+    return Measured(rows, [report.durationMs["triggerExecution"] for report in later], _cpu_s(spark) - begun, size.records)
+
+
+def _cpu_s(spark: SparkSession) -> float:
+    """Processor time so far of the session's processes: the driver's Python and JVM, the executors and their Python workers."""
+    own = psutil.Process()
+    executors = spark_connector.executor_processes(spark.sparkContext.applicationId).values()
+    processes = [own, *own.children(recursive=True)]
+    processes += [process for executor in executors for process in (executor, *executor.children(recursive=True))]
+    total = 0.0
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 def _check(testbed: Testbed, strategy: Strategy, job: SparkJob, size: Size) -> None:
@@ -360,15 +385,19 @@ def _figures(results: Found, sizes: list[Size]) -> Iterator[dict[str, Any]]:
             round(statistics.median(session.records_per_s for session in measured)),
             round(statistics.median(session.ms for session in measured)),
         )
+        cpu = round(statistics.median(session.cpu_us for session in measured), 2)
         if name == peers[0]:
             yield {"name": label, "value": rate, "unit": "records/s", "peer": None, "ratio": None}
             yield {"name": label, "value": ms, "unit": "ms per batch", "peer": None, "ratio": None}
+            yield {"name": label, "value": cpu, "unit": "µs of processor time a record", "peer": None, "ratio": None}
             continue
         for peer in (other for other in peers if other != name):
             pairs = list(zip(measured, results[peer, batch], strict=True))
             about = {"peer": peer, "ratio": round(statistics.median(mine.records_per_s / other.records_per_s for mine, other in pairs), 3)}
             yield {"name": label, "value": rate, "unit": "records/s", **about}
             yield {"name": label, "value": ms, "unit": "ms per batch", **about}
+            costs = round(statistics.median(mine.cpu_us / other.cpu_us for mine, other in pairs), 3)
+            yield {"name": label, "value": cpu, "unit": "µs of processor time a record", "peer": peer, "ratio": costs}
             if batch == min(size.batch for size in sizes):
                 above = round(statistics.median(mine.ms - other.ms for mine, other in pairs))
                 yield {"name": f"{name}, fixed cost", "value": above, "unit": "ms per batch above the peer", **about}

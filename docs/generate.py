@@ -164,6 +164,8 @@ def _admits(found: Fault) -> str:
     if not refused:
         return "It can be injected into a job with any strategy.\n"
     taken = [name for name in STRATEGIES if name not in refused]
+    if not taken:
+        return f"It is for jobs of your own, and for none of our strategies ({next(iter(refused.values()))}).\n"
     return f"It can be injected into a job with {code(taken)}; others are refused ({next(iter(refused.values()))}).\n"
 
 

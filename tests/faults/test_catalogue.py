@@ -14,6 +14,7 @@ from streamproof.engines.spark.job import OnLostDecision
 from streamproof.engines.spark.spec import profile
 from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.evidence.journal import DecisionLost
+from streamproof.experiment import model, random_plan
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.faults import FAULTS
 from streamproof.load.spec import Source, Workload
@@ -22,6 +23,8 @@ from streamproof.testbed import embedded, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import process_record, remembered, wait_until
 from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.verdict import Verdict
+from tests.support.checkout import ROOT
 
 BATCHES = 40
 POSTGRES = {"link": "postgres"}
@@ -168,3 +171,14 @@ def test_what_a_dead_runner_left_of_spark_is_healed_from_the_journal(testbed: Te
     for _ in range(2):
         assert [check.passed for check in fault.heal(testbed, RunFolder.create(tmp_path / "run"), target)] == [True]
     assert set(embedded.status().values()) == {"up"}
+
+
+PLAIN = model.load(ROOT / "tests/zoo/decision_after_commit/repaired.yaml").without_faults("plain", 6000, batch_records=150, seed=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [name for name in random_plan.drawable(PLAIN) if name != "add_partitions"])
+def test_a_job_that_is_one_process_meets_each_fault_that_chance_may_draw_for_it(testbed: Testbed, fault: str) -> None:
+    """New partitions are left out: a client of Kafka looks for them every five minutes."""
+    verdict = Verdict.read(runner.run(Experiment.model_validate({**PLAIN.model_dump(by_alias=True), "faults": [{"fault": fault}]})))
+    assert verdict.outcome == "PASSED", verdict.reason

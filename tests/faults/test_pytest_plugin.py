@@ -23,14 +23,14 @@ RECORDS = {"source": "synthetic", "records": 6000}
 def test_forward_survives_a_dead_driver(streamproof):
     run = streamproof.run("chaos/forward-exactly-once.yaml", faults=["kill_driver"], workload=RECORDS)
     run.assert_passed()
-    run.assert_exactly_once()
+    with pytest.raises(AssertionError, match="INCONCLUSIVE: exactly-once was kept, but this run does not prove it: killed in"):
+        run.assert_exactly_once()
 
 
 @pytest.mark.streamproof(seed=4)
 def test_without_transactions_it_does_not(streamproof):
     run = streamproof.run("chaos/forward-doubles.yaml")
     assert run.verdict.seed == 4
-    run.assert_at_least_once()
     run.assert_exactly_once()
 """
 

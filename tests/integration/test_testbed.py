@@ -345,7 +345,7 @@ def test_an_application_that_the_master_does_not_know_is_an_error(testbed: Testb
 @pytest.fixture
 def job(testbed: Testbed, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A small Spark job: its application's id and the address of its UI."""
-    order = json.dumps({"master": testbed.spark_master, "settings": spark_settings.of_run("test", stateful=False)})
+    order = json.dumps({"master": testbed.spark_master, "settings": spark_settings.of_run(tmp_path, stateful=False)})
     environment = spark.driver_environment(Path(testbed.folder))
     with (tmp_path / "job.log").open("wb") as log:
         driver = subprocess.Popen(

@@ -231,6 +231,20 @@ def test_a_decision_that_cannot_be_lost_is_not_waited_for(refusal, content: str,
     assert told in refusal(content)
 
 
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("{fault: kill_driver, window: Produce}", "expected the name of a window, as in `INSERT orders > commits`, came 'Produce'"),
+        ("{fault: kill_driver, window: commits > nothing}", "there is no step 'nothing'; `streamproof windows` lists"),
+        ("{fault: kill_driver, window: any, at: 0.5}", "kill_driver has 2 triggers, at: 0.5 and window: any: give one of them"),
+        ("{fault: kill_at_window, window: any}", "kill_at_window is aimed at windows by itself: name it in its parameters"),
+        ("{fault: lose_answer, window: any}", "lose_answer chooses its moment by itself: leave `window` out"),
+    ],
+)
+def test_a_window_that_a_fault_cannot_wait_for_is_refused(refusal, fault: str, told: str) -> None:  # type: ignore[no-untyped-def]
+    assert told in refusal(GOOD + f"faults: [{fault}]")
+
+
 def test_an_expected_anomaly_that_the_guarantee_forbids_is_refused(refusal) -> None:  # type: ignore[no-untyped-def]
     message = refusal("strategy: two_phase_commit\nexpect: [DUPLICATED]")
     assert "expect: DUPLICATED is forbidden by exactly-once; set `guarantee`" in message

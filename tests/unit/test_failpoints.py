@@ -120,6 +120,25 @@ def _announce(folder: RunFolder, **pids: int) -> None:
     (folder.path / "driver.json").write_text(json.dumps(told))
 
 
+@pytest.mark.parametrize(("action", "dies"), [(Action.KILL_EXECUTOR, True), (Action.RAISE, False)])
+def test_a_step_that_a_jvm_passes_fires_for_that_process(folder: RunFolder, action: Action, dies: bool) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        arm(folder, "after_prepare", action)
+        words = ["after_prepare", "4", "--process", str(other.pid), "--attempt", "2"]
+        done = subprocess.run([sys.executable, "-m", "streamproof.engines.spark.reach", str(folder.path), *words], cwd=ROOT, check=False)
+        assert done.returncode != 0
+        (event,) = folder.journal.all(FailpointFired)
+        assert (event.pid, event.batch, event.attempt, event.action) == (other.pid, 4, 2, action)
+        if dies:
+            assert other.wait(10) == -signal.SIGKILL
+        else:
+            assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait(10)
+
+
 def test_a_process_that_got_the_pid_of_a_driver_is_not_killed(folder: RunFolder) -> None:
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:

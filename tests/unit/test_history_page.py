@@ -160,6 +160,15 @@ def test_what_is_broken_comes_first_and_in_words() -> None:
     assert '<header class="verdict PASSED">' in _page(nights("PP"))
 
 
+def test_a_row_says_in_how_many_windows_its_job_was_killed_in_all_its_runs() -> None:
+    seen = ("COMMIT > OffsetCommit", "OffsetCommit > COMMIT")
+    once, again = night(0, windows=seen, windows_hit=seen[:1]), night(1, faults="kill_at_window", windows=seen[1:], windows_hit=seen[1:])
+    text = _page([once])
+    assert 'title="never in OffsetCommit &gt; COMMIT">killed in 1 of 2 windows<' in text
+    assert "killed in 2 of 2 windows" in _page([once, again])
+    assert "windows<" not in _page([RUN])
+
+
 def test_a_square_of_one_cell_leads_to_its_report_and_of_several_to_their_list(tmp_path: Path) -> None:
     reports = tmp_path / "runs with a # in it"
     runs = [replace(run, folder=str(reports / run.run)) for run in _everything()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,20 @@ def test_the_migrations_lead_to_the_tables_that_the_code_uses(store: Store, tmp_
 
 def test_the_version_that_the_code_takes_as_current_is_the_newest_migration() -> None:
     assert migrations.versions()[0] == HEAD
+
+
+def test_what_a_store_of_the_first_version_holds_is_kept(tmp_path: Path) -> None:
+    with Store(_url(tmp_path)) as store:
+        store.record(RUN)
+    with sa.create_engine(_url(tmp_path)).begin() as connection:
+        for column in ("windows", "windows_hit"):
+            connection.execute(sa.text(f"ALTER TABLE streamproof_runs DROP COLUMN {column}"))
+        connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '1'"))
+    with Store(_url(tmp_path)) as store:
+        assert store.runs() == [RUN]
+        seen = replace(RUN, windows=("COMMIT > OffsetCommit",), windows_hit=("COMMIT > OffsetCommit",))
+        store.record(seen)
+        assert store.runs() == [seen]
 
 
 def test_a_store_whose_version_is_not_told_yet_is_brought_up_to_date(store: Store, tmp_path: Path) -> None:

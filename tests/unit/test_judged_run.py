@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from streamproof.testing.runs import JudgedRun
+from streamproof.experiment import model
+from streamproof.jobs.windows import Window
+from streamproof.run.window_sweep import Crash, Result, Sweep
+from streamproof.testing.runs import JudgedRun, JudgedSweep
 from streamproof.verdict.guarantee import Guarantee
 from streamproof.verdict.judge import RunSpec, judge
+from streamproof.verdict.verdict import WindowCoverage
+from tests.support.checkout import ROOT
 from tests.support.histories import SPEC, Story
 
 AT_LEAST_ONCE = replace(SPEC, guarantee=Guarantee.AT_LEAST_ONCE)
@@ -28,6 +33,34 @@ def _run(path: Path, spec: RunSpec, doubled: bool = False) -> JudgedRun:
 
 def test_a_stronger_guarantee_than_the_job_promises_can_be_asserted(tmp_path: Path) -> None:
     _run(tmp_path, AT_LEAST_ONCE).assert_exactly_once()
+
+
+@pytest.mark.parametrize("hit", [("a > b",), ("a > b", "b > a")])
+def test_a_window_that_was_missed_leaves_the_guarantee_unproved(tmp_path: Path, hit: tuple[str, ...]) -> None:
+    run = _run(tmp_path, AT_LEAST_ONCE)
+    windows = WindowCoverage(known=("a > b", "b > a"), hit=hit)
+    run.verdict.model_copy(update={"windows": windows}).write(run.folder)
+    run = JudgedRun(run.folder)
+    run.assert_passed()
+    if len(hit) == 2:
+        run.assert_exactly_once()
+        return
+    with pytest.raises(AssertionError, match=r"INCONCLUSIVE: exactly-once was kept, .* killed in 1 of 2 windows, never in b > a"):
+        run.assert_exactly_once()
+
+
+def test_a_sweep_proves_only_what_it_was_held_to(tmp_path: Path) -> None:
+    known = Window("a", "b", 2, 1.0)
+    hit = Result(Crash("kill_at_window", "a > b"), "PASSED", "", {}, True, "run")
+    experiment = model.load(ROOT / "tests" / "zoo" / "swallowed_exception" / "repaired.yaml")
+    swept = JudgedSweep(Sweep((known,), (hit,), 1), experiment, tmp_path)
+    swept.assert_passed()
+    swept.assert_at_least_once()
+    with pytest.raises(AssertionError, match="exactly-once was not judged in this sweep, which allowed DUPLICATED"):
+        swept.assert_exactly_once()
+    missed = JudgedSweep(Sweep((known,), (replace(hit, hit=False),), 1), experiment, tmp_path)
+    with pytest.raises(AssertionError, match=r"INCONCLUSIVE: .* never hit: a > b"):
+        missed.assert_at_least_once()
 
 
 def test_what_breaks_it_is_named(tmp_path: Path) -> None:

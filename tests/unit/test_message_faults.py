@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment
 from streamproof.faults import FAULTS
 from streamproof.faults.messages.error_answer import code
-from streamproof.faults.messages.message_fault import MessageFault, next_step
+from streamproof.faults.messages.message_fault import MessageFault, next_step, traced
 from streamproof.testbed.messages import Message, Place, read_trace
 
 LOOP = {"engine": "command", "command": ["{python}", "forward.py"], "promises": "at-least-once"}
@@ -29,11 +31,26 @@ def test_there_is_a_fault_for_each_action() -> None:
         "hold_message",
         "lose_answer",
         "drop_request",
+        "refuse_messages",
         "late_request",
         "delay_request",
         "delay_answer",
         "error_answer",
     }
+
+
+@pytest.mark.parametrize("cut", [0, 1, 20])
+def test_the_trace_is_read_from_a_whole_line(tmp_path: Path, cut: int) -> None:
+    """Where it ended as the fault was injected, a line may just have been written in part."""
+    folder = RunFolder.create(tmp_path / "run")
+    kept = {"at_ns": 1, "monotonic_ns": 1, "link": "kafka", "protocol": "kafka", "connection": 1, "client_port": 1, "direction": "request"}
+    lines = [json.dumps({**kept, "number": number, "message": "Produce"}) + "\n" for number in range(3)]
+    folder.messages.parent.mkdir(parents=True, exist_ok=True)
+    folder.messages.write_text("".join(lines))
+    run: Any = SimpleNamespace(folder=folder, testbed=SimpleNamespace(messages=SimpleNamespace(state=lambda: None)))
+    expected = [1, 2] if cut == 0 else [2]
+    assert [message.number for message in traced(run, {"traced_bytes": len(lines[0]) + cut})] == expected
+    assert [message.number for message in traced(run, {"traced_bytes": 0})] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", OF_MESSAGES)

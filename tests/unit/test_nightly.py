@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -33,13 +34,21 @@ def matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def _run(name: str, scenario: Scenario, outcome: RunOutcome, recovery_s: float = 1.0) -> RunFolder:
+def _run(name: str, scenario: Scenario, outcome: RunOutcome, recovery_s: float = 1.0, windows: dict[str, Any] | None = None) -> RunFolder:
     """A run's folder as its steps leave it, in the history."""
     folder = stages.create(scenario.experiment, name)
     verdict = {**unjudged(stages.run_spec(folder), outcome, f"it {outcome}"), "as_expected": outcome is RunOutcome.PASSED}
     write_atomically(
         folder.verdict,
-        json.dumps({**verdict, "recovery_s": recovery_s, "sent": {"acked": 10, "rejected": 0, "indeterminate": 0}, "delivered": 10}),
+        json.dumps(
+            {
+                **verdict,
+                "recovery_s": recovery_s,
+                "windows": windows,
+                "sent": {"acked": 10, "rejected": 0, "indeterminate": 0},
+                "delivered": 10,
+            }
+        ),
     )
     folder.journal.append(Restored())
     recording.record(folder)
@@ -50,7 +59,7 @@ def _run(name: str, scenario: Scenario, outcome: RunOutcome, recovery_s: float =
 def play(matrix: Path) -> Play:
     """Play a nightly run: the letter of each scenario's outcome, ``-`` for one whose turn does not come."""
 
-    def played(name: str, outcomes: str, **more: float) -> Summary:
+    def played(name: str, outcomes: str, **more: Any) -> Summary:
         night = NightlyRun.named(name)
         by_letter = {outcome[0]: outcome for outcome in RunOutcome}
         for scenario, letter in zip(night.plan(matrix), outcomes, strict=True):
@@ -73,6 +82,24 @@ def test_a_first_nightly_run_in_which_all_passes_is_new_and_not_red(play: Play) 
     assert _states(summary) == {"offset_commit": Kind.NEW, "two_phase_commit": Kind.NEW}
     assert not summary.red
     assert summary.news == ()
+
+
+def test_a_nightly_run_says_in_which_windows_no_job_was_killed(play: Play) -> None:
+    summary = play("night-1", "PP", windows={"known": ["a > b", "b > a"], "hit": ["a > b"]})
+    assert summary.windows == tuple(f"{job}: killed in 1 of 2 windows, never in b > a" for job in ("offset_commit", "two_phase_commit"))
+    assert summary.text.endswith(summary.windows[-1])
+    assert (summary.red, summary.outcome) == (False, "INCONCLUSIVE")
+    assert summary.headline.endswith("; INCONCLUSIVE: windows were missed of offset_commit, two_phase_commit")
+    read_again = NightlyRun.named("night-1").summary()
+    assert read_again is not None
+    assert read_again.windows == summary.windows
+
+
+def test_what_an_earlier_night_hit_counts(play: Play) -> None:
+    play("night-1", "PP", windows={"known": ["a > b", "b > a"], "hit": ["a > b"]})
+    summary = play("night-2", "PP", windows={"known": ["a > b", "b > a"], "hit": ["b > a"]})
+    assert summary.windows == tuple(f"{job}: killed in 2 of 2 windows" for job in ("offset_commit", "two_phase_commit"))
+    assert (summary.unproved, summary.outcome) == ((), "PASSED")
 
 
 def test_a_nightly_run_like_the_one_before_is_no_news(play: Play) -> None:

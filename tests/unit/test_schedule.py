@@ -19,6 +19,7 @@ from streamproof.faults import FAULTS
 from streamproof.load.spec import Workload
 
 SEEDS = st.integers(0, MAX_SEED)
+A_JOB = {"engine": "command", "command": ["{python}", "pipelines/forward.py"], "promises": "at-least-once"}
 STRATEGY = "postgres_two_phase_commit"  # nearly every fault can be injected into its jobs
 
 
@@ -37,7 +38,11 @@ TRIGGERS = st.one_of(
     st.fixed_dictionaries({"batch": st.integers(1, 200)}),
     st.just({"phase": Phase.RECOVERY}),
 )
-SPECS = st.builds(lambda fault, trigger: FaultSpec(fault=fault, **trigger), FAULT_NAMES, TRIGGERS)
+FROM_THE_START = st.sampled_from(["kill_at_window", "lose_answer"])
+SPECS = st.one_of(
+    st.builds(lambda fault, trigger: FaultSpec(fault=fault, **trigger), FAULT_NAMES, TRIGGERS),
+    st.builds(lambda fault: FaultSpec(fault=fault, phase=Phase.START), FROM_THE_START),
+)
 
 
 def experiment(*faults: FaultSpec, **fields: Any) -> Experiment:
@@ -55,7 +60,9 @@ def test_every_plan_is_possible_or_refused(seed: int, specs: list[FaultSpec], ba
     assert shares == sorted(shares)
     impact = [injection.at for injection in schedule.injections if injection.phase is Phase.IMPACT]
     assert all(schedule.steady_share < share < schedule.impact_share for share in impact)
-    assert all(share == schedule.impact_share for share in shares[len(impact) :])
+    start = [injection.at for injection in schedule.injections if injection.phase is Phase.START]
+    assert set(start) <= {0.0}
+    assert all(share == schedule.impact_share for share in shares[len(start) + len(impact) :])
     assert 0 < schedule.steady_share < schedule.impact_share <= LATEST_IMPACT_SHARE
     assert len({injection.injection for injection in schedule.injections}) == len(specs)
 
@@ -97,8 +104,9 @@ def test_injections_are_numbered_by_fault_and_their_parameters_are_complete() ->
 @pytest.mark.parametrize("seed", range(0, 2000, 97))
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_each_fault_alone_fits_into_a_run_of_the_default_size(fault: str, seed: int) -> None:
-    strategy = next(each for each in (STRATEGY, *STRATEGIES) if admitted(fault, each))
-    assert len(plan(experiment(FaultSpec(fault=fault), strategy=strategy, seed=seed)).injections) == 1
+    strategy = next((each for each in (STRATEGY, *STRATEGIES) if admitted(fault, each)), None)
+    tested = {"job": A_JOB, "strategy": None} if strategy is None else {"strategy": strategy}
+    assert len(plan(experiment(FaultSpec(fault=fault), **tested, seed=seed)).injections) == 1
 
 
 def test_without_a_fault_there_are_still_three_phases() -> None:
@@ -172,6 +180,24 @@ def test_faults_of_the_recovery_phase_come_last_and_are_left_their_part() -> Non
         plan(experiment(late, FaultSpec(fault="kill_driver", at=0.6)))
     with pytest.raises(BadInput, match="those of the recovery phase need 133% of the records"):
         plan(experiment(*[late] * 4))
+
+
+def test_faults_of_the_start_come_first_and_move_the_others() -> None:
+    early = FaultSpec(fault="kill_at_window", phase=Phase.START)
+    schedule = plan(experiment(FaultSpec(fault="kill_driver", at=0.3), early))
+    batch = experiment().micro_batch / experiment().workload.records
+    assert [(each.fault, each.phase) for each in schedule.injections] == [("kill_at_window", "start"), ("kill_driver", "impact")]
+    assert schedule.steady_share == pytest.approx(3 * batch + 0.15, abs=0.001)
+    assert schedule.injections[1].at == pytest.approx(schedule.steady_share + 0.001)
+    with pytest.raises(BadInput, match=r"kill_at_window-1, .* need records up to"):
+        plan(experiment(*[early] * 9))
+
+
+def test_only_some_faults_are_for_the_start() -> None:
+    with pytest.raises(ValueError, match=r"kill_driver: it needs a job that is at work; in the phase `start` can be: .*kill_at_window"):
+        experiment(FaultSpec(fault="kill_driver", phase=Phase.START))
+    with pytest.raises(ValueError, match=r"before the job has committed anything; leave `at: 0.5` out"):
+        FaultSpec(fault="kill_at_window", phase=Phase.START, at=0.5)
 
 
 def test_a_quiet_needs_its_part_of_the_workload() -> None:

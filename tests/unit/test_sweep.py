@@ -85,9 +85,9 @@ def test_the_compact_matrix_has_a_row_for_each_step() -> None:
     )
     double = _result(scenario=sweep.Scenario("offset_commit", "after_output", Action.KILL_DRIVER, "after_offset_commit"), found={})
     rows = sweep.compact([_result(), raised, double]).splitlines()
-    assert rows[0] == "| strategy | step | predicted | kill driver | kill worker | raise | and a second crash |"
+    assert rows[0] == "| strategy | step | predicted | kill driver | kill worker | kill executor | raise | and a second crash |"
     assert rows[2:] == [
-        "| offset_commit | `after_output` | DUPLICATED | 5 DUPLICATED |  | **0 / 0, INCONCLUSIVE** | `after_offset_commit`: 0 / 0 |"
+        "| offset_commit | `after_output` | DUPLICATED | 5 DUPLICATED |  |  | **0 / 0, INCONCLUSIVE** | `after_offset_commit`: 0 / 0 |"
     ]
 
 

@@ -2,53 +2,179 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from streamproof.experiment import model, schedule
+from streamproof.experiment.model import Experiment, Phase
+from streamproof.jobs import windows
+from streamproof.jobs.profile import JobProfile
 from streamproof.jobs.windows import Window
+from streamproof.run import window_sweep
 from streamproof.run.window_sweep import Crash, Result, Sweep, crashes
+from tests.support.checkout import ROOT
 
 KNOWN = [
     Window("offsets", "COMMIT orders", 9, 1.0),
     Window("COMMIT orders", "COMMIT progress", 9, 1.0),
     Window("COMMIT progress", "offsets", 9, 1),
 ]
+DESCRIBED: JobProfile = model.load(ROOT / "tests/zoo/mark_before_write/buggy.yaml").profile
+
+
+def every(known: Iterable[Window] = KNOWN, profile: JobProfile = DESCRIBED) -> list[Crash]:
+    return [crash for run in crashes(list(known), profile) for crash in run]
 
 
 def result(crash: Crash, outcome: str = "PASSED", hit: bool = True, **found: int) -> Result:
     return Result(crash, outcome, "", found, hit, "run")
 
 
-def test_each_window_and_each_message_is_tried() -> None:
-    tried = crashes(KNOWN)
-    assert [(one.where, one.linger_s) for one in tried if one.fault == "kill_at_window"] == [
+def swept(results: Iterable[Result]) -> Sweep:
+    return Sweep(tuple(KNOWN), tuple(results), len(every()))
+
+
+def test_each_window_is_tried() -> None:
+    kills = [(one.where, one.linger_s) for one in every() if one.fault == "kill_at_window" and one.phase is Phase.IMPACT]
+    assert kills == [
         ("offsets > COMMIT orders", 0.0),
         ("COMMIT orders > COMMIT progress", 0.0),
         ("COMMIT progress > offsets", 0.0),
         ("offsets > COMMIT orders", 1.0),
         ("COMMIT orders > COMMIT progress", 1.0),
     ]
-    lost = [(one.fault, one.where, one.nth) for one in tried if one.fault != "kill_at_window"]
+
+
+def test_one_window_is_tried_as_each_run_begins() -> None:
+    runs = crashes(KNOWN, DESCRIBED)
+    assert [[one.where for one in run if one.phase is Phase.START] for run in runs][:3] == [[window.name] for window in KNOWN]
+    assert all(run[0].spec.phase is Phase.START for run in runs[:3])
+    assert {one.spec.at for run in runs for one in run if one.phase is Phase.IMPACT} == {window_sweep.AT}
+
+
+@pytest.mark.parametrize("batches", [8, 20, 24, 100])
+def test_a_run_has_room_for_its_faults(batches: int) -> None:
+    """The workload of a job may be small: each run of the sweep can be planned."""
+    given = model.load(ROOT / "tests/zoo/zombie_writer/buggy.yaml")
+    given = Experiment.model_validate({**given.model_dump(), "workload": {"source": "flights", "records": 150 * batches}})
+    planned = window_sweep.experiment_for(given, 1)
+    runs = crashes(KNOWN, DESCRIBED, planned.workload.records // planned.micro_batch)
+    assert sorted(map(str, (crash for run in runs for crash in run))) == sorted(map(str, every()))
+    for run in runs:
+        faults = [crash.spec.model_dump(mode="json") for crash in run]
+        assert len(schedule.plan(Experiment.model_validate({**planned.model_dump(by_alias=True), "faults": faults})).injections) == len(run)
+
+
+def test_each_message_is_lost() -> None:
+    lost = [(one.fault, one.where, one.nth) for one in every() if one.fault in ("lose_answer", "drop_request")]
     assert lost == [(fault, *step) for fault in ("lose_answer", "drop_request") for step in (("COMMIT orders", 1), ("COMMIT progress", 2))]
-    assert [one.spec.parameters for one in tried if one.fault == "lose_answer"] == [
+    assert [one.spec.parameters for one in every() if one.fault == "lose_answer"] == [
         {"message": "COMMIT", "nth": 1},
         {"message": "COMMIT", "nth": 2},
     ]
+    assert [one.spec.parameters for one in every() if one.fault == "refuse_messages"] == [{"message": "COMMIT", "nth": 1}]
+
+
+def test_commits_of_transactions_arrive_late_when_that_is_asked_for() -> None:
+    known = [Window("Produce", "TxnOffsetCommit", 9, 1.0), Window("TxnOffsetCommit", "EndTxn", 9, 1.0)]
+    asked = [one for run in crashes(known, DESCRIBED, late=True) for one in run if one.fault == "late_request"]
+    assert [(one.where, one.until) for one in asked] == [("EndTxn", "Produce"), ("EndTxn", "TxnOffsetCommit")]
+    assert asked[0].spec.parameters == {"message": "EndTxn", "nth": 1, "until": "Produce", "delay_ms": 5000}
+    assert not [one for one in every(known) if one.fault == "late_request"]
 
 
 def test_a_statement_is_found_by_its_table() -> None:
     known = [Window("INSERT orders", "INSERT progress", 9, 1.0)]
-    lost = [one.spec.parameters for one in crashes(known) if one.fault == "drop_request"]
+    lost = [one.spec.parameters for one in every(known) if one.fault == "drop_request"]
     assert [(one["message"], one["sql"]) for one in lost] == [("INSERT", "orders"), ("INSERT", "progress")]
 
 
+@pytest.mark.parametrize("step", sorted({*windows.CHANGING, *windows.OF_TABLES, *windows.ENDING, *windows.DECIDING}))
+def test_every_step_that_can_be_seen_can_be_struck(step: str) -> None:
+    known = [Window(step, "commits", 9, 1.0), Window("commits", step, 9, 1.0)]
+    assert {one.fault for one in every(known) if one.spec and one.batches} >= {"kill_at_window", "twin_driver"}
+
+
+def test_a_driver_stands_still_after_each_step() -> None:
+    assert [one.where for one in every() if one.fault == "twin_driver"] == [window.name for window in KNOWN]
+    between_files = [Window("commits", "offsets", 9, 1.0)]
+    assert [one.fault for one in every(between_files)] == ["kill_at_window"]
+
+
+def test_a_driver_stands_still_after_the_last_of_several_steps_of_a_name() -> None:
+    known = [Window("Produce", "Produce", 9, 1.0), Window("Produce", "EndTxn", 9, 1.0), Window("EndTxn", "Produce", 9, 1.0)]
+    assert [one.where for one in every(known) if one.fault == "twin_driver"] == ["Produce > EndTxn", "EndTxn > Produce"]
+
+
+def test_no_driver_stands_still_whose_executors_keep_the_cluster() -> None:
+    with_executors = Experiment.model_validate(
+        {"name": "a", "job": {"engine": "command", "command": ["a"], "executors": "jvm", "delivers": {"kafka": {}},
+         "promises": "at-least-once"}}
+    ).profile  # fmt: skip
+    assert not [one for one in every(profile=with_executors) if one.fault == "twin_driver"]
+
+
 def test_a_sweep_passes_only_when_every_window_was_hit() -> None:
-    all_hit = Sweep(tuple(KNOWN), tuple(map(result, crashes(KNOWN))))
-    assert (all_hit.outcome, all_hit.reason) == ("PASSED", "killed in 3 of 3 windows, 4 answers and requests lost")
-    missed = Sweep(tuple(KNOWN), tuple(result(one, hit="progress > offsets" not in one.where) for one in crashes(KNOWN)))
+    all_hit = swept(map(result, every()))
+    assert (all_hit.outcome, all_hit.reason) == ("PASSED", "killed in 3 of 3 windows, messages lost in 5 ways, 3 twins")
+    missed = swept(result(one, hit="progress > offsets" not in one.where) for one in every())
     assert missed.outcome == "INCONCLUSIVE"
     assert missed.reason.endswith("never hit: COMMIT progress > offsets")
+    half = swept(result(one, hit=one.fault != "refuse_messages") for one in every())
+    assert (half.outcome, half.reason.rpartition("; ")[2]) == ("PASSED", "not shown: refuse_messages at COMMIT")
 
 
 def test_what_broke_the_job_is_named() -> None:
-    first, *others = crashes(KNOWN)
-    broken = Sweep(tuple(KNOWN), (result(first, "FAILED", LOST=150), *map(result, others)))
+    first, second, *others = every()
+    broken = swept([result(first, "FAILED", LOST=150), *map(result, [second, *others])])
     assert broken.outcome == "FAILED"
-    assert "150 LOST by kill_at_window at offsets > COMMIT orders" in broken.reason
+    assert "150 LOST by kill_at_window as the job begins at offsets > COMMIT orders" in broken.reason
+    stopped = swept([result(first), result(second, "FAILED", LOST=2)])
+    assert stopped.reason == f"2 LOST by kill_at_window at offsets > COMMIT orders; 2 of {len(every())} faults tried"
+
+
+class Runs:
+    """Runs that fail when all of ``bad`` are in them."""
+
+    def __init__(self, *bad: str) -> None:
+        self.bad, self.seen = set(bad), list[list[str]]()
+
+    def __call__(self, experiment: Experiment, together: list[Crash]) -> list[Result]:
+        names = [crash.fault for crash in together]
+        self.seen.append(names)
+        fails = self.bad <= set(names)
+        found = {"LOST": 1} if fails else {}
+        return [Result(crash, "FAILED" if fails else "PASSED", "", found, True, "run") for crash in together]
+
+
+@pytest.mark.parametrize("keep_going", [False, True])
+def test_what_fails_is_tried_alone(monkeypatch: pytest.MonkeyPatch, keep_going: bool) -> None:
+    runs = Runs("lose_answer")
+    monkeypatch.setattr(window_sweep, "_run", runs)
+    together = [Crash("drop_request", "COMMIT"), Crash("lose_answer", "COMMIT"), Crash("refuse_messages", "COMMIT")]
+    results = list(window_sweep._results(None, together, keep_going))  # type: ignore[arg-type]
+    assert [(one.crash.fault, one.outcome) for one in results][:2] == [("drop_request", "PASSED"), ("lose_answer", "FAILED")]
+    assert (len(results), len(runs.seen)) == ((3, 4) if keep_going else (2, 3))
+
+
+def test_the_most_blamed_is_tried_alone_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Blaming(Runs):
+        def __call__(self, experiment: Experiment, together: list[Crash]) -> list[Result]:
+            return [replace(each, blamed=7 * (each.crash.fault == "lose_answer")) for each in super().__call__(experiment, together)]
+
+    runs = Blaming("lose_answer")
+    monkeypatch.setattr(window_sweep, "_run", runs)
+    together = [Crash("drop_request", "COMMIT"), Crash("refuse_messages", "COMMIT"), Crash("lose_answer", "COMMIT")]
+    results = list(window_sweep._results(None, together, False))  # type: ignore[arg-type]
+    assert [(one.crash.fault, one.outcome) for one in results] == [("lose_answer", "FAILED")]
+    assert len(runs.seen) == 2
+
+
+def test_what_fails_only_together_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_sweep, "_run", Runs("lose_answer", "drop_request"))
+    together = [Crash("drop_request", "COMMIT"), Crash("lose_answer", "COMMIT"), Crash("refuse_messages", "COMMIT")]
+    results = list(window_sweep._results(None, together, False))  # type: ignore[arg-type]
+    assert [one.outcome for one in results] == ["PASSED", "PASSED", "FAILED"]
+    assert results[-1].told == "refuse_messages at COMMIT together with drop_request at COMMIT, lose_answer at COMMIT"

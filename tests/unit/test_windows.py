@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from streamproof.evidence import manifest
-from streamproof.evidence.coverage import Coverage
+from streamproof.evidence.coverage import Coverage, Situation, Stage
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.faults.process.kill_at_window import KillAtWindowParameters
 from streamproof.jobs import windows
@@ -214,8 +214,16 @@ def _at(ms: int) -> str:
 
 
 def test_a_kill_is_found_in_its_window_whether_or_not_it_was_aimed(tmp_path: Path) -> None:
-    aimed = {"at": _at(99), "injection": "kill_at_window-1", "target": {"killed_ns": 13 * MS, "window": "Produce > OffsetCommit"}}
-    missed = {"at": _at(99), "injection": "kill_at_window-2", "target": {"killed_ns": 18 * MS, "window": "Produce > OffsetCommit"}}
+    aimed = {
+        "at": _at(99),
+        "injection": "kill_at_window-1",
+        "target": {"strikes": [{"window": "Produce > OffsetCommit", "at_ns": 13 * MS}]},
+    }
+    missed = {
+        "at": _at(99),
+        "injection": "kill_at_window-2",
+        "target": {"strikes": [{"window": "Produce > OffsetCommit", "at_ns": 18 * MS}]},
+    }
     by_chance = {"at": _at(3), "injection": "kill_driver-1", "target": {}}
     other = {"at": _at(3), "injection": "cut_kafka-1", "target": {}}
     folder = _folder(tmp_path, aimed, missed, by_chance, other)
@@ -228,6 +236,41 @@ def test_a_kill_is_found_in_its_window_whether_or_not_it_was_aimed(tmp_path: Pat
         "kill_at_window-2": "OffsetCommit > Produce",
         "kill_driver-1": "Produce > OffsetCommit",
     }
+
+
+PRODUCED = "Produce > OffsetCommit"
+
+
+def test_each_fault_has_the_situation_in_which_it_struck_whatever_it_did(tmp_path: Path) -> None:
+    in_recovery = {"strikes": [{"window": "Produce > OffsetCommit", "at_ns": at * MS} for at in (13, 23)]}
+    folder = _folder(
+        tmp_path,
+        {"at": _at(3), "injection": "cut_kafka-1", "target": {}},
+        {"at": _at(99), "injection": "kill_at_window-1", "target": in_recovery},
+        {"at": _at(12), "injection": "lose_answer-1", "target": {}},
+        {"at": _at(26), "injection": "lose_answer-2", "target": {}},
+    )
+    started = [{"event": "driver_started", "at": _at(at), "start": start, "pid": 1} for start, at in ((1, 0), (2, 15))]
+    asked = [
+        {"event": "injection_started", "at": _at(0), "injection": name, "fault": "lose_answer", "parameters": parameters}
+        for name, parameters in (("lose_answer-1", {"message": "OffsetCommit", "nth": 2}), ("lose_answer-2", {"message": "Produce"}))
+    ]
+    with folder.journal.path.open("a") as journal:
+        journal.writelines(json.dumps(event) + "\n" for event in [*started, *asked])
+    folder.progress.write_text(json.dumps({"batch": 0, "start": 1, "committed_at": _at(7)}) + "\n")
+    coverage.write(folder, job(folder.path))
+    found = Coverage.read(folder)
+    assert found is not None
+    assert found.situations == (
+        Situation("cut_kafka-1", "Produce", Stage.START, (), PRODUCED),
+        Situation("kill_at_window-1", "Produce", Stage.WORK, (), PRODUCED),
+        Situation("kill_at_window-1", "Produce", Stage.RECOVERY, (), PRODUCED),
+        Situation(
+            "lose_answer-1", "Produce", Stage.RECOVERY, ("OffsetCommit",), PRODUCED
+        ),  # the second from then on; no Produce came after 26 ms
+    )
+    assert found.struck == {PRODUCED: ("cut_kafka", "kill_at_window", "lose_answer")}
+    assert found.situations[-1].told == "after Produce, with OffsetCommit on its way, in recovery"
 
 
 def test_a_run_whose_messages_were_not_read_says_nothing_of_windows(tmp_path: Path) -> None:
@@ -244,7 +287,7 @@ def test_the_verdict_says_in_how_many_windows_the_job_was_killed(tmp_path: Path)
     verdict = judge(folder, SPEC).verdict
     assert verdict.outcome == "PASSED"
     assert ", killed in 1 of 2 windows" in verdict.reason
-    assert verdict.to_json()["windows"] == {"known": ["a > b", "b > a"], "hit": ["a > b"]}
+    assert verdict.to_json()["windows"] == {"known": ["a > b", "b > a"], "hit": ["a > b"], "struck": {}}
 
 
 def test_coverage_that_is_damaged_is_no_evidence(tmp_path: Path) -> None:
@@ -254,3 +297,17 @@ def test_coverage_that_is_damaged_is_no_evidence(tmp_path: Path) -> None:
     manifest.write(folder)
     with pytest.raises(EvidenceError, match=r"windows\.json is damaged"):
         judge(folder, SPEC)
+
+
+@pytest.mark.parametrize(
+    ("window", "left"),
+    [
+        ("INSERT daily > commits", "daily is changed, the checkpoint does not count the batch as done"),
+        ("COMMIT orders, progress > OffsetCommit", "orders, progress are committed, the offset is not committed"),
+        ("Produce > Produce", "records are written, but not all of the batch"),
+        ("TxnOffsetCommit > EndTxn", "the offset is in the open transaction, the transaction is still open"),
+        ("decisions > COMMIT PREPARED", "the commit is decided, a prepared transaction is not"),
+    ],
+)
+def test_what_a_crash_leaves_is_said_in_words(window: str, left: str) -> None:
+    assert windows.leaves(window) == left

@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import queue
 import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any
 
-from tests.zoo.catalogue import VARIANTS, ZOO, specimens
+from streamproof import settings
+from tests.zoo.catalogue import VARIANTS, ZOO, Specimen, specimens
 
 ROOT = ZOO.parents[1]
 RESULTS = ROOT / "build" / "zoo.json"
@@ -28,38 +33,68 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.zoo.run", description="Sweep the jobs of the zoo.")
     parser.add_argument("only", nargs="*", help="the names of some jobs; all when absent")
     parser.add_argument("--variant", choices=VARIANTS, help="only these")
+    parser.add_argument("--side-by-side", type=int, default=1, metavar="N", help="how many at a time, each on a testbed of its own")
     given = parser.parse_args()
     variants = [given.variant] if given.variant else list(VARIANTS)
-    chosen = [job for job in specimens() if not given.only or job.job in given.only]
+    todo = [(job, variant) for job in specimens() if not given.only or job.job in given.only for variant in variants]
+    homes: queue.Queue[Path] = queue.Queue()
+    for number in range(given.side_by_side):
+        homes.put(settings.home() / "zoo" / str(number + 1))
+
+    def one(job: Specimen, variant: str) -> dict[str, Any]:
+        home = homes.get()
+        try:
+            return sweep(job, variant, home)
+        finally:
+            homes.put(home)
+
     swept: list[dict[str, Any]] = []
-    for number, job in enumerate(chosen, 1):
-        for variant in variants:
-            result = sweep(job.job, variant)
-            result["named_rightly"] = bool(set(result["found"]) & {str(anomaly) for anomaly in job.anomalies})
-            swept.append(result)
-            print(
-                f"{number} of {len(chosen)}  {job.job} {variant}: {result['outcome']}, {result['reason']}; {result['minutes']} min",
-                flush=True,
-            )
-            write(swept)
+    try:
+        with ThreadPoolExecutor(given.side_by_side) as pool:
+            for done in as_completed([pool.submit(one, *each) for each in todo]):
+                result = done.result()
+                swept.append(result)
+                told = f"{result['job']} {result['variant']}: {result['outcome']}, {result['reason']}; {result['minutes']} min"
+                print(f"{len(swept)} of {len(todo)}  {told}", flush=True)
+                write(swept)
+    finally:
+        while not homes.empty():
+            streamproof(homes.get(), "testbed", "down")
     summary = write(swept)
     print(json.dumps({name: value for name, value in summary.items() if name != "results"}))
     return 0 if summary["found"] == summary["jobs"] and not summary["false_alarms"] else 1
 
 
-def sweep(name: str, variant: str) -> dict[str, Any]:
+def streamproof(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "streamproof.cli.main", *arguments]
+    env = {**os.environ, "STREAMPROOF_HOME": str(home)}
+    return subprocess.run(
+        command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SWEEP_S, check=False
+    )
+
+
+def sweep(job: Specimen, variant: str, home: Path) -> dict[str, Any]:
     """One job swept."""
     begun = time.monotonic()
-    command = [sys.executable, "-m", "streamproof.cli.main", "sweep", str(ZOO / name / f"{variant}.yaml"), "--json"]
-    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SWEEP_S, check=False)
+    done = streamproof(home, "sweep", str(ZOO / job.job / f"{variant}.yaml"), "--json")
     minutes = round((time.monotonic() - begun) / 60, 1)
-    common = {"job": name, "variant": variant, "minutes": minutes}
+    common = {"job": job.job, "variant": variant, "minutes": minutes}
     if not done.stdout.strip():
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return {**common, "outcome": "ERROR", "reason": last, "found": [], "windows": 0}
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        last = next((line for line in reversed(said) if "error" in line.lower()), said[-1])
+        return {**common, "outcome": "ERROR", "reason": last, "found": [], "by": [], "named_rightly": False, "windows": 0}
     told = json.loads(done.stdout)
-    found = sorted({anomaly for result in told["results"] for anomaly in result["found"]})
-    return {**common, "outcome": told["outcome"], "reason": told["reason"], "found": found, "windows": len(told["windows"])}
+    broken = [result for result in told["results"] if result["outcome"] == "FAILED"]
+    found = sorted({anomaly for result in broken for anomaly in result["found"]})
+    return {
+        **common,
+        "outcome": told["outcome"],
+        "reason": told["reason"],
+        "found": found,
+        "by": [f"{result['fault']} at {result['where']}" for result in broken],
+        "named_rightly": bool(set(found) & {str(anomaly) for anomaly in job.anomalies}),
+        "windows": len(told["windows"]),
+    }
 
 
 def write(swept: list[dict[str, Any]]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from streamproof.airflow.assets import NIGHTLY_RUN, VERDICT, extra
 from streamproof.airflow.links import LINKS
 from streamproof.airflow.operators import WAIT_S, attended, plain
 from streamproof.evidence.folder import RunFolder
+from streamproof.verdict.decide import RunOutcome
 
 MATRIX = "STREAMPROOF_NIGHTLY"
 log = logging.getLogger("streamproof.airflow.nightly_operators")
@@ -126,7 +127,7 @@ class CompareOperator(BaseOperator):
 
 
 class SummaryOperator(BaseOperator):
-    """The nightly run's last word: fails, and says what changed, when something was not as expected."""
+    """The nightly run's last word: fails, and says what changed, when something was not as expected, or not proved."""
 
     def execute(self, context: Context) -> str:
         from streamproof.run.nightly import NightlyRun
@@ -135,7 +136,7 @@ class SummaryOperator(BaseOperator):
         summary = nightly_run.summary()
         if summary is None:
             raise AirflowFailException(f"{nightly_run.path} has no summary: see the tasks `plan` and `compare`")
-        if summary.red:
+        if summary.outcome is not RunOutcome.PASSED:
             raise AirflowFailException(summary.text)
         log.info("%s", summary.text)
         return summary.headline

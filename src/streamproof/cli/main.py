@@ -11,7 +11,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -23,12 +23,15 @@ from rich.table import Table
 from rich.text import Text
 
 from streamproof import extras, settings
-from streamproof.cli.attended import AttendedOption, attend
-from streamproof.cli.doctor_command import doctor, experiment_of
+from streamproof.cli.attended import AttendedOption
+from streamproof.cli.doctor_command import doctor
+from streamproof.cli.explore_command import explore
 from streamproof.cli.history_commands import compare, history_app, metrics
 from streamproof.cli.init_command import init
 from streamproof.cli.record_command import record
-from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, lines_on_stderr, out, say
+from streamproof.cli.running import EXIT_CODES, WaitOption, only_warnings, prepared
+from streamproof.cli.terminal import COLOURS, WIDE, JsonOption, out, say
+from streamproof.cli.window_sweep import sweep_job
 from streamproof.cli.windows_command import windows
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
 from streamproof.errors import BadInput
@@ -48,16 +51,8 @@ from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.verdict import Verdict
 
 if TYPE_CHECKING:
-    from streamproof.jobs.windows import Window
     from streamproof.run.sweep import Result
 
-EXIT_CODES = {
-    RunOutcome.PASSED: 0,
-    RunOutcome.FAILED: 1,
-    RunOutcome.INCONCLUSIVE: 3,
-    RunOutcome.ERROR: 3,
-    RunOutcome.ABORTED: 130,
-}
 BAD_INPUT = 2
 SHOWN_RECORDS = 10
 JSON_RECORDS = 1000
@@ -74,6 +69,7 @@ app.add_typer(history_app, name="history")
 app.command()(init)
 app.command()(doctor)
 app.command()(windows)
+app.command()(explore)
 app.command()(record)
 app.command()(compare)
 app.command()(metrics)
@@ -88,9 +84,6 @@ SparkOption = Annotated[
         help="Have a Spark job compare the histories: on the testbed's own Spark (testbed), in this process (local[N]), or on a cluster "
         "whose machines see the runs' folder under the same path (spark://HOST:PORT).",
     ),
-]
-WaitOption = Annotated[
-    float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for the testbed while another run holds it.", min=0)
 ]
 
 
@@ -111,23 +104,12 @@ def run(
     if spark is not None:
         counted = experiment.profile.expected is not None
         spark_check.preflight(spark, stateful=experiment.of_results, counted=counted)
-    with _prepared(wait_s, attended, as_json):
+    with prepared(wait_s, attended, as_json):
         say(f"seed {experiment.seed}")
         beside = _baseline(experiment, as_json) if baseline else None
         with _progress(experiment):
             folder = runner.run(experiment, baseline=beside, spark=spark)
     _end(folder, as_json)
-
-
-@contextlib.contextmanager
-def _prepared(wait_s: float, attended: bool, as_json: bool) -> Iterator[None]:
-    """What a command does around its runs: its lines go where they belong, it ends with the program that started it, it takes its turn."""
-    from streamproof.run import lock
-
-    if attended:
-        attend()
-    with lines_on_stderr(as_json), lock.turn("", wait_s, say) if wait_s else contextlib.nullcontext():
-        yield
 
 
 def _baseline(experiment: Experiment, as_json: bool) -> RunFolder:
@@ -159,6 +141,14 @@ def sweep(
     seed: Annotated[int, typer.Option(help="Of every run.", min=0, max=model.MAX_SEED)] = 1,
     records: Annotated[int, typer.Option(help="Of every run.", min=1200)] = 2400,
     dry: Annotated[bool, typer.Option("--dry", help="Only say what would be crashed, and what is predicted.")] = False,
+    keep_going: Annotated[
+        bool,
+        typer.Option("--keep-going", help="Of a job: try every fault, also once one has broken it; else that ends the sweep."),
+    ] = False,
+    late: Annotated[
+        bool,
+        typer.Option("--late", help="Of a job: also let commits of Kafka's transactions arrive late. Clients without KIP-890 double then."),
+    ] = False,
     wait_s: WaitOption = 0,
     attended: AttendedOption = False,
     as_json: JsonOption = False,
@@ -171,7 +161,10 @@ def sweep(
     from streamproof.run import sweep as sweeping
 
     if strategy and any(Path(name).suffix in (".yaml", ".yml") for name in strategy):
-        _sweep_job(strategy, seed, wait_s, attended, as_json)
+        if len(strategy) > 1:
+            raise BadInput(f"sweep: expected strategies, or one file with a job, came {', '.join(strategy)}")
+        with prepared(wait_s, attended, as_json):
+            sweep_job(Path(strategy[0]), seed, keep_going, late, as_json)
 
     scenarios = sweeping.scenarios(strategy, step)
     if dry:
@@ -181,7 +174,7 @@ def sweep(
             say(f"{scenario.strategy}: {scenario.action} at {scenario.step}{then}: {must}")
         say(f"{len(scenarios)} runs")
         return
-    _only_warnings()
+    only_warnings()
     begun = time.monotonic()
 
     def show(result: sweeping.Result, number: int, total: int) -> None:
@@ -191,7 +184,7 @@ def sweep(
         what = f"{scenario.strategy}: {scenario.action} at {scenario.step}{then}"
         say(Text.assemble(f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {what}: found {anomalies}, ", word))
 
-    with _prepared(wait_s, attended, as_json):
+    with prepared(wait_s, attended, as_json):
         embedded.up(lambda line: say(line))
         results, folder = sweeping.sweep(scenarios, seed, show, records=records)
     wrong = sum(not result.as_predicted for result in results)
@@ -203,40 +196,6 @@ def sweep(
     if any(result.outcome == RunOutcome.ABORTED for result in results):
         raise typer.Exit(EXIT_CODES[RunOutcome.ABORTED])
     raise typer.Exit(1 if wrong else 0)
-
-
-def _sweep_job(files: list[str], seed: int, wait_s: float, attended: bool, as_json: bool) -> NoReturn:
-    """Break the job of a file in each of its windows."""
-    from streamproof.run import window_sweep as sweeping
-    from streamproof.run.window_sweep import Result as Broken
-
-    if len(files) > 1:
-        raise BadInput(f"sweep: expected strategies, or one file with a job, came {', '.join(files)}")
-    experiment = sweeping.experiment_for(experiment_of(Path(files[0])), seed)
-    _only_warnings()
-    begun = time.monotonic()
-
-    def look(known: Sequence[Window]) -> None:
-        named = ", ".join(window.name for window in known)
-        say(f"{time.monotonic() - begun:6.0f} s  {len(known)} windows: {named}")
-
-    def show(result: Broken, number: int, total: int) -> None:
-        anomalies = ", ".join(f"{count} {name}" for name, count in result.found.items())
-        word = Text(result.outcome, style=COLOURS.get(result.outcome, ""))
-        what = f"{time.monotonic() - begun:6.0f} s  {number} of {total}  {result.crash.label} at {result.crash.where}: "
-        say(Text.assemble(what, word, f" {anomalies or ('' if result.outcome == RunOutcome.PASSED else result.reason)}"))
-
-    with _prepared(wait_s, attended, as_json):
-        embedded.up(lambda line: say(line))
-        done = sweeping.sweep(experiment, look, show)
-    folder = settings.home() / "sweeps" / f"{time.strftime('%Y%m%dT%H%M%S')}-{experiment.name}"
-    sweeping.write(folder, done)
-    if as_json:
-        print(json.dumps({"folder": str(folder), **done.to_dict()}, indent=1))
-    else:
-        say(Text.assemble((str(done.outcome), COLOURS.get(done.outcome, "")), f": {done.reason}"))
-        say(f"{folder / 'windows.md'}")
-    raise typer.Exit(EXIT_CODES[done.outcome])
 
 
 def _show_sweep(results: list[Result]) -> None:
@@ -270,7 +229,7 @@ def soak(
         planned = [soaking.experiment(name, seed, records, count) for name, seed in wanted]
     except ValidationError as error:
         raise BadInput(explain(error, "soak")) from None
-    _only_warnings()
+    only_warnings()
     embedded.up(lambda line: say(line))
     results: list[soaking.Soaked] = []
     for experiment in planned:
@@ -281,11 +240,6 @@ def soak(
     for line in soaking.table(results):
         say(line)
     raise typer.Exit(0 if all(each.well for each in results) else 1)
-
-
-def _only_warnings() -> None:
-    """Of what runs log, where a command says a line for each run itself."""
-    logging.getLogger("streamproof").setLevel(logging.WARNING)
 
 
 @app.command()
@@ -301,7 +255,7 @@ def shrink(run: RunArgument, dry: Annotated[bool, typer.Option("--dry", help="On
             say(f"  {', '.join(kept) or 'no fault'}")
         say("one run each, in this order; the first that fails in the same way is gone on with, and these change")
         return
-    _only_warnings()
+    only_warnings()
     embedded.up(lambda line: say(line))
 
     def show(attempt: shrinking.Try) -> None:
@@ -410,6 +364,8 @@ def _trigger(injection: Injection) -> str:
         when = f"after batch {injection.batch}, by {injection.at:.1%}"
     else:
         when = f"at {injection.at:.1%}"
+    if injection.window is not None:
+        return f"{when}, in the window {injection.window}"
     return when if injection.step is None else f"{when}, as the job reaches {injection.step}"
 
 

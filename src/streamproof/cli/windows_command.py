@@ -12,6 +12,7 @@ from rich.table import Table
 
 from streamproof.cli.doctor_command import experiment_of
 from streamproof.cli.terminal import JsonOption, lines_on_stderr, say
+from streamproof.jobs import windows as seen
 
 
 def windows(
@@ -29,9 +30,18 @@ def windows(
         say(f"running {experiment.label} on {experiment.workload.records} records, without faults")
         found = looking.seen(experiment)
     if as_json:
-        print(json.dumps([{"window": window.name, **asdict(window)} for window in found], indent=1))
+        told = [{"window": window.name, **asdict(window), "leaves": seen.leaves(window.name)} for window in found]
+        print(json.dumps(told, indent=1))
         return
-    table = Table("window", "passed", "open, median", title=f"{len(found)} windows of {experiment.label}", title_justify="left", box=None)
+    table = Table(
+        "window",
+        "passed",
+        "open, median",
+        "a crash there leaves",
+        title=f"{len(found)} windows of {experiment.label}",
+        title_justify="left",
+        box=None,
+    )
     for window in found:
-        table.add_row(window.name, str(window.seen), f"{window.open_ms:.0f} ms")
+        table.add_row(window.name, str(window.seen), f"{window.open_ms:.0f} ms", seen.leaves(window.name))
     say(table)

@@ -34,6 +34,7 @@ class Form(Strict):
     )
     workload: Source = Field(Source.FLIGHTS, description="flights: real flights of 2013; synthetic: seeded events, for volume")
     records: int = Field(20_000, ge=1_000, le=10_000_000, description="How many records are sent")
+    trace: bool = Field(False, description="Read the job's messages, and say in which windows of its commit protocol it was killed")
     seed: int | None = Field(
         None, ge=0, le=MAX_SEED, description="Makes the schedule and the workload; drawn when empty, a preset has its own"
     )
@@ -65,6 +66,7 @@ class Form(Strict):
             **({"strategy": self.strategy} if self.job is None else {"job": self.job}),
             "workload": Workload(source=self.workload, records=self.records),
             "faults": faults,
+            "trace": self.trace or None,
             "brokers": max([1, *(FAULTS[spec.fault].least_brokers for spec in faults)]),
         }
         experiment = Experiment(**fields) if self.seed is None else Experiment(**fields, seed=self.seed)

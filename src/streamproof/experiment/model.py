@@ -22,6 +22,7 @@ from streamproof.evidence.locations import Kind
 from streamproof.experiment import overlap
 from streamproof.experiment.reading import NOT_YAML, load_as, parsed_yaml
 from streamproof.faults import FAULTS
+from streamproof.jobs import windows
 from streamproof.jobs.engine import JobSpec
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import JobProfile
@@ -63,9 +64,10 @@ TestbedName = Annotated[str, one_of("testbed", TESTBEDS), Field(json_schema_extr
 
 
 class Phase(StrEnum):
-    """When faults may be injected. ``impact``: the workload is held a little ahead of the job. ``recovery``: the workload is sent to its
-    end at once, and the job works off the backlog."""
+    """When faults may be injected. ``start``: before the job has committed anything. ``impact``: the workload is held a little ahead of the
+    job. ``recovery``: the workload is sent to its end at once, and the job works off the backlog."""
 
+    START = "start"
     IMPACT = "impact"
     RECOVERY = "recovery"
 
@@ -80,24 +82,38 @@ class FaultSpec(Strict):
         None,
         description="Inject it when the job reaches this step of its commit protocol, after the fault before this one, and hold it there",
     )
+    window: str | None = Field(
+        None,
+        description="Inject it between two steps of the job as seen from outside, after the fault before this one, and hold the job there "
+        "where a message is the boundary: `COMMIT orders > OffsetCommit`, or `any`: drawn from those that the job has passed so far",
+    )
     overlaps: bool = Field(False, description="Inject it as soon as the fault before this one is injected, and while that lasts")
     phase: Phase = Field(
-        Phase.IMPACT, description="impact, or recovery: as that phase begins (or at a `step` then); what overlaps is where the first one is"
+        Phase.IMPACT,
+        description="impact; start: before the job has committed anything; recovery: as that phase begins (or at a `step` then). What "
+        "overlaps is where the first one is",
     )
     parameters: dict[str, Any] = Field(default_factory=dict, description="The fault's own parameters; `streamproof faults` lists them")
 
     @model_validator(mode="after")
     def _one_trigger(self) -> Self:
-        triggers = [f"{name}: {value}" for name in ("at", "batch", "step") if (value := getattr(self, name)) is not None]
+        triggers = [f"{name}: {value}" for name in ("at", "batch", "step", "window") if (value := getattr(self, name)) is not None]
         if len(triggers) > 1:
-            raise ValueError(
-                f"{self.fault} has {len(triggers)} triggers, {' and '.join(triggers)}: give `at`, `batch` or `step`, or none of them"
-            )
-        if self.overlaps and (self.at is not None or self.batch is not None):
+            raise ValueError(f"{self.fault} has {len(triggers)} triggers, {' and '.join(triggers)}: give one of them, or none")
+        if self.overlaps and (self.at is not None or self.batch is not None or self.window is not None):
             raise ValueError(f"{self.fault} overlaps: it is injected as soon as the fault before it is; leave `{triggers[0]}` out")
         if self.phase is Phase.RECOVERY and (self.at is not None or self.batch is not None):
-            raise ValueError(f"{self.fault} is injected as the recovery phase begins, or at a `step` in it; leave `{triggers[0]}` out")
+            raise ValueError(
+                f"{self.fault} is injected as the recovery phase begins, or at a `step` or in a `window` then; leave `{triggers[0]}` out"
+            )
+        if self.phase is Phase.START and triggers:
+            raise ValueError(f"{self.fault} is injected before the job has committed anything; leave `{triggers[0]}` out")
         return self
+
+    @field_validator("window")
+    @classmethod
+    def _named(cls, window: str | None) -> str | None:
+        return window if window == windows.ANY else windows.named(window)
 
     @field_validator("parameters")
     @classmethod
@@ -225,8 +241,10 @@ class Experiment(Strict):
         description="What two_phase_commit does about a transaction that it decided to commit and that the broker has aborted: "
         "stop, at each start anew, or go_on without its records",
     )
-    trace: bool = Field(
-        False, description="Read every message between the job and its servers, and keep those that matter in `trace/messages.jsonl`"
+    trace: bool | None = Field(
+        None,
+        description="Read every message between the job and its servers, keep those that matter in `trace/messages.jsonl`, and say which "
+        "windows were hit. When absent this is done for a job of your own, as far as Kafka was started here",
     )
     timeout_s: int = Field(240, ge=30, le=86_400, description="The run is given up after this time")
 
@@ -279,7 +297,9 @@ class Experiment(Strict):
             self.check_fault(name, {})
         for spec in self.faults:
             self.check_fault(spec.fault, spec.parameters)
+            self._check_phase(spec)
             self._check_step(spec)
+            self._check_window(spec)
         for group in overlap.groups(self.faults):
             self._check_overlaps(group)
         return self
@@ -331,6 +351,11 @@ class Experiment(Strict):
         if any(spec.phase is not Phase.IMPACT and spec.phase is not first.phase for spec in group):
             raise ValueError(f"faults: what overlaps {first.fault} is injected in its phase, {first.phase}")
 
+    def _check_phase(self, spec: FaultSpec) -> None:
+        if spec.phase is Phase.START and not FAULTS[spec.fault].from_the_start:
+            fitting = ", ".join(name for name, fault in FAULTS.items() if fault.from_the_start)
+            raise ValueError(f"{spec.fault}: it needs a job that is at work; in the phase `start` can be: {fitting}")
+
     def _check_step(self, spec: FaultSpec) -> None:
         if spec.step is None:
             return
@@ -350,6 +375,23 @@ class Experiment(Strict):
             raise ValueError(
                 f"{spec.fault} cannot be injected while the job is held at {spec.step} (a {site} step); it can wait for: {fitting}"
             )
+
+    def _check_window(self, spec: FaultSpec) -> None:
+        if spec.window is None:
+            return
+        if "window" in FAULTS[spec.fault].parameters_model.model_fields:
+            raise ValueError(
+                f"{spec.fault} is aimed at windows by itself: name it in its parameters, `parameters: {{window: {spec.window}}}`"
+            )
+        if Site.DRIVER not in FAULTS[spec.fault].sites:
+            raise ValueError(f"{spec.fault} chooses its moment by itself: leave `window` out")
+        if self.external is not None and (refusal := self.external.refusal(None)) is not None:
+            raise ValueError(f"{spec.fault}: a window is found by the messages of the job, which are not read here: {refusal}")
+
+    @property
+    def traced(self) -> bool:
+        """Whether the messages of the run are read."""
+        return self.trace if self.trace is not None else self.job is not None and self.external is None
 
     @property
     def spec(self) -> JobSpec:

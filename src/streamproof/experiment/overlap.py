@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Any, Protocol, TypeVar
 
 from streamproof.faults import FAULTS
-from streamproof.faults.fault import FAILPOINTS
+from streamproof.faults.fault import FAILPOINTS, LINKS
 
 
 class Planned(Protocol):
@@ -26,6 +26,9 @@ class Planned(Protocol):
 
     @property
     def step(self) -> str | None: ...
+
+    @property
+    def window(self) -> str | None: ...
 
     @property
     def overlaps(self) -> bool: ...
@@ -68,4 +71,5 @@ def _needs(planned: Planned) -> frozenset[str] | None:
 
 
 def _occupies(planned: Planned) -> frozenset[str]:
-    return (_needs(planned) or frozenset()) | ({FAILPOINTS} if planned.step is not None else frozenset())
+    held_at = {FAILPOINTS} if planned.step is not None else set()
+    return (_needs(planned) or frozenset()) | held_at | (LINKS if planned.window is not None else set())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable
 from typing import Any
 
 from streamproof.errors import BadInput
@@ -48,7 +49,7 @@ class _Deck:
     def __init__(self, experiment: Experiment, plan: Random, rng: random.Random) -> None:
         self._experiment, self._rng = experiment, rng
         names = list(dict.fromkeys(plan.faults or FAULTS))
-        self._names = [name for name in names if _parameters(name, experiment, random.Random(0)) is not None]
+        self._names = drawable(experiment, names)
         strange = [name for name in plan.faults or () if name not in self._names]
         if strange:
             raise BadInput(
@@ -61,13 +62,13 @@ class _Deck:
 
     def least(self, room: Room) -> float:
         """What the fault that needs least room needs, as a share of the records."""
-        return min(room.share(name, _parameters(name, self._experiment, random.Random(0)) or {}) for name in self._names)
+        return min(room.share(name, drawn_parameters(name, self._experiment, random.Random(0)) or {}) for name in self._names)
 
     def draw(self, room: Room, left: float) -> FaultSpec | None:
         """The next fault that fits into ``left``, a share of the records."""
         for _ in range(2):
             for name in self._cards:
-                parameters = _parameters(name, self._experiment, self._rng)
+                parameters = drawn_parameters(name, self._experiment, self._rng)
                 if parameters is not None and room.share(name, parameters) <= left:
                     self._cards.remove(name)
                     return FaultSpec(fault=name, parameters=parameters)
@@ -75,7 +76,12 @@ class _Deck:
         return None
 
 
-def _parameters(name: str, experiment: Experiment, rng: random.Random) -> dict[str, Any] | None:
+def drawable(experiment: Experiment, names: Iterable[str] = tuple(FAULTS)) -> list[str]:
+    """Those of the faults that chance may inject into the experiment's job."""
+    return [name for name in names if drawn_parameters(name, experiment, random.Random(0)) is not None]
+
+
+def drawn_parameters(name: str, experiment: Experiment, rng: random.Random) -> dict[str, Any] | None:
     """Drawn parameters of a fault; None when they do not fit the experiment's job, or must show an anomaly after it."""
     fault, profile = FAULTS[name], experiment.profile
     parameters = fault.draw(rng, profile)

@@ -1,8 +1,9 @@
 """The schedule of a run: which fault is injected when. Made from the experiment and its seed alone.
 
 A run has three phases. *Steady*: no fault; it proves that the pipeline works. *Impact*: the faults. *Recovery*: it must catch up, with no
-fault but those that an experiment wants there. They advance on the share of the workload that the job has committed, never on a clock. The
-workload is held at a *gate* a few batches ahead of what comes next, so that there are always records left to meet a fault.
+fault but those that an experiment wants there. Before them comes a *start* where an experiment has faults for it. They advance on the
+share of the workload that the job has committed, never on a clock. The workload is held at a *gate* a few batches ahead of what comes
+next, so that there are always records left to meet a fault.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ IMPACT_SHARE = 0.75
 MIN_BATCHES = 8
 EARLIEST_AT, LATEST_AT = 0.3, 0.55
 LEAST_AT, MOST_AT = 0.05, 0.9
+LEAST_STEADY = 0.001
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Injection:
     """One planned fault; ``parameters`` are complete.
 
     It is injected once ``at``, a share of the records, is committed: not before the ``batch``-th micro-batch is, if it waits for one,
-    and not before the job reaches ``step``. One that ``overlaps`` is injected as soon as the one before it is.
+    and not before the job reaches ``step``, or is in ``window``. One that ``overlaps`` is injected as soon as the one before it is.
     """
 
     injection: str
@@ -46,6 +48,7 @@ class Injection:
     step: str | None = None
     overlaps: bool = False
     phase: Phase = Phase.IMPACT
+    window: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,14 +97,20 @@ def plan(experiment: Experiment) -> Schedule:
     groups = overlap.groups(_injections(specs, room, random.Random(f"schedule:{experiment.seed}")))
     impact = sorted((group for group in groups if group[0].phase is Phase.IMPACT), key=lambda group: group[0].at)
     recovery = [group for group in groups if group[0].phase is Phase.RECOVERY]
-    reached, latest = _reached(impact, room), min(LATEST_IMPACT_SHARE, 1 - share(recovery, room))
+    start = [group for group in groups if group[0].phase is Phase.START]
+    first = impact[0][0].at if impact else 1.0
+    steady = round(share(start, room) + min(STEADY_SHARE, first / 2), 3)
+    if start:
+        impact = [[replace(each, at=max(each.at, round(steady + LEAST_STEADY, 3))) for each in group] for group in impact]
+    reached = _reached(impact, room, steady + LEAST_STEADY if start else 0.0)
+    latest = min(LATEST_IMPACT_SHARE, 1 - share(recovery, room))
     if latest < IMPACT_SHARE / 2:
         raise BadInput(
             f"faults: those of the recovery phase need {1 - latest:.0%} of the records, expected at most {1 - IMPACT_SHARE / 2:.0%}: "
             f"{smaller_batches(experiment)}"
         )
     if reached > latest + 1e-9:
-        names = ", ".join(injection.injection for group in impact for injection in group)
+        names = ", ".join(injection.injection for group in (*start, *impact) for injection in group)
         later = "" if latest == LATEST_IMPACT_SHARE else ", to leave those of the recovery phase their part"
         raise BadInput(
             f"faults: {names} need records up to {reached:.0%} of the workload to show their evidence, expected at most "
@@ -109,12 +118,12 @@ def plan(experiment: Experiment) -> Schedule:
         )
     impact_share = round(max(min(IMPACT_SHARE, latest), reached), 3)
     late = (replace(injection, at=impact_share) for group in recovery for injection in group)
-    first = impact[0][0].at if impact else 1.0
+    early = (replace(injection, at=0.0) for group in start for injection in group)
     return Schedule(
         experiment.seed,
-        round(min(STEADY_SHARE, first / 2), 3),
+        steady,
         impact_share,
-        (*(injection for group in impact for injection in group), *late),
+        (*early, *(injection for group in impact for injection in group), *late),
         experiment.quiet_between,
     )
 
@@ -145,14 +154,14 @@ def _injections(specs: Sequence[FaultSpec], room: Room, rng: random.Random) -> I
             at = spec.at
         elif spec.batch is not None:
             at = _share_of(spec, spec.batch, room)
-        elif spec.step is not None or spec.overlaps:
+        elif spec.step is not None or spec.window is not None or spec.overlaps:
             at = before
         phase = phase if spec.overlaps else spec.phase
         if phase is Phase.IMPACT:
             before = at
         parameters = FAULTS[spec.fault].parameters_model.model_validate(spec.parameters).model_dump(mode="json")
         name = f"{spec.fault}-{counts[spec.fault]}"
-        yield Injection(name, spec.fault, at, parameters, spec.batch, spec.step, spec.overlaps, phase)
+        yield Injection(name, spec.fault, at, parameters, spec.batch, spec.step, spec.overlaps, phase, spec.window)
 
 
 def _share_of(spec: FaultSpec, batch: int, room: Room) -> float:
@@ -174,9 +183,9 @@ def _needed(group: Sequence[Injection], room: Room) -> float:
     return sum(room.share(injection.fault, injection.parameters) for injection in group)
 
 
-def _reached(groups: Sequence[Sequence[Injection]], room: Room) -> float:
-    """Until where the impact phase goes: one group after the other, each with the batches that its evidence needs."""
-    reached = 0.0
+def _reached(groups: Sequence[Sequence[Injection]], room: Room, reached: float) -> float:
+    """Until where the impact phase goes: one group after the other, each with the batches that its evidence needs; ``reached`` is where it
+    begins at the earliest."""
     for number, group in enumerate(groups):
         reached = max(reached + (room.quiet_share if number else 0.0), group[0].at) + _needed(group, room)
     return reached

@@ -29,6 +29,7 @@ DRIVER = "the driver"
 EXECUTORS = "the executors"
 FAILPOINTS = "the failpoints"
 STALL = "a stall of the job"
+LINKS = frozenset({"the link to kafka", "the link to postgres"})
 
 
 class Parameters(BaseModel):
@@ -89,6 +90,14 @@ class Planned(Protocol):
         """What it occupies with these parameters."""
 
     @property
+    def from_the_start(self) -> bool:
+        """Whether it can be injected before the job has committed anything."""
+
+    @property
+    def ends_connections(self) -> bool:
+        """Whether it ends connections of the job: a message that is held while it is injected never arrives then."""
+
+    @property
     def background(self) -> bool:
         """Whether it lasts for some micro-batches while the job goes on, so that others can be injected under it."""
 
@@ -130,8 +139,10 @@ class Ordinary:
     of_links: frozenset[str] = frozenset()
     of_traits: frozenset[Trait] = frozenset()
     least_brokers = 1
-    sites: frozenset[Site] = frozenset({Site.DRIVER, Site.TASK, Site.WATCHED})
+    sites: frozenset[Site] = frozenset({Site.DRIVER, Site.TASK, Site.EXECUTOR, Site.WATCHED})
     background: bool = False
+    from_the_start: bool = False
+    ends_connections: bool = False
 
     @property
     def occupies(self) -> frozenset[str] | None:

@@ -20,6 +20,7 @@ import psutil
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import DriverExited
 from streamproof.faults.fault import STALL, EvidenceCheck, FaultError, Ordinary, Parameters, RunContext
 from streamproof.faults.network import kafka_link
 from streamproof.faults.network.kafka_link import OfRole, present
@@ -31,10 +32,19 @@ from streamproof.testbed.toxiproxy import kafka_round_trip_ms
 
 EVIDENCE_S = 60.0
 PROBE_S = 1.0
+PROBES = 10
+"""At least so many have no answer."""
+LONGEST_S = 12.0
+"""How long an outage lasts of which the job takes no notice. Kafka's clients go on trying for minutes."""
 
 
 class OutageParameters(Parameters):
-    seconds: float = Field(3.0, ge=0.5, le=120.0, description="How long the fault lasts, in s")
+    seconds: float | None = Field(
+        None,
+        ge=0.5,
+        le=120.0,
+        description="How long the fault lasts, in s. Until the job has noticed when absent: a start of it ended; 12 s at most",
+    )
 
 
 class Outage(Ordinary):
@@ -64,7 +74,7 @@ class Outage(Ordinary):
         if run.held is None:  # a process that is held at a step of the protocol is at work
             before = run.progress.batches()
             run.wait_for("the job to be at work", lambda: run.progress.batches() > before, EVIDENCE_S)
-        target["batches"] = run.progress.batches()
+        target |= {"batches": run.progress.batches(), "ended": _last_end(run)}
         self.take_down(run.testbed, target)
 
     def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
@@ -88,14 +98,18 @@ class Outage(Ordinary):
     def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[EvidenceCheck]:
         effects = self.took_effect(run, target)
         answered = probed = missed = 0
-        until = time.monotonic() + parameters.seconds
-        while time.monotonic() < until:
+        begun, noticed = time.monotonic(), _noticed(run, target)
+        until = begun + (LONGEST_S if parameters.seconds is None else parameters.seconds)
+        while time.monotonic() < until and (noticed is None or probed < PROBES or parameters.seconds is not None):
             run.check_alive()
             answered += sum(self.answers(run.testbed, target))
             missed += not self.beside(run.testbed, target)
             probed += 1
+            noticed = noticed or _noticed(run, target)
             time.sleep(0.05)
-        silent = EvidenceCheck(f"{self.what} answered nobody for {parameters.seconds:g} s", answered == 0, f"{answered} answers to a probe")
+        lasted = f"{time.monotonic() - begun:.0f} s" if parameters.seconds is None else f"{parameters.seconds:g} s"
+        heard = f"{answered} answers to a probe; {noticed or 'no start of the job ended'}"
+        silent = EvidenceCheck(f"{self.what} answered nobody for {lasted}", answered == 0, heard)
         # The batch that was at its last step may still have ended; from then on nothing can be committed.
         during = run.progress.batches() - target["batches"]
         stalled = EvidenceCheck("the job made no progress meanwhile", during <= 1, f"{during} micro-batches were committed")
@@ -116,6 +130,18 @@ class Outage(Ordinary):
         while not (back := all(self.answers(testbed, target))) and time.monotonic() < deadline:
             time.sleep(0.1)
         return [EvidenceCheck(f"{self.what} answers", back, "a probe got its answer" if back else f"no answer within {EVIDENCE_S:.0f} s")]
+
+
+def _last_end(run: RunContext) -> int:
+    """The number of the last start of the job that has ended; 0 for none."""
+    event = run.folder.journal.last(DriverExited)
+    return 0 if event is None else event.start
+
+
+def _noticed(run: RunContext, target: dict[str, Any]) -> str | None:
+    """Which start has ended since the outage began."""
+    last = _last_end(run)
+    return f"start {last} of the job ended" if last > target["ended"] else None
 
 
 class ServerOutage(Outage):

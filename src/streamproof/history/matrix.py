@@ -6,7 +6,7 @@ of its own. A square is as well as its worst cell.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
@@ -86,12 +86,39 @@ class Square:
 
 
 @dataclass(frozen=True)
+class Coverage:
+    """The windows of a job that were seen in some runs, and those of them in which it was killed in one of them."""
+
+    known: tuple[str, ...]
+    hit: frozenset[str]
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        return tuple(window for window in self.known if window not in self.hit)
+
+    def __str__(self) -> str:
+        return f"killed in {len(self.known) - len(self.missed)} of {len(self.known)} windows"
+
+
+def coverage(runs: Iterable[Run]) -> Coverage | None:
+    """What the runs of one job come to together; None when the messages of none were read."""
+    runs = list(runs)
+    known = tuple(dict.fromkeys(window for run in runs for window in run.windows))
+    return Coverage(known, frozenset(window for run in runs for window in run.windows_hit)) if known else None
+
+
+@dataclass(frozen=True)
 class Matrix:
     """``squares`` lacks those that were never run."""
 
     lines: tuple[Line, ...]
     columns: tuple[str, ...]
     squares: dict[tuple[Line, str], Square]
+
+    def coverage(self, line: Line) -> Coverage | None:
+        """In which windows the job of a row was killed, in all of its runs."""
+        squares = (square for (row, _), square in self.squares.items() if row == line)
+        return coverage(run for square in squares for entry in square.entries for run in entry.runs)
 
     @property
     def changes(self) -> list[Change]:

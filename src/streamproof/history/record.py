@@ -46,7 +46,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Run:
-    """One run. ``fault_names`` are those that were planned; what is not known (of a run that broke) is None or empty."""
+    """One run. ``fault_names`` are those that were planned; what is not known (of a run that broke) is None or empty. ``windows`` are those
+    of the job that were seen, where its messages were read, and ``windows_hit`` those in which it was killed."""
 
     run: str
     folder: str
@@ -75,6 +76,8 @@ class Run:
     driver_starts: int | None
     batches: int | None
     stage_seconds: dict[str, float]
+    windows: tuple[str, ...] = ()
+    windows_hit: tuple[str, ...] = ()
 
     @property
     def cell(self) -> Cell:
@@ -117,6 +120,8 @@ def read(folder: RunFolder) -> Run:
             driver_starts=verdict.driver_starts,
             batches=verdict.batches,
             stage_seconds={event.stage: event.seconds for event in events if isinstance(event, StageFinished)},
+            windows=verdict.windows.known if verdict.windows is not None else (),
+            windows_hit=verdict.windows.hit if verdict.windows is not None else (),
         )
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise EvidenceError(f"{folder.path} cannot be taken into the history: {type(error).__name__}: {error}") from error
@@ -146,6 +151,8 @@ def _injection(injection: dict[str, Any]) -> str:
     arguments = [f"{name}={_plain(parameters[name])}" for name in sorted(parameters)]
     if injection.get("step") is not None:
         arguments.append(f"as the job reaches {injection['step']}")
+    if injection.get("window") is not None:
+        arguments.append(f"in the window {injection['window']}")
     if injection.get("overlaps"):
         arguments.append("while the one before lasts")
     if injection.get("phase", "impact") != "impact":

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from streamproof.history.record import Cell, HistoryError, Run
 from streamproof.verdict.decide import RunOutcome
 
-HEAD = "1"
+HEAD = "2"
 VERSION_TABLE = "streamproof_schema"
 ADVISORY = 0x73747265616D  # "stream"
 BUSY_S = 20
@@ -69,6 +69,8 @@ RUNS = sa.Table(
     sa.Column("driver_starts", sa.Integer),
     sa.Column("batches", sa.Integer),
     sa.Column("stage_seconds", sa.JSON, nullable=False),
+    sa.Column("windows", sa.JSON),
+    sa.Column("windows_hit", sa.JSON),
 )
 
 
@@ -197,6 +199,8 @@ def _row(run: Run) -> dict[str, Any]:
         "outcome": str(run.outcome),
         "fault_names": list(run.fault_names),
         "expected": list(run.expected),
+        "windows": list(run.windows),
+        "windows_hit": list(run.windows_hit),
     }
 
 
@@ -207,5 +211,7 @@ def _run(row: sa.RowMapping) -> Run:
             "outcome": RunOutcome(row["outcome"]),
             "fault_names": tuple(row["fault_names"]),
             "expected": tuple(row["expected"]),
+            "windows": tuple(row["windows"] or ()),
+            "windows_hit": tuple(row["windows_hit"] or ()),
         }
     )

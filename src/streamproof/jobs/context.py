@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.journal import Aborted, DriverExited, DriverReady, EvidenceCheck, FailpointHeld, StageFailed
+from streamproof.evidence.journal import Aborted, DriverExited, DriverReady, DriverStarted, EvidenceCheck, FailpointHeld, StageFailed
 from streamproof.evidence.progress import Progress
 from streamproof.jobs.engine import Engine
 from streamproof.jobs.job import Job
@@ -99,6 +99,11 @@ class RunContext:
             raise RunEnded(ended.reason)
         if isinstance(ended, StageFailed):
             raise RunEnded(f"stage {ended.stage} failed: {ended.error}")
+
+    def start(self) -> int:
+        """The number of the driver start that was launched last, ready or not."""
+        launched: DriverStarted = self.wait_for("a start of the job", lambda: self.folder.journal.last(DriverStarted), READY_S)
+        return launched.start
 
     def driver(self) -> dict[str, Any]:
         """The driver start that is ready now: its number, application, ui. One that has ended since is not."""

@@ -18,6 +18,8 @@ from streamproof.testbed.embedded import Testbed
 
 RUN_MARK = "STREAMPROOF_RUN"
 """The variable that every process of a run's driver has in its environment: the run's name."""
+START_MARK = "STREAMPROOF_RUN_START"
+"""The same: the number of the start."""
 EXECUTOR_MARK = "STREAMPROOF_EXECUTOR_OF"
 """The same for the run's executors, which end by themselves once their driver is gone."""
 

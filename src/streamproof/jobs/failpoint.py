@@ -14,18 +14,21 @@ from streamproof.verdict.anomaly import Anomaly
 
 class Action(StrEnum):
     """What happens at a step: KILL_DRIVER ends the driver's JVM, its Python and this process; KILL_WORKER ends the task's Python worker;
-    RAISE throws an error."""
+    KILL_EXECUTOR ends the executor's JVM, in which the task runs; RAISE throws an error."""
 
     KILL_DRIVER = "kill_driver"
     KILL_WORKER = "kill_worker"
+    KILL_EXECUTOR = "kill_executor"
     RAISE = "raise"
 
 
 class Site(StrEnum):
-    """Where a step is passed: by the DRIVER, by a TASK, by the driver in RECOVERY before its query starts, or inside Spark (WATCHED)."""
+    """Where a step is passed: by the DRIVER, by a TASK in its Python worker, by a task in the EXECUTOR's own JVM, by the driver in RECOVERY
+    before its query writes, or inside Spark (WATCHED)."""
 
     DRIVER = "driver"
     TASK = "task"
+    EXECUTOR = "executor"
     RECOVERY = "recovery"
     WATCHED = "watched"
 
@@ -33,6 +36,7 @@ class Site(StrEnum):
 ACTIONS: dict[str, tuple[Action, ...]] = {
     Site.DRIVER: (Action.KILL_DRIVER, Action.RAISE),
     Site.TASK: (Action.KILL_DRIVER, Action.KILL_WORKER, Action.RAISE),
+    Site.EXECUTOR: (Action.KILL_DRIVER, Action.KILL_EXECUTOR, Action.RAISE),
     Site.RECOVERY: (Action.KILL_DRIVER,),
     Site.WATCHED: (Action.KILL_DRIVER,),
 }

@@ -1,14 +1,16 @@
 """The windows of a job: between which two steps a crash finds another state, as seen from outside.
 
 A *step* is something that a crash does not undo: a message that a server has carried out (``Produce``, ``EndTxn``, ``COMMIT orders``), or a
-file that is there (``offsets`` and ``commits`` of Spark's checkpoint, a file of the output). A *window* lies between two steps that follow
-each other. It is named by both: ``INSERT orders > commits``. Which windows a job has is read from the trace of a run without faults; what
-comes in each batch anew comes again and again, and what was seen only once belongs to the job's start or end.
+file that is there (``offsets`` and ``commits`` of Spark's checkpoint, a log of ``decisions``, a file of the output). A *window* lies
+between two steps that follow each other. It is named by both: ``INSERT orders > commits``. Which windows a job has is read from the trace
+of a run without faults; what comes in each batch anew comes again and again, and what was seen only once belongs to the job's start or end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +23,8 @@ from streamproof.jobs.job import Job
 from streamproof.testbed.messages import STATEMENTS, Message
 
 ARROW = " > "
+ANY = "any"
+"""Instead of a window's name: one that is drawn from those that the job has passed so far."""
 SEEN = 2
 """How often a window must have been seen."""
 CHANGING = frozenset({"Produce", "InitProducerId", "TxnOffsetCommit", "EndTxn", "OffsetCommit"})
@@ -28,7 +32,8 @@ OF_TABLES = ("INSERT", "UPDATE", "DELETE", "COPY", "MERGE", "TRUNCATE")
 ENDING = ("COMMIT", "PREPARE TRANSACTION")
 DECIDING = ("COMMIT PREPARED", "ROLLBACK PREPARED")
 _LONGEST_FIRST = sorted({*CHANGING, *STATEMENTS}, key=len, reverse=True)
-LOGS = ("offsets", "commits", "_spark_metadata")
+LOGS = ("offsets", "commits", "_spark_metadata", "decisions")
+"""Folders that get a file with each batch, named by its number."""
 OUTPUT_FILE = "output file"
 _IDENTIFIER = r'(?:"[^"]+"|\w+)'
 _TABLE = re.compile(
@@ -61,12 +66,62 @@ class Window:
         return f"{self.after}{ARROW}{self.before}"
 
 
+_SAID = {
+    "Produce": ("records are written", "others are not"),
+    "InitProducerId": ("the producer has a new epoch", "none for the next"),
+    "TxnOffsetCommit": ("the offset is in the open transaction", "the offset is not in the transaction"),
+    "EndTxn": ("the transaction is committed", "the transaction is still open"),
+    "OffsetCommit": ("the offset is committed", "the offset is not committed"),
+    "COMMIT PREPARED": ("a prepared transaction is committed", "a prepared transaction is not"),
+    "ROLLBACK PREPARED": ("a prepared transaction is rolled back", "a prepared transaction is not"),
+    "offsets": ("the batch is planned", "the next batch is not planned"),
+    "commits": ("the checkpoint counts the batch as done", "the checkpoint does not count the batch as done"),
+    "_spark_metadata": ("the log names the batch's files", "the log does not name the batch's files"),
+    "decisions": ("the commit is decided", "the commit is not decided"),
+    OUTPUT_FILE: ("a file is written", "another is not"),
+}
+"""What is true once a step is done, and before it is."""
+_SAID_OF_TABLES = {
+    "COMMIT": ("{tables} committed", "{tables} not committed"),
+    "PREPARE TRANSACTION": ("{tables} prepared", "{tables} not prepared"),
+    "": ("{tables} changed", "{tables} not changed"),
+}
+
+
+def leaves(window: str) -> str:
+    """What a crash in the window leaves, in words. Raises ValueError when it is no window's name."""
+    after, before = parsed(window)
+    if after == before:
+        return f"{_said(after, 0)}, but not all of the batch"
+    return f"{_said(after, 0)}, {_said(before, 1)}"
+
+
+def _said(step: str, side: int) -> str:
+    of_kind = kind(step)
+    if words := _SAID.get(step, _SAID.get(of_kind)):
+        return words[side]
+    tables = step.removeprefix(of_kind).strip() or "a table"
+    several = f"{tables} are" if "," in tables else f"{tables} is"
+    return _SAID_OF_TABLES.get(of_kind, _SAID_OF_TABLES[""])[side].format(tables=several)
+
+
 def parsed(name: str) -> tuple[str, str]:
     """The steps before and after a window. Raises ValueError when it is no window's name."""
     after, arrow, before = name.partition(ARROW)
     if not arrow or not after.strip() or not before.strip():
         raise ValueError(f"expected the name of a window, as in `INSERT orders{ARROW}commits`, came {name!r}")
     return after.strip(), before.strip()
+
+
+def named(window: str | None) -> str | None:
+    """A window's name as it is written everywhere. Raises ValueError when it is none."""
+    if window is None:
+        return None
+    after, before = parsed(window)
+    for step in (after, before):
+        if not is_file(step) and not kind(step):
+            raise ValueError(f"there is no step {step!r}; `streamproof windows` lists the windows of a job")
+    return f"{after}{ARROW}{before}"
 
 
 def is_file(step: str) -> bool:
@@ -76,6 +131,18 @@ def is_file(step: str) -> bool:
 def kind(step: str) -> str:
     """What kind of message a step is, by the name that a rule knows; empty for none."""
     return next((name for name in _LONGEST_FIRST if step == name or step.startswith(f"{name} ")), "")
+
+
+@dataclass
+class Request:
+    """A message on its way: ``done_ns`` is when its answer came, or its connection was closed; None as long as neither has been seen."""
+
+    message: str
+    name: str | None
+    """The step that it is; None for one that changes nothing that lasts."""
+    connection: int
+    begun_ns: int
+    done_ns: int | None = None
 
 
 @dataclass
@@ -96,7 +163,10 @@ class Trace:
 
     job: Job
     steps: list[Step] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    """Those that are a step, or part of a transaction."""
     _read: int = 0
+    _open: dict[tuple[int, int], Request] = field(default_factory=dict)
     _asked: dict[tuple[int, int], Message] = field(default_factory=dict)
     _sessions: dict[int, _Session] = field(default_factory=dict)
     _last: dict[int, Step] = field(default_factory=dict)
@@ -130,6 +200,9 @@ class Trace:
         request = message.connection, message.number
         if message.direction == "request":
             name = self.name(message)
+            if name is not None or message.message in OF_TABLES:
+                self._open[request] = Request(message.message, name, message.connection, message.at_ns)
+                self.requests.append(self._open[request])
             if message.acks == 0 and name is not None:
                 self.steps.append(Step(name, message.at_ns, message.at_ns))
                 return
@@ -137,11 +210,16 @@ class Trace:
             if message.protocol == "postgres":
                 self._begin(message)
         elif message.direction == "answer":
+            if request in self._open:
+                self._open.pop(request).done_ns = message.at_ns
             asked, name = self._asked.pop(request, None), self._names.get(request)
             if asked is not None and message.done and name is not None and message.transaction in (None, "idle"):
                 self._done(Step(name, asked.at_ns, message.at_ns), message)
             if message.transaction == "idle":
                 self._sessions.pop(message.connection, None)
+        elif message.direction == "closed":
+            for request in [request for request in self._open if request[0] == message.connection]:
+                self._open.pop(request).done_ns = message.at_ns
 
     def _done(self, step: Step, message: Message) -> None:
         """Statements that were sent without waiting for each other are one step: PostgreSQL commits them together."""
@@ -190,31 +268,44 @@ def _of_kafka(message: Message, job: Job) -> str | None:
 
 def files(job: Job) -> list[Step]:
     """The files of the job's checkpoints and of its output that are there now, in the order of their times."""
-    found = []
+    found = [Step(step, status.st_mtime_ns, status.st_mtime_ns) for step, _, status in _files(job)]
+    return sorted(found, key=lambda step: step.done_ns)
+
+
+def new_files(job: Job, step: str, since_ns: int) -> dict[Path, int]:
+    """The files that are such a step and were changed since then, with their sizes in bytes."""
+    return {path: status.st_size for name, path, status in _files(job) if name == step and status.st_mtime_ns > since_ns}
+
+
+def _files(job: Job) -> Iterator[tuple[str, Path, os.stat_result]]:
     for folder in (job.run.checkpoint, job.files):
         for path in folder.rglob("*") if folder.is_dir() else ():
             step = _of_file(path, output=folder == job.files)
             if step is not None:
-                try:
-                    at_ns = path.stat().st_mtime_ns
-                except FileNotFoundError:
-                    continue
-                found.append(Step(step, at_ns, at_ns))
-    return sorted(found, key=lambda step: step.done_ns)
+                with contextlib.suppress(FileNotFoundError):
+                    yield step, path, path.stat()
 
 
 def _of_file(path: Path, *, output: bool) -> str | None:
     if path.name.startswith(".") or not path.is_file():
         return None
     if path.parent.name in LOGS:
-        return path.parent.name if path.name.isdigit() else None
+        return path.parent.name if path.stem.isdigit() else None
     return OUTPUT_FILE if output and not path.name.startswith("_") else None
 
 
-def struck_ns(target: Mapping[str, Any]) -> int | None:
-    """When a kill struck, as a fault's target has it: when its message was held, if it lingered, else when it killed; None when neither is
-    said."""
-    return target.get("held_ns") or target.get("killed_ns")
+@dataclass(frozen=True)
+class Strike:
+    """That a fault struck the driver at the edge of a window. ``at_ns`` is when, by ``time.time_ns``; of one that lingered, when it held
+    its message there."""
+
+    window: str
+    at_ns: int
+
+
+def strikes(target: Mapping[str, Any]) -> list[Strike]:
+    """Those that a fault's target has, in their order. None for a fault that does not aim at windows, or has not struck yet."""
+    return [Strike(**strike) for strike in target.get("strikes", ())]
 
 
 def windows(steps: Sequence[Step], least: int = SEEN) -> list[Window]:

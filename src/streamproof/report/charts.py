@@ -14,7 +14,7 @@ from streamproof.report.timeline import Timeline, describe
 from streamproof.report.vega import Figure, figure
 
 NAMED_FAULTS = 6
-PHASES = {"steady": "var(--steady)", "impact": "var(--impact)", "recovery": "var(--recovery)"}
+PHASES = {"start": "var(--impact)", "steady": "var(--steady)", "impact": "var(--impact)", "recovery": "var(--recovery)"}
 SHAPES = {"start": "triangle-up", "exit": "cross", "failpoint": "diamond"}
 SHAPE_COLOURS = {"start": "var(--good)", "exit": "var(--bad)", "failpoint": "var(--bad)"}
 

@@ -20,6 +20,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from markupsafe import Markup
 
+from streamproof.evidence.coverage import Coverage
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
 from streamproof.evidence.journal import Event, InjectionStarted, RunCreated, StageFailed, StageFinished, StageStarted
 from streamproof.evidence.stages import ORDER, REPORT
@@ -78,6 +79,7 @@ def render(folder: RunFolder, kept: Path | None = None) -> Path:
         batches_left_out=max(len(contents.progress) - SHOWN_BATCHES, 0),
         shown_batches=SHOWN_BATCHES,
         injections=_injections(folder, contents),
+        windows=_passed(folder, contents),
         phases=[(phase, verdict.phases.get(phase) if verdict is not None else None) for phase in PHASES],
         records=contents.records,
         record_count=contents.record_count,
@@ -176,28 +178,60 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
 def _windows(windows: WindowCoverage) -> str:
     hit, missed = windows.hit, [name for name in windows.known if name not in windows.hit]
     said = f"killed in {len(hit)} of {len(windows.known)}"
-    return "; ".join([f"{said}: {', '.join(hit)}" if hit else said, *([f"not in: {', '.join(missed)}"] if missed else [])])
+    others = {window: [fault for fault in faults if window not in hit] for window, faults in windows.struck.items()}
+    struck = [f"{window} ({', '.join(faults)})" for window, faults in others.items() if faults]
+    parts = [f"{said}: {', '.join(hit)}" if hit else said]
+    parts += [f"struck otherwise in {', '.join(struck)}"] if struck else []
+    return "; ".join([*parts, *([f"not killed in: {', '.join(missed)}"] if missed else [])])
+
+
+def _passed(folder: RunFolder, contents: _Contents) -> list[dict[str, Any]]:
+    """A row for each window of the job: how long it was open beside the others (in percent of the longest), and what struck there."""
+    covered = contents.verdict.windows if contents.verdict is not None else None
+    try:
+        coverage = Coverage.read(folder)
+    except EvidenceError:
+        return []
+    if covered is None or coverage is None:
+        return []
+    longest = max((float(one["open_ms"]) for one in coverage.passed), default=0.0)
+    return [
+        {
+            **one,
+            "share": round(100 * float(one["open_ms"]) / longest) if longest else 0,
+            "struck": covered.struck.get(f"{one['after']} > {one['before']}", ()),
+            "killed": f"{one['after']} > {one['before']}" in covered.hit,
+        }
+        for one in coverage.passed
+    ]
 
 
 def _injections(folder: RunFolder, contents: _Contents) -> list[dict[str, Any]]:
     """The injections of the verdict, and those that only the journal knows, each with its evidence checks."""
     try:
         rows = checks(folder, contents.verdict.to_json() if contents.verdict is not None else {})
+        coverage = Coverage.read(folder)
     except EvidenceError:
         return []
     judged = {injection.injection: injection for injection in contents.verdict.injections} if contents.verdict is not None else {}
     started = {event.injection: event for event in contents.events if isinstance(event, InjectionStarted)}
+    where: dict[str, list[str]] = {}
+    for situation in () if coverage is None else coverage.situations:
+        where.setdefault(situation.injection, []).append(situation.told)
     injections = []
     for name in dict.fromkeys(row[0] for row in rows):
         mine = [row for row in rows if row[0] == name]
         result = judged.get(name) or Injection(injection=name, fault=mine[0][1], took_effect=False, healed=False)
         first = started.get(name)
+        target = result.target or (first.target if first is not None else None)
+        parameters = result.parameters or (first.parameters if first is not None else None)
         injections.append(
             {
                 **result.model_dump(exclude={"evidence", "heal"}),
-                "target": result.target or (first.target if first is not None else None),
-                "parameters": result.parameters or (first.parameters if first is not None else None),
+                "target": target and {key: value for key, value in target.items() if key != "strikes"},  # told by where it struck
+                "parameters": {key: value for key, value in (parameters or {}).items() if value is not None},
                 "fault": mine[0][1],
+                "where": "; then ".join(where.get(name, ())),
                 "checks": [{"kind": row[2], "check": row[3], "passed": bool(row[4]), "detail": row[5]} for row in mine],
             }
         )

@@ -20,6 +20,7 @@ from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.journal import EvidenceCheck, InjectionHealed, InjectionStarted, Restored, TestbedRebuilt, TestbedTaken
 from streamproof.exclusive import exclusive
 from streamproof.faults import FAULTS
+from streamproof.jobs import scratch
 from streamproof.jobs.job import Job
 from streamproof.kafka.transactions import CoordinatorBusy, TransactionLost
 from streamproof.run import lock, steady_state
@@ -55,6 +56,8 @@ def give_back(folder: RunFolder) -> None:
             restore(folder, embedded.up(), toxics)
         except TestbedError as error:
             _rebuild(folder, str(error))
+        finally:
+            scratch.remove(folder)
 
 
 def _unblock(folder: RunFolder) -> list[str]:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from streamproof.evidence.journal import (
@@ -30,11 +30,13 @@ from streamproof.experiment.model import Phase
 from streamproof.experiment.room import LOOKAHEAD_BATCHES, Room
 from streamproof.experiment.schedule import Injection, Schedule, share
 from streamproof.faults import FAULTS
-from streamproof.faults.process.hold import Hold, held
+from streamproof.faults.process.hold import Hold, held, held_in
+from streamproof.faults.process.window_fault import was_in
 from streamproof.jobs.context import FaultError, RunContext, RunEnded
 from streamproof.load.gate import Gate
 from streamproof.run.first_signs import not_delivered
 from streamproof.run.healing import heal_injection
+from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
 
 PHASE_S = 600.0
@@ -42,6 +44,7 @@ ANSWER_S = 30.0
 INJECTED_POLL_S = 0.02
 FEED_LOOK_S = 0.2
 FEED_AFTER_S = 2.0
+STANDS_S = 15.0
 log = logging.getLogger("streamproof.run.injector")
 
 
@@ -50,8 +53,8 @@ class NotDelivered(Exception):
 
 
 def run_schedule(run: RunContext, schedule: Schedule, patient: bool = False) -> None:
-    """Steady, impact, recovery, done. An injection that does not take effect is journaled; it does not end the run. Raises NotDelivered
-    when there is no output to judge before the first, unless it is ``patient``."""
+    """Start (where there is a fault for it), steady, impact, recovery, done. An injection that does not take effect is journaled; it does
+    not end the run. Raises NotDelivered when there is no output to judge before the first, unless it is ``patient``."""
     gate, journal = Gate(run.folder), run.folder.journal
     ahead = LOOKAHEAD_BATCHES * run.job.batch_records
 
@@ -59,6 +62,9 @@ def run_schedule(run: RunContext, schedule: Schedule, patient: bool = False) -> 
         journal.append(PhaseBegan(phase=name))
         log.info("phase: %s", name)
 
+    if schedule.groups(Phase.START):
+        phase("start")
+        _inject_phase(run, gate, schedule, Phase.START, schedule.steady_share)
     phase("steady")
     gate.open_to(int(schedule.steady_share * run.records) + ahead)
     _wait_for_share(run, schedule.steady_share)
@@ -74,12 +80,29 @@ def run_schedule(run: RunContext, schedule: Schedule, patient: bool = False) -> 
     _inject_phase(run, gate, schedule, Phase.RECOVERY, 1.0)
     gate.open_to(run.records)
     run.wait_for("the end of the workload", lambda: journal.last(LoadFinished), PHASE_S)
-    run.wait_for("the backlog to be gone", lambda: run.progress.committed() >= _written(run), PHASE_S)
+    try:
+        run.wait_for("the backlog to be gone", lambda: run.progress.committed() >= _written(run), PHASE_S)
+    except FaultError as error:
+        raise FaultError(f"{error}{_unread(run)}") from error
     phase("done")
 
 
 def _wait_for_share(run: RunContext, share: float) -> None:
     run.wait_for(f"{share:.0%} of the records committed", lambda: run.progress.committed() >= share * run.records, PHASE_S)
+
+
+def _unread(run: RunContext) -> str:
+    """Which partitions of the input the job has read nothing of, and what may be the reason."""
+    ends, read = Cluster(run.testbed.direct_kafka).end_offsets(run.job.input_topic), run.progress.until()
+    never = [partition for partition, end in sorted(ends.items()) if end and not read.get(str(partition))]
+    if not never:
+        return ""
+    which = f"partition {never[0]}" if len(never) == 1 else f"partitions {', '.join(map(str, never))}"
+    return (
+        f"; nothing was read of {which}. Partitions that are added are found when a client looks for them: after 5 minutes, unless its "
+        "`topic.metadata.refresh.interval.ms` (librdkafka) or `metadata.max.age.ms` (Java) says less, or never; set that, or a `timeout_s` "
+        "above 400"
+    )
 
 
 def _written(run: RunContext) -> int:
@@ -92,8 +115,8 @@ def _inject_phase(run: RunContext, gate: Gate, schedule: Schedule, phase: Phase,
     """One group of faults after the other. ``limit`` is the share of the records that the phase has; each group leaves the later ones
     theirs.
 
-    In the impact phase the workload stays a little ahead of the job: there is always work, and always something left to send. In the
-    recovery phase it goes on to its end, and the job has a backlog.
+    In the impact phase the workload stays a little ahead of the job: there is always work, and always something left to send. Before the
+    job begins, and in the recovery phase, it goes on to the phase's end, and the job has a backlog.
     """
     room = Room(run.records, run.job.batch_records, schedule.quiet)
     ahead = LOOKAHEAD_BATCHES * run.job.batch_records if phase is Phase.IMPACT else None
@@ -103,10 +126,14 @@ def _inject_phase(run: RunContext, gate: Gate, schedule: Schedule, phase: Phase,
             gate.open_to(0)  # a time without a fault must not use up what the next one needs
             run.let_pass(room.quiet_s)
         # On a busy machine a driver's first answer takes seconds: a fault that asks it must not lose the work it needs to that.
-        run.eventually(lambda: run.engine.answers(run.job), ANSWER_S)
-        gate.open_to(int((limit - share(groups[number + 1 :], room)) * run.records), ahead)
+        if phase is not Phase.START:
+            run.eventually(lambda: run.engine.answers(run.job), ANSWER_S)
+        opened = int((limit - share(groups[number + 1 :], room)) * run.records)
+        gate.open_to(opened, ahead)
         if number and not room.quiet_s:
-            _wait_for_share(run, run.progress.committed() / run.records + room.quiet_share)
+            # What a fault before was fed was taken from what comes later: less may be left than the quiet.
+            most = (opened - run.job.batch_records) / run.records
+            _wait_for_share(run, min(run.progress.committed() / run.records + room.quiet_share, most))
         if phase is Phase.IMPACT:
             _wait_for_trigger(run, group[0])
         _inject_group([_Active(_own(run, injection, schedule.seed), injection) for injection in group])
@@ -170,7 +197,7 @@ def _inject(run: RunContext, injection: Injection, injected: threading.Event, be
     parameters = fault.parameters_model.model_validate(injection.parameters)
     target: dict[str, Any] | None = None
     try:
-        with held(run, injection.step) if injection.step else contextlib.nullcontext() as hold:
+        with _held(run, injection) as hold:
             if hold is not None:
                 run = replace(run, held=hold.event)
             target = fault.aim(run, parameters)
@@ -180,9 +207,13 @@ def _inject(run: RunContext, injection: Injection, injected: threading.Event, be
             journal.append(planned)
             log.info("%s: %s", name, fault.summary)
             fault.inject(run, parameters, target)
+            if (strike := None if hold is None else hold.strike()) is not None:
+                target["strikes"] = [asdict(strike)]
             journal.append(InjectionInjected(injection=name, target=target))
             checks = [*_still_held(hold), *_overlapped(before)]
         injected.set()
+        if strike is not None:
+            checks.append(was_in(run, strike, "struck"))
         checks += fault.evidence(run, parameters, target)
         journal.append(InjectionEvidence(injection=name, checks=tuple(checks)))
         for check in checks:
@@ -214,21 +245,34 @@ def _fed(run: RunContext) -> Iterator[None]:
 def _feed(run: RunContext, done: threading.Event) -> None:
     gate, progress, batch = Gate(run.folder), Progress(run.folder), run.job.batch_records
     last, idle_since = run.records - batch, None
+    moved_at, committed = time.monotonic(), progress.committed()
     while not done.wait(FEED_LOOK_S):
         state = gate.read()
         limit, now = int(state["records"]), time.monotonic()
-        if limit >= last or progress.committed() + batch <= limit:  # a generator stops up to half a batch before its limit
+        if progress.committed() != committed:
+            moved_at, committed = now, progress.committed()
+        stands = now - moved_at > STANDS_S  # a job that lost what it had to read waits for more
+        if limit >= last or (committed + batch <= limit and not stands):  # a generator stops up to half a batch before its limit
             idle_since = None
         elif idle_since is None:
             idle_since = now
         elif now - idle_since > FEED_AFTER_S:
             gate.open_to(min(limit + batch, last), state["ahead"])
-            idle_since = None
+            idle_since, moved_at = None, now
+
+
+def _held(run: RunContext, injection: Injection) -> contextlib.AbstractContextManager[Hold | None]:
+    """The job at the step, or in the window, for which the injection waits."""
+    if injection.step is not None:
+        return held(run, injection.step)
+    if injection.window is not None:
+        return held_in(run, injection.window, FAULTS[injection.fault].ends_connections)
+    return contextlib.nullcontext()
 
 
 def _still_held(hold: Hold | None) -> list[EvidenceCheck]:
-    """That the job was held at the step until the fault was injected, for one that waited for a step."""
-    if hold is None:
+    """That the job was held at the step, or in the window, until the fault was injected; for one that waited for it."""
+    if hold is None or hold.still is None:
         return []
     step, batch = hold.event.failpoint, hold.event.batch
     return [EvidenceCheck(f"it was injected while the job was held at {step}", hold.still(), f"in batch {batch}, pid {hold.event.pid}")]

@@ -12,7 +12,8 @@ one of
     unfinished   it began, and has no verdict, or one that its task did not live to tell
 
 A nightly run is *red* when a scenario is not as expected: its outcome is not PASSED (a negative control that was caught PASSED), or it
-has no outcome. A scenario that was not run is not as expected. Slow, flaky and fixed scenarios that PASSED are reported, and do not make
+has no outcome. A scenario that was not run is not as expected. One that is not red is INCONCLUSIVE when a job whose messages were read was
+never killed in one of its windows, in no night so far. Slow, flaky and fixed scenarios that PASSED are reported, and do not make
 the nightly run red.
 """
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -32,6 +34,7 @@ from streamproof.experiment import matrix
 from streamproof.experiment.matrix import Matrix, Scenario
 from streamproof.history import junit, page, record
 from streamproof.history.changes import Change, Kind, change
+from streamproof.history.matrix import Coverage, coverage
 from streamproof.history.record import Run
 from streamproof.history.store import Store, Wanted
 from streamproof.run import recording as remembered
@@ -73,10 +76,19 @@ class Summary:
     began_at: str
     ended_at: str
     scenarios: tuple[ScenarioResult, ...]
+    windows: tuple[str, ...] = ()
+    """For each job whose windows were seen tonight: in how many of them it was killed, tonight or before, and which were missed."""
+    unproved: tuple[str, ...] = ()
+    """The jobs of which some were missed."""
 
     @property
     def red(self) -> bool:
         return not all(scenario.as_expected for scenario in self.scenarios)
+
+    @property
+    def outcome(self) -> RunOutcome:
+        """INCONCLUSIVE when all is as expected, and a job was never killed in one of its windows: nothing is proved of it there."""
+        return RunOutcome.FAILED if self.red else RunOutcome.INCONCLUSIVE if self.unproved else RunOutcome.PASSED
 
     @property
     def news(self) -> tuple[ScenarioResult, ...]:
@@ -88,14 +100,15 @@ class Summary:
         good = sum(scenario.as_expected for scenario in self.scenarios)
         counts = Counter(scenario.state for scenario in self.scenarios)
         states = ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
-        return f"{good} of {len(self.scenarios)} scenarios as expected: {states}"
+        unproved = f"; INCONCLUSIVE: windows were missed of {', '.join(self.unproved)}" if self.unproved else ""
+        return f"{good} of {len(self.scenarios)} scenarios as expected: {states}{unproved}"
 
     @property
     def text(self) -> str:
-        return "\n".join([self.headline, *(scenario.line for scenario in self.news)])
+        return "\n".join([self.headline, *(scenario.line for scenario in self.news), *self.windows])
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "red": self.red, "headline": self.headline}
+        return {**asdict(self), "red": self.red, "outcome": self.outcome, "headline": self.headline}
 
 
 @dataclass(frozen=True)
@@ -197,7 +210,12 @@ class NightlyRun:
         scenarios = tuple(
             sorted((scenario for scenario, _ in results), key=lambda scenario: (ORDER.index(scenario.state), scenario.number))
         )
-        summary = Summary(self.name, str(self.path), self._plan()["began_at"], utc_now(), scenarios)
+        covered = _covered(runs_of_tonight, runs)
+        told = tuple(
+            f"{job}: {found}" + (f", never in {', '.join(found.missed)}" if found.missed else "") for job, found in covered.items()
+        )
+        unproved = tuple(job for job, found in covered.items() if found.missed)
+        summary = Summary(self.name, str(self.path), self._plan()["began_at"], utc_now(), scenarios, told, unproved)
         left = [
             (scenario.strategy, f"{scenario.fault}, seed {scenario.seed}", scenario.reason)
             for scenario in scenarios
@@ -216,9 +234,19 @@ class NightlyRun:
         except FileNotFoundError:
             return None
         names = ("nightly_run", "folder", "began_at", "ended_at")
-        return Summary(
-            **{name: stored[name] for name in names}, scenarios=tuple(ScenarioResult(**fields) for fields in stored["scenarios"])
-        )
+        scenarios = tuple(ScenarioResult(**fields) for fields in stored["scenarios"])
+        windows, unproved = (tuple(stored.get(name, ())) for name in ("windows", "unproved"))
+        return Summary(**{name: stored[name] for name in names}, scenarios=scenarios, windows=windows, unproved=unproved)
+
+
+def _covered(tonight: Sequence[Run], ever: Sequence[Run]) -> dict[str, Coverage]:
+    """By job the windows that were seen tonight, and those of them in which it was killed, tonight or in any run before."""
+    found: dict[str, Coverage] = {}
+    for job in dict.fromkeys(run.strategy for run in tonight):
+        seen = coverage(run for run in tonight if run.strategy == job)
+        if seen is not None:
+            found[job] = replace(seen, hit=seen.hit.union(*(run.windows_hit for run in ever if run.strategy == job)))
+    return found
 
 
 def _end(name: str | None) -> None:

@@ -30,6 +30,7 @@ from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.verdict import Verdict
 
 RETRIES = 1
+SMALLEST = "smallest.yaml"
 Item = TypeVar("Item")
 log = logging.getLogger("streamproof.run.shrink")
 
@@ -101,7 +102,9 @@ def _trigger(injection: Injection) -> dict[str, Any]:
     """What an experiment has to say so that the injection happens when it does."""
     if injection.step is not None:
         return {"step": injection.step}
-    if injection.overlaps or injection.phase is Phase.RECOVERY:
+    if injection.window is not None:
+        return {"window": injection.window}
+    if injection.overlaps or injection.phase is not Phase.IMPACT:
         return {}
     return {"at": injection.at} if injection.batch is None else {"batch": injection.batch}
 
@@ -161,7 +164,7 @@ def shrink(subject: Subject, say: Callable[[Try], None]) -> tuple[Experiment, li
 
     kept = smallest(subject.injections, fails)
     result = reduced(subject.experiment, subject.injections, kept, "smallest")
-    write_atomically(folder / "smallest.yaml", result.to_yaml())
+    write_atomically(folder / SMALLEST, result.to_yaml())
     return result, attempts, folder
 
 

@@ -243,9 +243,12 @@ def _set_up(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None
 
 
 def _read_at(folder: RunFolder, experiment: Experiment) -> frozenset[str]:
-    """The servers whose messages the run reads: those that a fault of it asks for, and all of the job's when it is traced."""
-    servers = experiment.profile.links if experiment.trace else frozenset()
-    for injection in Schedule.read(folder).injections:
+    """The servers whose messages the run reads: those that a fault of it asks for, and all of the job's when it is traced, or a
+    fault waits for a window."""
+    injections = Schedule.read(folder).injections
+    aimed = any(injection.window is not None for injection in injections)
+    servers = experiment.profile.links if experiment.traced or aimed else frozenset()
+    for injection in injections:
         fault = FAULTS[injection.fault]
         servers |= fault.reads(fault.parameters_model.model_validate(injection.parameters))
     return servers

@@ -1,7 +1,7 @@
 """The stage ``run_pipeline``: keep the job's driver running, as a cluster manager would, until the run is done.
 
-A driver that dies is started again at once. The supervisor stops the job when the workload is sent, the fault injector is through with
-its phases, and the job has passed over every record.
+A driver that dies is started again at once. Beside one that a fault has set aside another is started, and that one is left alone. The
+supervisor stops the job when the workload is sent, the fault injector is through with its phases, and the job has passed over every record.
 """
 
 from __future__ import annotations
@@ -15,11 +15,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
+
 from streamproof import settings
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarted, InjectionStarted, LoadFinished, PhaseBegan
+from streamproof.experiment.model import Phase
+from streamproof.experiment.schedule import Schedule
+from streamproof.jobs import scratch
+from streamproof.jobs.aside import start_aside
 from streamproof.jobs.context import RunContext, RunEnded
-from streamproof.jobs.engine import EXECUTOR_MARK, RUN_MARK
+from streamproof.jobs.engine import EXECUTOR_MARK, RUN_MARK, START_MARK
 from streamproof.run.first_signs import FirstSigns
 from streamproof.run.hints import hint
 from streamproof.testbed.kafka import Cluster
@@ -28,6 +34,7 @@ from streamproof.testbed.process import MARK, TestbedError, marked, stop_all, ta
 POLL_S = 0.05
 LOOK_S = 5.0
 STOP_S = 45.0
+BACKLOG_S = 10.0
 MAX_STARTS = 20
 MAX_FRUITLESS_STARTS = 6
 MAX_STARTS_OF_NOTHING = 3
@@ -64,11 +71,14 @@ class Supervisor:
         self._looked: float | None = None
         self._stopping: float | None = None
         self._said = 0
+        self._aside: tuple[int, subprocess.Popen[bytes]] | None = None
         self._fruitless_starts = fruitless_starts
         self._first_signs = None if patient else FirstSigns(run)
 
     def run(self) -> None:
         (self._folder.path / "stop").unlink(missing_ok=True)
+        if Schedule.read(self._folder).groups(Phase.START) and not self._start:
+            self._run.eventually(self._backlog, BACKLOG_S)
         child = self._launch()
         while True:
             code = child.poll()
@@ -79,15 +89,26 @@ class Supervisor:
                 self._run.check_alive()
                 self._back_off_or_give_up()
                 child = self._launch()
+            elif start_aside(self._folder) == self._start:
+                self._aside = self._start, child
+                child = self._launch()
+            self._reap()
             self._watch(child)
             if self._first_signs is not None and (reason := self._first_signs.look(self._start)) is not None:
                 raise PipelineFailed(self._with_last_error(reason))
             time.sleep(POLL_S)
 
+    def _backlog(self) -> bool:
+        """Whether there is more to be read than a batch. A fault that strikes as the job begins finds more there so: which partitions a
+        first batch leaves out is seen only where all have something."""
+        ends = self._cluster.end_offsets(self._run.job.input_topic)
+        return min(ends.values(), default=0) > 0 and sum(ends.values()) >= 2 * self._run.job.batch_records
+
     def _launch(self) -> subprocess.Popen[bytes]:
         self._start += 1
+        scratch.make(self._folder)
         launch = self._engine.launch(replace(self._run.job, start=self._start), self._run.testbed)
-        env = {**launch.environment, MARK: str(settings.home()), RUN_MARK: self._folder.name}
+        env = {**launch.environment, MARK: str(settings.home()), RUN_MARK: self._folder.name, START_MARK: str(self._start)}
         with open(self._log(), "ab") as output:
             try:
                 child = subprocess.Popen(
@@ -140,11 +161,20 @@ class Supervisor:
         return self._folder.logs / f"driver-{start or self._start}.log"
 
     def _exited(self, child: subprocess.Popen[bytes], code: int) -> None:
-        reason = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        self._folder.journal.append(DriverExited(start=self._start, pid=child.pid, code=code, reason=reason))
-        log.info("driver start %d ended: %s", self._start, reason)
+        self._say_exited(self._start, child, code)
         # Spark runs parts of the driver in processes of their own: a commit that goes on there would race with the next start's recovery.
-        kill_drivers(self._folder)
+        kill_drivers(self._folder, but=start_aside(self._folder))
+
+    def _say_exited(self, start: int, child: subprocess.Popen[bytes], code: int) -> None:
+        reason = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        self._folder.journal.append(DriverExited(start=start, pid=child.pid, code=code, reason=reason))
+        log.info("driver start %d ended: %s", start, reason)
+
+    def _reap(self) -> None:
+        """Take note of the end of a start that was set aside."""
+        if self._aside is not None and (code := self._aside[1].poll()) is not None:
+            self._say_exited(*self._aside, code)
+            self._aside = None
 
     def _watch(self, child: subprocess.Popen[bytes]) -> None:
         now = time.monotonic()
@@ -191,12 +221,12 @@ def last_error(log: Path) -> str:
     return (errors or lines or [""])[-1][:LONGEST_ERROR]
 
 
-def kill_drivers(folder: RunFolder) -> list[int]:
-    """End whatever still runs of the run's drivers, and what these start while they are ended. Returns the pids.
+def kill_drivers(folder: RunFolder, but: int | None = None) -> list[int]:
+    """End whatever still runs of the run's drivers, ``but`` for one start, and what these start while they are ended. Returns the pids.
 
     Executors are left alone: they end by themselves once their driver is gone, and may write for a moment longer, as anywhere.
     """
-    return _kill(folder, RUN_MARK)
+    return _kill(folder, RUN_MARK, but)
 
 
 def kill_executors(folder: RunFolder) -> list[int]:
@@ -204,8 +234,12 @@ def kill_executors(folder: RunFolder) -> list[int]:
     return _kill(folder, EXECUTOR_MARK)
 
 
-def _kill(folder: RunFolder, mark: str) -> list[int]:
-    return [process.pid for process in stop_all(lambda: marked(**{mark: folder.name}), f"run {folder.name}")]
+def _kill(folder: RunFolder, mark: str, but: int | None = None) -> list[int]:
+    def found() -> list[psutil.Process]:
+        spared = [] if but is None else marked(**{mark: folder.name, START_MARK: str(but)})
+        return [process for process in marked(**{mark: folder.name}) if process not in spared]
+
+    return [process.pid for process in stop_all(found, f"run {folder.name}")]
 
 
 __all__ = ["EXECUTOR_MARK", "PipelineFailed", "RunEnded", "kill_drivers", "kill_executors", "run_pipeline"]

@@ -1,24 +1,33 @@
 """``streamproof sweep FILE``: break a job in each of its windows, whoever wrote it.
 
-A run without faults shows the windows (:mod:`streamproof.jobs.windows`). Then the driver is killed in each of them, and each message that
-changes something is lost once: its answer, and the request itself. Several of these faults share a run as long as all goes well. Where a
-run fails, each of its faults gets a run of its own, so that it is known which of them broke the job.
+A run without faults shows the windows (:mod:`streamproof.jobs.windows`). Then the driver is killed in each of them, as the job begins and
+while it is at work; each message that changes something is lost once, its answer, and the request itself, and then all of its kind until
+the job has noticed; and after each step the driver stands still while another start takes its place, and wakes up beside it. Several of
+these faults share a run as long as all goes well. Where a run fails, its faults get runs of their own until one fails, so that it is known
+what broke the job.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from streamproof.evidence.folder import write_atomically
-from streamproof.experiment.model import Experiment, FaultSpec
+import pyarrow.parquet as pq
+
+from streamproof.evidence.folder import RunFolder, write_atomically
+from streamproof.experiment.model import Experiment, FaultSpec, Phase
+from streamproof.experiment.room import LATEST_IMPACT_SHARE
+from streamproof.experiment.schedule import LEAST_STEADY
 from streamproof.faults import FAULTS
 from streamproof.jobs import windows
+from streamproof.jobs.profile import JobProfile, Role
 from streamproof.jobs.windows import Window
 from streamproof.run import runner
 from streamproof.run.sweep import table
@@ -28,19 +37,28 @@ from streamproof.verdict.verdict import Injection, Verdict, decided
 
 RECORDS = 6000
 BATCHES = 24
-TOGETHER = 3
-"""How many faults share a run."""
+TOGETHER = 4
+"""How many faults share a run, besides one as the job begins."""
+AT = 0.3
+"""From which share of the records on they are injected, one after the other."""
 TRIES = 2
 LINGER_S = 1.0
-OF_ONE_MESSAGE = ("lose_answer", "drop_request")
+LATEST_MS = 5000
+END_TXN, OF_TRANSACTIONS = "EndTxn", ("Produce", "TxnOffsetCommit")
+KILL, TWIN = "kill_at_window", "twin_driver"
+LOSE_ANSWER, DROP_REQUEST, REFUSE, LATE = "lose_answer", "drop_request", "refuse_messages", "late_request"
+TABLE = "windows.md"
+AT_WINDOWS = (KILL, TWIN)
+OF_ONE_MESSAGE = (LOSE_ANSWER, DROP_REQUEST, LATE)
 OF_MESSAGES = ("Produce", "OffsetCommit", "TxnOffsetCommit", "EndTxn", "COMMIT", "PREPARE TRANSACTION", "COMMIT PREPARED")
 """Messages whose answers are worth losing wherever they come; a statement that changes a table is one too."""
+INJECTION = re.compile(r"\b[a-z_]+-\d+\b")
 log = logging.getLogger("streamproof.run.window_sweep")
 
 
 @dataclass(frozen=True)
 class Crash:
-    """One fault at one place: ``where`` is a window, or the message whose answer is lost."""
+    """One fault at one place: ``where`` is a window, or the message that is lost."""
 
     fault: str
     where: str
@@ -48,24 +66,44 @@ class Crash:
     """Which message of its kind, where several steps are of one kind."""
     linger_s: float = 0.0
     """How long the message at the window's end is held before the kill."""
+    phase: Phase = Phase.IMPACT
+    until: str = ""
+    """After which message the late one is delivered."""
 
     @property
     def label(self) -> str:
         """What is done, in words."""
-        return f"{self.fault} {self.linger_s:g} s later" if self.linger_s else self.fault
+        when = " as the job begins" if self.phase is Phase.START else f" after the next {self.until}" if self.until else ""
+        return f"{self.fault} {self.linger_s:g} s later{when}" if self.linger_s else f"{self.fault}{when}"
 
     @property
     def spec(self) -> FaultSpec:
-        if self.fault == "kill_at_window":
-            return FaultSpec(fault=self.fault, parameters={"window": self.where, "linger_s": self.linger_s})
+        trigger: dict[str, Any] = {"phase": self.phase} if self.phase is Phase.START else {"at": AT}
+        return FaultSpec(fault=self.fault, parameters=self._parameters(), **trigger)
+
+    @property
+    def batches(self) -> int:
+        """How many micro-batches it needs."""
+        fault = FAULTS[self.fault]
+        return fault.batches(fault.parameters_model.model_validate(self._parameters()))
+
+    def _parameters(self) -> dict[str, Any]:
+        if self.fault in AT_WINDOWS:
+            return {"window": self.where, **({"linger_s": self.linger_s} if self.linger_s else {})}
         kind = windows.kind(self.where)
         table = self.where.removeprefix(kind).strip() if kind in windows.OF_TABLES else ""
-        return FaultSpec(fault=self.fault, parameters={"message": kind, "nth": self.nth, **({"sql": table} if table else {})})
+        return {
+            "message": kind,
+            "nth": self.nth,
+            **({"sql": table} if table else {}),
+            **({"until": self.until, "delay_ms": LATEST_MS} if self.until else {}),
+        }
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a crash showed. ``hit`` says whether the fault took effect there."""
+    """What a crash showed. ``hit`` says whether the fault took effect there; ``blamed`` how many records' blame names it; ``beside`` which
+    others its run had, where it needed them to break the job."""
 
     crash: Crash
     outcome: str
@@ -73,6 +111,13 @@ class Result:
     found: dict[str, int]
     hit: bool
     run: str
+    blamed: int = 0
+    beside: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """What was done, and where."""
+        return f"{self.crash.label} at {self.crash.where}" + (f" together with {', '.join(self.beside)}" if self.beside else "")
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self.crash), **{name: value for name, value in asdict(self).items() if name != "crash"}}
@@ -80,15 +125,16 @@ class Result:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All of it. ``known`` are the windows of the job."""
+    """All of it. ``known`` are the windows of the job, ``planned`` is how many faults there were to be tried."""
 
     known: tuple[Window, ...]
     results: tuple[Result, ...]
+    planned: int
 
     @property
     def hit(self) -> frozenset[str]:
         """The windows in which the job was killed."""
-        return frozenset(result.crash.where for result in self.results if result.hit and result.crash.fault == "kill_at_window")
+        return frozenset(result.crash.where for result in self.results if result.hit and result.crash.fault == KILL)
 
     @property
     def outcome(self) -> RunOutcome:
@@ -100,71 +146,126 @@ class Sweep:
 
     @property
     def reason(self) -> str:
-        covered = f"killed in {len(self.hit)} of {len(self.known)} windows, {self.lost} answers and requests lost"
-        broken = [f"{_listed(result.found)} by {result.crash.label} at {result.crash.where}" for result in self.results if result.found]
+        broken = [f"{_listed(result.found)} by {result.told}" for result in self.results if result.outcome == RunOutcome.FAILED]
+        if len(self.results) < self.planned:
+            return "; ".join([", ".join(broken) or "stopped", f"{len(self.results)} of {self.planned} faults tried"])
+        lost = sum(result.hit and result.crash.fault not in AT_WINDOWS for result in self.results)
+        twins = sum(result.hit and result.crash.fault == TWIN for result in self.results)
+        covered = [f"killed in {len(self.hit)} of {len(self.known)} windows", f"messages lost in {lost} ways", f"{twins} twins"]
         missed = [window.name for window in self.known if window.name not in self.hit]
-        return "; ".join(filter(None, [covered, ", ".join(broken), f"never hit: {', '.join(missed)}" if missed else ""]))
-
-    @property
-    def lost(self) -> int:
-        return sum(result.hit and result.crash.fault in OF_ONE_MESSAGE for result in self.results)
+        others = [result.told for result in self.results if not result.hit and result.crash.where not in missed]
+        never = [f"never hit: {', '.join(missed)}"] if missed else []
+        return "; ".join(filter(None, [", ".join(broken), ", ".join(covered), *never, f"not shown: {', '.join(others)}" if others else ""]))
 
     def to_dict(self) -> dict[str, Any]:
         known = [{"window": window.name, **asdict(window), "hit": window.name in self.hit} for window in self.known]
         results = [result.to_dict() for result in self.results]
-        return {"outcome": self.outcome, "reason": self.reason, "windows": known, "results": results}
+        return {"outcome": self.outcome, "reason": self.reason, "planned": self.planned, "windows": known, "results": results}
 
 
 def _listed(found: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in found.items()) or "nothing"
 
 
-def experiment_for(given: Experiment, seed: int) -> Experiment:
-    """The same job on a workload of at most ``RECORDS``, in ``BATCHES`` micro-batches, traced, without faults."""
-    name = f"sweep-{given.label}".lower().replace("_", "-")[:60]
+def experiment_for(given: Experiment, seed: int, what: str = "sweep") -> Experiment:
+    """The same job on a workload of at most ``RECORDS``, in ``BATCHES`` micro-batches, traced, without faults. ``what`` begins its name."""
+    name = f"{what}-{given.name}"[:60]
     batch = given.batch_records or max(10, min(RECORDS, given.workload.records) // BATCHES)
     return given.without_faults(name, RECORDS, trace=True, batch_records=batch, seed=seed)
 
 
-def crashes(known: Sequence[Window]) -> list[Crash]:
-    """What is tried: a kill in each window; of each message that changes something an answer that is lost (the server has done it) and a
-    request that is (it has not); and a kill in each window after what the job does beside has had time to go on."""
+def crashes(known: Sequence[Window], profile: JobProfile, batches: int = BATCHES, late: bool = False) -> list[list[Crash]]:
+    """What is tried, the faults of a run each. A run has so many ``batches``; ``late`` commits of transactions are tried when asked for.
+
+    A kill in each window while the job is at work, and one as it begins. Of each message that changes something an answer that is lost (the
+    server has done it), a request that is (it has not), and all of its kind. A kill in each window after what the job does beside has had
+    time to go on. After each step a driver that stands still.
+    """
     steps = dict.fromkeys(step for window in known for step in (window.after, window.before) if not windows.is_file(step))
     lost = [step for step in steps if windows.kind(step) in (*OF_MESSAGES, *windows.OF_TABLES) and step == step.partition(" to ")[0]]
     of_kind = [windows.kind(step) for step in lost]
     nth = [1 + of_kind[:number].count(kind) for number, kind in enumerate(of_kind)]
-    messages = [Crash(fault, *where) for fault in OF_ONE_MESSAGE for where in zip(lost, nth, strict=True)]
-    kills = [Crash("kill_at_window", window.name) for window in known]
-    lingering = [Crash("kill_at_window", window.name, linger_s=LINGER_S) for window in known if not windows.is_file(window.before)]
-    return [*kills, *messages, *lingering]
+    messages = [Crash(fault, *where) for fault in (LOSE_ANSWER, DROP_REQUEST) for where in zip(lost, nth, strict=True)]
+    refused = [Crash(REFUSE, kind) for kind in dict.fromkeys(of_kind)]
+    kills = [Crash(KILL, window.name) for window in known]
+    lingering = [Crash(KILL, window.name, linger_s=LINGER_S) for window in known if not windows.is_file(window.before)]
+    of_messages = [window for window in known if not (windows.is_file(window.after) and windows.is_file(window.before))]
+    twins = [Crash(TWIN, window.name) for window in _begun(of_messages)]
+    lates = [Crash(LATE, END_TXN, until=step) for step in steps if late and END_TXN in steps and step in OF_TRANSACTIONS]
+    at_work = [*kills, *lates, *messages, *refused, *lingering, *(() if Role.EXECUTORS in profile.roles else twins)]
+    first = [Crash(KILL, window.name, phase=Phase.START) for window in of_messages]
+    runs = list(_shared(at_work, (LATEST_IMPACT_SHARE - AT) * batches))
+    for run in runs:  # each has one as it begins, where there is room for it
+        if first and sum(each.batches for each in run) <= _room_beside(first[0], batches):
+            run.insert(0, first.pop(0))
+    return [*runs, *([crash] for crash in first)]
+
+
+def _room_beside(first: Crash, batches: int) -> float:
+    """How many batches are left for the others of a run that begins with a crash."""
+    return (LATEST_IMPACT_SHARE - LEAST_STEADY) * batches - first.batches - AT / 2 * batches
+
+
+def _shared(crashes: Sequence[Crash], room: float) -> Iterator[list[Crash]]:
+    """As many as a run has room for, in their order."""
+    run = list[Crash]()
+    for crash in crashes:
+        if run and (len(run) == TOGETHER or sum(each.batches for each in run) + crash.batches > room):
+            yield run
+            run = []
+        run.append(crash)
+    if run:
+        yield run
+
+
+def _begun(known: Sequence[Window]) -> list[Window]:
+    """A window for each step that begins one. Between two steps of the same name it is not known which of them is the last."""
+    first: dict[str, Window] = {}
+    for window in known:
+        if window.after != window.before:
+            first.setdefault(window.after, window)
+    return list(first.values())
 
 
 Say = Callable[[Result, int, int], None]
 
 
-def sweep(experiment: Experiment, look: Callable[[Sequence[Window]], None], say: Say) -> Sweep:
-    """Look at the job, then break it. ``look`` gets the windows, ``say`` each result with its number and how many there will be.
+def sweep(
+    experiment: Experiment, look: Callable[[Sequence[Window]], None], say: Say, keep_going: bool = False, late: bool = False
+) -> Sweep:
+    """Look at the job, then break it, until a fault did or, to ``keep_going``, with each fault. ``look`` gets the windows, ``say`` each
+    result with its number and how many there will be. ``late`` commits of transactions are tried when asked for.
 
     Raises BadInput when its run without faults does not go well.
     """
     known = seen(experiment)
     look(known)
-    every, results = crashes(known), []
-    for result in _results(experiment, every):
-        results.append(result)
-        say(result, len(results), len(every))
-        if result.outcome == RunOutcome.ABORTED:
+    runs, results = crashes(known, experiment.profile, experiment.workload.records // experiment.micro_batch, late), list[Result]()
+    planned = sum(map(len, runs))
+    for run in runs:
+        for result in _results(experiment, run, keep_going):
+            results.append(result)
+            say(result, len(results), planned)
+        outcomes = {result.outcome for result in results}
+        if RunOutcome.ABORTED in outcomes or (RunOutcome.FAILED in outcomes and not keep_going):
             break
-    return Sweep(tuple(known), tuple(results))
+    return Sweep(tuple(known), tuple(results), planned)
 
 
-def _results(experiment: Experiment, every: Sequence[Crash]) -> Iterator[Result]:
-    for begin in range(0, len(every), TOGETHER):
-        together = every[begin : begin + TOGETHER]
-        first = _run(experiment, together)
-        for result in first:
-            settled = result.outcome == RunOutcome.ABORTED or (result.hit and (result.outcome == RunOutcome.PASSED or len(together) == 1))
-            yield result if settled else _alone(experiment, result.crash)
+def _results(experiment: Experiment, together: Sequence[Crash], keep_going: bool) -> Iterator[Result]:
+    """Of each fault. Those that missed are tried again alone, and so are all of a run that failed, the most blamed first, until one of them
+    fails."""
+    first = sorted(_run(experiment, together), key=lambda result: -result.blamed)
+    broken = None
+    for result in first:
+        if broken is not None and not keep_going:
+            return
+        settled = result.outcome == RunOutcome.ABORTED or (result.hit and (result.outcome == RunOutcome.PASSED or len(together) == 1))
+        alone = result if settled else _alone(experiment, result.crash)
+        broken = alone if alone.outcome == RunOutcome.FAILED else broken
+        if result is first[-1] and broken is None and result.outcome == RunOutcome.FAILED:  # it takes several of them
+            alone = replace(result, beside=tuple(other.told for other in first[:-1]))
+        yield alone
 
 
 def _alone(experiment: Experiment, crash: Crash) -> Result:
@@ -186,10 +287,21 @@ def _run(experiment: Experiment, together: Sequence[Crash]) -> list[Result]:
     folder = runner.run(planned, name, evaluate=evaluate)
     verdict = _of_what_was_hit(Verdict.read(folder))
     found = {str(anomaly): count for anomaly, count in verdict.anomalies.items() if count and anomaly in verdict.forbidden}
-    hit = {(injection.fault, _where(injection)) for injection in verdict.injections}
+    blamed = _blamed(folder)
+    injections = {(injection.fault, injection.phase, _where(injection)): injection.injection for injection in verdict.injections}
+    places = [(crash, injections.get((crash.fault, crash.phase, _where_of(crash)))) for crash in together]
     return [
-        Result(crash, verdict.outcome, verdict.reason, found, (crash.fault, _where_of(crash)) in hit, folder.name) for crash in together
+        Result(crash, verdict.outcome, verdict.reason, found, name is not None, folder.name, blamed[name] if name is not None else 0)
+        for crash, name in places
     ]
+
+
+def _blamed(folder: RunFolder) -> Counter[str]:
+    """How often the blame of a record names each injection."""
+    if not folder.reconciliation.exists():
+        return Counter()
+    rows = pq.read_table(folder.reconciliation, columns=["blame"]).column("blame").to_pylist()
+    return Counter(name for blame in rows if blame for name in INJECTION.findall(blame))
 
 
 def _of_what_was_hit(verdict: Verdict) -> Verdict:
@@ -216,4 +328,4 @@ def write(folder: Path, sweep: Sweep) -> None:
     rows = [head, ["---"] * len(head)]
     rows += [[one.crash.label, f"`{one.crash.where}`", _listed(one.found), one.outcome, one.run] for one in sweep.results]
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "windows.md", f"{sweep.outcome}: {sweep.reason}\n\n{table(rows)}")
+    write_atomically(folder / TABLE, f"{sweep.outcome}: {sweep.reason}\n\n{table(rows)}")

@@ -35,6 +35,7 @@ from typing import IO
 from streamproof import settings
 from streamproof.evidence.folder import write_atomically
 from streamproof.exclusive import exclusive
+from streamproof.testbed import spark_sink
 
 JARS_LOCK = Path(__file__).with_name("jars.lock")
 MESSAGE_PROXY = Path(__file__).with_name("message_proxy")
@@ -464,6 +465,19 @@ def check_modules(description: str) -> None:
             )
 
 
+def install_spark_sink(report: Report) -> None:
+    """Compile the data source that the jars of Spark and of Kafka's client are for."""
+    if spark_sink.problem() is None:
+        report(f"{spark_sink.FORMAT}: in place")
+        return
+    started = time.monotonic()
+    try:
+        spark_sink.build(java_executable())
+    except spark_sink.NotCompiled as error:
+        raise SetupError(f"{spark_sink.FORMAT}: the data source for Spark does not compile. The compiler said:\n  {error}") from error
+    report(f"{spark_sink.FORMAT}: compiled ({time.monotonic() - started:.0f} s)")
+
+
 # ------------------------------------------------------------------------------------------------------------- together
 
 
@@ -498,6 +512,7 @@ def install(report: Report) -> None:
                     report(f"still at work: {', '.join(sorted(running[future] for future in left))} ({time.monotonic() - started:.0f} s)")
         for future in running:
             future.result()
+        install_spark_sink(report)
 
 
 def verify() -> list[str]:
@@ -512,7 +527,7 @@ def verify() -> list[str]:
     except SetupError as error:
         return [*problems, str(error)]
     sets = {name: _problem_with_set(name, [jar for jar in jars if jar.set == name]) for name in sorted({jar.set for jar in jars})}
-    return problems + [problem for problem in [*sets.values(), _problem_with_toxiproxy()] if problem]
+    return problems + [problem for problem in [*sets.values(), _problem_with_toxiproxy(), spark_sink.problem()] if problem]
 
 
 def main() -> int:

@@ -90,10 +90,22 @@ def start(folder: Path, ports: PostgresPorts) -> Handle:
         if not data.exists():
             _make_data(folder)
         (data / "postgresql.auto.conf").write_text(_configuration(ports))
-        wait_until("postgres: the processes of a killed server to end", lambda: not _processes(folder), READY_S)
+        wait_until("postgres: the processes of a killed server to end", lambda: not (_processes(folder) or _unreaped(data)), READY_S)
         handle = spawn(ROLE, [*_as_another(), str(programs() / "postgres"), "-D", str(data)], folder)
     wait_until("postgres: answer a query", lambda: ready(folder, ports), READY_S, process=handle)
     return handle
+
+
+def _unreaped(data: Path) -> bool:
+    """Whether the server that has left its lock file there has ended, and its parent has not been told yet: a new one would take it for one
+    that runs. The parent may be this process."""
+    try:
+        pid = int((data / "postmaster.pid").read_text().split()[0])
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except (FileNotFoundError, ValueError, IndexError, psutil.NoSuchProcess):
+        return False
 
 
 def quit_at_once(folder: Path) -> None:

@@ -28,7 +28,7 @@ import psutil
 
 from streamproof import extras, settings
 from streamproof.evidence.folder import write_atomically
-from streamproof.testbed import install, java
+from streamproof.testbed import install, java, spark_sink
 from streamproof.testbed.process import Handle, TestbedError, environment, listening, marked, running, spawn, wait_until
 
 READY_S = 60.0
@@ -83,8 +83,13 @@ def spark_home() -> Path:
 
 
 def connector_class_path() -> str:
-    """The Kafka connector's jars as a class path, sorted so that a class-data archive stays valid."""
-    return ":".join(str(jar) for jar in sorted((settings.cache() / "jars" / "spark").glob("*.jar")))
+    """The Kafka connector's jars and our data source as a class path, sorted so that a class-data archive stays valid."""
+    return ":".join(map(str, connector_jars()))
+
+
+def connector_jars() -> list[Path]:
+    sink = spark_sink.jar()
+    return [*sorted((settings.cache() / "jars" / "spark").glob("*.jar")), *([sink] if sink is not None and sink.is_file() else [])]
 
 
 def secret_file(folder: Path) -> Path:
@@ -172,10 +177,13 @@ def start_worker(folder: Path, ports: SparkPorts, role: str) -> Handle:
     arguments = ["--host", host, "--port", str(ports.workers[role]), "--webui-port", str(ports.worker_uis[role])]
     arguments += ["--cores", str(WORKER_CORES), "--memory", f"{WORKER_MEMORY_MB}M", "--work-dir", str(folder / "spark-work")]
     arguments += ["--properties-file", str(secret_file(folder))]
+    temporary = folder / "spark-temporary"
+    temporary.mkdir(exist_ok=True)
     command = _command("org.apache.spark.deploy.worker.Worker", *arguments, f"spark://127.0.0.1:{ports.master}", role="spark-daemon")
     command[1:1] = ["-Dspark.ui.killEnabled=false", "-Dspark.worker.cleanup.enabled=true", "-Dspark.worker.cleanup.appDataTtl=3600"]
     command[1:1] = ["-Dspark.worker.timeout=20"]  # as the master's: four times in it a worker says that it lives
-    return spawn(name, command, folder, _environment(host))
+    # An executor that is killed leaves what it had put there.
+    return spawn(name, command, folder, {**_environment(host), **java.temporary(temporary, {})})
 
 
 def master_state(ui_port: int) -> dict[str, Any]:

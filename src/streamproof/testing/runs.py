@@ -2,7 +2,8 @@
 
 A guarantee that is asserted is decided by the same rules as any verdict (``streamproof.verdict.decide``): the records of the run are held
 to the asserted guarantee instead of to what the job promises. A run that shows nothing (no evidence that the fault took effect, nothing
-delivered after it, an unfinished drain) does not keep a guarantee.
+delivered after it, an unfinished drain) does not keep a guarantee. One that was killed in some of its job's windows does not prove one:
+that is what a sweep is for.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from streamproof import settings
 from streamproof.evidence.folder import RunFolder
 from streamproof.experiment import model
 from streamproof.experiment.model import Experiment
 from streamproof.experiment.reading import parse
-from streamproof.run import lock, runner
+from streamproof.jobs.windows import Window
+from streamproof.run import lock, runner, window_sweep
+from streamproof.run.window_sweep import Result, Sweep
 from streamproof.verdict.decide import Decision, RunOutcome, decide
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 from streamproof.verdict.verdict import Verdict, ending
@@ -51,6 +55,63 @@ class Experiments:
         ]
         return run
 
+    def sweep(self, experiment: str | Path | dict[str, Any] | Experiment, **changes: Any) -> JudgedSweep:
+        """Break the job of an experiment in each of its windows (``docs/windows.md``), until a fault breaks it. ``changes`` take the place
+        of what the experiment says. Takes minutes. Raises BadInput when it cannot be planned, or when the job does not go well without
+        faults."""
+        given = _experiment(experiment, [], self._seed, changes)
+        planned = window_sweep.experiment_for(given, given.seed)
+        name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{planned.name}"
+        with lock.turn(name, WAIT_S, log.info):
+            swept = window_sweep.sweep(planned, _look, _say)
+        folder = settings.home() / "sweeps" / name
+        window_sweep.write(folder, swept)
+        self._properties += [("streamproof_sweep", str(folder)), ("streamproof_outcome", str(swept.outcome))]
+        return JudgedSweep(swept, planned, folder)
+
+
+class JudgedSweep:
+    """A sweep of a job with what it found. The assertions raise AssertionError with the reason: which fault broke the job, and where, or
+    which window was never hit."""
+
+    def __init__(self, sweep: Sweep, experiment: Experiment, folder: Path) -> None:
+        self.sweep, self.folder, self._experiment = sweep, folder, experiment
+
+    @property
+    def outcome(self) -> RunOutcome:
+        return self.sweep.outcome
+
+    def assert_passed(self) -> None:
+        """The job kept what it promises when it was broken in each of its windows."""
+        __tracebackhide__ = True
+        if self.outcome is not RunOutcome.PASSED:
+            raise AssertionError(f"{self.outcome}: {self.sweep.reason}\ntable: {self.folder / window_sweep.TABLE}")
+
+    def assert_exactly_once(self, *promises: str) -> None:
+        """No record was lost, none was delivered twice, and none counted as done before it was delivered, in any window."""
+        __tracebackhide__ = True
+        self._assert_guarantee(Guarantee.EXACTLY_ONCE, promises)
+
+    def assert_at_least_once(self, *promises: str) -> None:
+        """No record was lost, and none counted as done before it was delivered, in any window."""
+        __tracebackhide__ = True
+        self._assert_guarantee(Guarantee.AT_LEAST_ONCE, promises)
+
+    def assert_at_most_once(self, *promises: str) -> None:
+        """No record was delivered twice, in any window."""
+        __tracebackhide__ = True
+        self._assert_guarantee(Guarantee.AT_MOST_ONCE, promises)
+
+    def _assert_guarantee(self, guarantee: Guarantee, promises: Sequence[str]) -> None:
+        __tracebackhide__ = True
+        asked = {Promise(promise) for promise in promises}
+        if unasked := forbidden(guarantee, asked, self._experiment.of_results) - self._experiment.forbidden:
+            raise AssertionError(
+                f"{', '.join([guarantee, *sorted(asked)])} was not judged in this sweep, which allowed {', '.join(sorted(unasked))}: the "
+                f"job was held to {self._experiment.promised}. Sweep it with `guarantee=...`, or let it promise more"
+            )
+        self.assert_passed()
+
 
 class JudgedRun:
     """A run with its verdict. The assertions raise AssertionError with the reason, the blame of the first anomalous records, and where the
@@ -78,12 +139,12 @@ class JudgedRun:
 
     def assert_exactly_once(self, *promises: str) -> None:
         """No record was lost, none was delivered twice, and none counted as done before it was delivered. ``promises`` are more that is to
-        be held: ``ordered``, ``atomic``."""
+        be held: ``ordered``, ``atomic``. Where the run saw windows of the job, it must have been killed in each of them."""
         __tracebackhide__ = True
         self._assert_guarantee(Guarantee.EXACTLY_ONCE, promises)
 
     def assert_at_least_once(self, *promises: str) -> None:
-        """No record was lost, and none counted as done before it was delivered."""
+        """No record was lost, and none counted as done before it was delivered. Windows as above."""
         __tracebackhide__ = True
         self._assert_guarantee(Guarantee.AT_LEAST_ONCE, promises)
 
@@ -104,6 +165,12 @@ class JudgedRun:
             )
         held_to = {"guarantee": guarantee, "promises": tuple(sorted(asked)), "forbidden": tuple(banned), "expected_anomalies": ()}
         self._assert(decide(self.verdict.model_copy(update=held_to).facts(ending(self.folder, self.verdict))))
+        if (windows := self.verdict.windows) is not None and (missed := [name for name in windows.known if name not in windows.hit]):
+            killed = f"killed in {len(windows.known) - len(missed)} of {len(windows.known)} windows, never in {', '.join(missed)}"
+            raise AssertionError(
+                f"INCONCLUSIVE: {guarantee} was kept, but this run does not prove it: {killed}. `streamproof.sweep(...)` kills the job in "
+                f"each of them; `run.assert_passed()` asks for no more than what this run shows\nreport: {self.report}"
+            )
 
     def _assert(self, decision: Decision) -> None:
         __tracebackhide__ = True
@@ -144,3 +211,11 @@ def _when_free(experiment: Experiment) -> RunFolder:
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{experiment.name}"
     with lock.turn(name, WAIT_S, log.info):
         return runner.run(experiment, name)
+
+
+def _look(known: Sequence[Window]) -> None:
+    log.info("%d windows: %s", len(known), ", ".join(window.name for window in known))
+
+
+def _say(result: Result, number: int, total: int) -> None:
+    log.info("%d of %d  %s: %s", number, total, result.told, result.outcome)

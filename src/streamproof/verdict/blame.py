@@ -115,7 +115,12 @@ class Timeline:
         return None
 
 
-_CRASHES = {"kill_driver": "the driver was killed", "kill_worker": "a Python worker was killed", "raise": "an error was raised"}
+_CRASHES = {
+    "kill_driver": "the driver was killed",
+    "kill_worker": "a Python worker was killed",
+    "kill_executor": "an executor was killed",
+    "raise": "an error was raised",
+}
 
 
 def _strike(event: Event) -> str:

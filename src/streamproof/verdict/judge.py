@@ -263,7 +263,9 @@ def _with(path: Path, fields: Any, *keys: str) -> dict[str, Any]:
 
 def _windows(folder: RunFolder) -> WindowCoverage | None:
     coverage = Coverage.read(folder)
-    return None if coverage is None else WindowCoverage(known=coverage.known, hit=tuple(dict.fromkeys(coverage.hit.values())))
+    if coverage is None:
+        return None
+    return WindowCoverage(known=coverage.known, hit=tuple(dict.fromkeys(coverage.hit.values())), struck=coverage.struck)
 
 
 def _due(folder: RunFolder, spec: RunSpec) -> int | None:

@@ -63,10 +63,11 @@ class ResultCounts(_Part):
 
 
 class WindowCoverage(_Part):
-    """The windows of a job that were seen, and those in which it was killed."""
+    """The windows of a job that were seen, those in which it was killed, and which faults struck in each, whatever they did."""
 
     known: tuple[str, ...]
     hit: tuple[str, ...]
+    struck: dict[str, tuple[str, ...]] = {}
 
 
 class Drain(BaseModel):

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from streamproof import settings
 from streamproof.engines.command.job import CommandJob
 from streamproof.engines.command.placeholders import filled
+from streamproof.jobs import scratch
 from streamproof.sinks.own_schema import schema_of
 from streamproof.testbed import install, postgres, spark
 from streamproof.testbed.embedded import Testbed
@@ -27,7 +28,7 @@ def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
     """What each placeholder stands for in this start."""
     state, schema = job.checkpoint("state"), schema_of(job)
     address = f"127.0.0.1:{testbed.postgres.proxy}/{postgres.DATABASE}"
-    jars = sorted(jar for name in ("spark", "jdbc") for jar in (settings.cache() / "jars" / name).glob("*.jar"))
+    jars = [*sorted((settings.cache() / "jars" / "jdbc").glob("*.jar")), *spark.connector_jars()]
     return {
         "python": job.interpreter or sys.executable,
         "bootstrap_servers": job.bootstrap,
@@ -60,6 +61,7 @@ def environment(job: CommandJob, testbed: Testbed, known: Mapping[str, str]) -> 
     return {
         **defaults,
         **own,
+        **scratch.variables(job.run, own),
         "PATH": path,
         "PGPASSFILE": str(postgres.passfile(Path(testbed.folder))),
         **{name: filled(value, known) for name, value in job.env.items()},

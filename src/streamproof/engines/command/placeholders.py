@@ -24,7 +24,7 @@ PLACEHOLDERS = {
     "table": "the table that it delivers to, if it delivers to one",
     "spark_master": "the testbed's Spark master",
     "spark_properties": "a properties file with the secret of the testbed's Spark, for spark-submit --properties-file",
-    "spark_jars": "jars of Spark's Kafka source and of PostgreSQL's driver, separated by commas, for spark-submit --jars",
+    "spark_jars": "jars of Spark's Kafka source, streamproof-kafka and PostgreSQL's driver, separated by commas, for spark-submit --jars",
 }
 """Each is an environment variable too: ``STREAMPROOF_`` and its name in capitals."""
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>[a-z_]+)\}\}|\{(?P<name>[a-z_]+)\}")

@@ -114,7 +114,7 @@ def run(folder: RunFolder, start: int) -> int:
     job = SparkJob.read(folder, start)
     strategy, pipeline = STRATEGIES[job.strategy], PIPELINES[job.pipeline]
     announce(job)
-    recovery = strategy.recover(job)
+    recovery = {} if strategy.recovers_in_sink else strategy.recover(job)
     if recovery:
         folder.journal.append(Recovered(start=start, details=recovery))
     spark = session(job)

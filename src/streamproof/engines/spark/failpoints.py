@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -85,10 +85,10 @@ def armed(folder: RunFolder) -> list[str]:
     return sorted(path.stem for path in folder.failpoints.glob("*.armed"))
 
 
-def reach(folder: RunFolder, failpoint: str, batch: int, **context: Any) -> None:
+def reach(folder: RunFolder, failpoint: str, batch: int, *, process: int | None = None, **context: Any) -> None:
     """Say that the protocol reached ``failpoint`` with ``batch``. Returns unless the failpoint is armed for it.
 
-    ``context`` goes into the journal; a task says its ``attempt`` there.
+    ``context`` goes into the journal; a task says its ``attempt`` there. ``process`` is who reached it, this process when absent.
     """
     path = folder.failpoints / f"{failpoint}.armed"
     try:
@@ -98,7 +98,7 @@ def reach(folder: RunFolder, failpoint: str, batch: int, **context: Any) -> None
     if order["batch"] not in (None, batch) or order["attempt"] not in (None, context.get("attempt")):
         return
     if order["action"] == HOLD:
-        _stand(folder, failpoint, batch, order["bound_s"], context)
+        _stand(folder, failpoint, batch, order["bound_s"], process, context)
         return
     if order["after"] is not None:
         crashed = (folder.failpoints / f"{order['after']}.fired").exists()
@@ -109,18 +109,19 @@ def reach(folder: RunFolder, failpoint: str, batch: int, **context: Any) -> None
         os.rename(path, fired)
     except FileNotFoundError:
         return
-    created = psutil.Process().create_time()
+    who = psutil.Process(process)
     folder.journal.append(
-        FailpointFired(failpoint=failpoint, batch=batch, action=order["action"], pid=os.getpid(), created=created, details=context)
+        FailpointFired(failpoint=failpoint, batch=batch, action=order["action"], pid=who.pid, created=who.create_time(), details=context)
     )
     if order["action"] == Action.KILL_DRIVER:
         kill_driver(folder)
-    if order["action"] in (Action.KILL_DRIVER, Action.KILL_WORKER):
-        os.kill(os.getpid(), signal.SIGKILL)
+    if order["action"] in (Action.KILL_DRIVER, Action.KILL_WORKER, Action.KILL_EXECUTOR):
+        with suppress(psutil.NoSuchProcess):  # it was the driver
+            who.kill()
     raise FailpointError(f"failpoint {failpoint} fired in batch {batch}")
 
 
-def _stand(folder: RunFolder, failpoint: str, batch: int, bound_s: float, context: dict[str, Any]) -> None:
+def _stand(folder: RunFolder, failpoint: str, batch: int, bound_s: float, process: int | None, context: dict[str, Any]) -> None:
     """Stand still at an armed hold, unless another was quicker."""
     held = folder.failpoints / f"{failpoint}.held"
     try:
@@ -128,8 +129,8 @@ def _stand(folder: RunFolder, failpoint: str, batch: int, bound_s: float, contex
     except FileNotFoundError:
         return
     begun = time.monotonic()
-    created = psutil.Process().create_time()
-    folder.journal.append(FailpointHeld(failpoint=failpoint, batch=batch, pid=os.getpid(), created=created, details=context))
+    who = psutil.Process(process)
+    folder.journal.append(FailpointHeld(failpoint=failpoint, batch=batch, pid=who.pid, created=who.create_time(), details=context))
     while held.exists() and time.monotonic() - begun < bound_s:
         time.sleep(HOLD_POLL_S)
     held.unlink(missing_ok=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from streamproof import settings
 from streamproof.jobs.engine import EXECUTOR_MARK
 from streamproof.testbed import java, spark
 
 
-def of_run(run: str, *, stateful: bool) -> dict[str, str]:
-    """The settings for the job of ``run``."""
-    flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver")])
-    executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor")])
+def of_run(folder: Path, *, stateful: bool) -> dict[str, str]:
+    """The settings for the job of the run in ``folder``."""
+    flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver"), *failpoint_flags(folder)])
+    executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor"), *failpoint_flags(folder)])
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -25,7 +26,7 @@ def of_run(run: str, *, stateful: bool) -> dict[str, str]:
         "spark.executor.cores": str(spark.WORKER_CORES),
         "spark.cores.max": str(spark.WORKER_CORES * len(spark.WORKERS)),
         "spark.executorEnv.PYTHONPATH": settings.python_path(),
-        f"spark.executorEnv.{EXECUTOR_MARK}": run,
+        f"spark.executorEnv.{EXECUTOR_MARK}": folder.name,
         "spark.pyspark.python": sys.executable,
         # What these save, a task and a worker, is told there.
         "spark.python.daemon.module": "streamproof.engines.spark.python_daemon",
@@ -45,3 +46,8 @@ def of_run(run: str, *, stateful: bool) -> dict[str, str]:
         "spark.executor.heartbeatInterval": "5s",
         "spark.executor.processTreeMetrics.enabled": "false",
     }
+
+
+def failpoint_flags(folder: Path) -> list[str]:
+    """What tells ``streamproof-kafka`` where its failpoints are armed, and what to run there (:mod:`streamproof.engines.spark.reach`)."""
+    return [f"-Dstreamproof.run={folder}", f"-Dstreamproof.python={sys.executable}"]

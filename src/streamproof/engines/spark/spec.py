@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from streamproof.engines.spark import settings
@@ -42,7 +43,7 @@ class SparkSpec:
             strategy=self.strategy,
             sink=STRATEGIES[self.strategy].sink,
             master=testbed.spark_master,
-            spark=settings.of_run(common["folder"].rpartition("/")[2], stateful=stateful),
+            spark=settings.of_run(Path(common["folder"]), stateful=stateful),
             stateful=stateful,
             options=self.options,
             on_lost_decision=self.on_lost_decision,

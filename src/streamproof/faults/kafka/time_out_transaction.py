@@ -95,7 +95,7 @@ class TimeOutTransaction(Unconditional):
                 return aborting if aborting and (not parameters.decided or aborting == states) else None
 
             target["aborted"] = run.wait_for("open transactions to be aborted by the broker", aborted, bound_s)
-            target |= {"waited_s": round(time.monotonic() - begun, 1), "held": hold.still()}
+            target |= {"waited_s": round(time.monotonic() - begun, 1), "held": hold.still is not None and hold.still()}
 
     def evidence(self, run: RunContext, parameters: TimeOutTransactionParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         if parameters.decided:

@@ -60,6 +60,7 @@ MessageName = Literal[
     "DELETE",
     "MERGE",
     "COPY",
+    "TRUNCATE",
     "SELECT",
     "COMMIT",
     "ROLLBACK",
@@ -98,6 +99,7 @@ class MessageFault(Unconditional):
     parameters_model: type[Parameters] = MessageParameters
     occupies = frozenset({"the link to kafka"})
     sites: frozenset[Site] = frozenset()
+    from_the_start = True
     client_is_answered = False
     """Whether the client gets the server's answer in the end: then the same message from it is another one, and no retry."""
 
@@ -215,7 +217,7 @@ class MessageFault(Unconditional):
         def acted() -> bool:
             time.sleep(LOOK_S)
             next_message = next_step(list(traced(run, target)), struck, answered=self.client_is_answered)
-            seen[:] = filter(None, [_exited(run, struck), next_message])
+            seen[:] = filter(None, [ended_since(run, struck), next_message])
             return bool(seen)
 
         found = run.eventually(acted, NEXT_S)
@@ -251,7 +253,9 @@ def traced(run: RunContext, target: dict[str, Any]) -> Iterator[Message]:
     """What was traced since the fault was injected, but for a line that is being written."""
     run.testbed.messages.state()  # writes what is buffered
     with run.folder.messages.open("rb") as trace:
-        trace.seek(target["traced_bytes"])
+        if (begin := target["traced_bytes"]) > 0:  # it may lie within a line that was being written then
+            trace.seek(begin - 1)
+            trace.readline()
         for line in trace:
             if line.endswith(b"\n"):
                 yield Message.parse(json.loads(line))
@@ -288,7 +292,7 @@ def next_step(trace: list[Message], struck: Message, *, answered: bool) -> str |
     return "it sent " + ", ".join(message.message for message in later[:4])
 
 
-def _exited(run: RunContext, struck: Message) -> str | None:
+def ended_since(run: RunContext, struck: Message) -> str | None:
     ended = run.folder.journal.last(DriverExited)
     return None if ended is None or datetime.fromisoformat(ended.at).timestamp() * 1e9 < struck.at_ns else f"start {ended.start} ended"
 
@@ -299,4 +303,4 @@ def _shown(message: Message) -> dict[str, Any]:
     return {name: value for name in kept if (value := getattr(message, name)) is not None}
 
 
-__all__ = ["MessageFault", "MessageName", "MessageParameters", "client_of", "disarmed", "next_step", "traced"]
+__all__ = ["MessageFault", "MessageName", "MessageParameters", "client_of", "disarmed", "ended_since", "next_step", "traced"]

@@ -19,6 +19,7 @@ from streamproof.faults.outage import KafkaLinkOutage
 
 
 class CutKafka(KafkaLinkOutage):
+    ends_connections = True
     what = "the link to Kafka"
     name = "cut_kafka"
     summary = "Close every connection to Kafka, and refuse new ones, for a while"

@@ -18,6 +18,7 @@ from streamproof.jobs.profile import POSTGRES
 
 class CutPostgres(LinkOutage):
     of_links = frozenset({POSTGRES})
+    ends_connections = True
     what = "the link to PostgreSQL"
     name = "cut_postgres"
     summary = "Close every connection to PostgreSQL, and refuse new ones, for a while"

@@ -6,14 +6,15 @@ progress until this is healed.
 
 A Toxiproxy ``limit_data`` toxic on the downstream.
 
-Evidence: the toxic reads back; a probe's connection is cut before it has carried more than the limit; and connections that the executors'
-JVMs had, and which Kafka's clients keep for minutes, are gone.
+Evidence: the toxic reads back; a probe's connection is cut before it has carried more than the limit; and connections that the executors
+had (the driver, of a job without executors), and which Kafka's clients keep for minutes, are gone.
 Checked against: Toxiproxy 2.12 (``LimitDataToxic`` counts from when it is added to a connection) and Kafka's Java clients
 (``connections.max.idle.ms`` is 9 minutes).
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import psutil
@@ -21,7 +22,7 @@ from pydantic import Field
 
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
 from streamproof.faults.network.toxic import DOWNSTREAM, Link, Toxic
-from streamproof.testbed import spark
+from streamproof.jobs import profile as jobs
 from streamproof.testbed.embedded import Role
 from streamproof.testbed.process import TestbedError, connections_to, same_process
 
@@ -32,7 +33,7 @@ SPARE_BYTES = 100_000
 
 class LimitDataParameters(Parameters):
     limit_bytes: int = Field(5_000, ge=2_000, le=10_000_000, description="How many bytes of answers a connection carries")
-    cuts: int = Field(2, ge=1, le=100, description="How many of the job's connections are cut before it is healed")
+    cuts: int = Field(2, ge=1, le=100, description="How many of the job's connections are cut before it is healed, where it has so many")
 
 
 class LimitData(Toxic):
@@ -57,7 +58,7 @@ class LimitData(Toxic):
         return {"bytes": parameters.limit_bytes}
 
     def aim(self, run: RunContext, parameters: LimitDataParameters) -> dict[str, Any]:
-        return {**super().aim(run, parameters), "cut": []}
+        return {**super().aim(run, parameters), "cut": [], "of": f"the {_side(run)[1]}"}
 
     def inject(self, run: RunContext, parameters: LimitDataParameters, target: dict[str, Any]) -> None:
         target["cut"] = run.wait_for("connections of the job to Kafka", lambda: _of_job(run), CUT_S)
@@ -87,20 +88,24 @@ class LimitData(Toxic):
             """Those of the journaled connections that are gone although their process is not."""
             return [port for process in target["cut"] for port in _gone(run, process)]
 
-        enough = run.eventually(lambda: len(cut()) >= parameters.cuts, CUT_S)
         had = sum(len(process["ports"]) for process in target["cut"])
-        return EvidenceCheck(f"{parameters.cuts} connections of the executors' JVMs were cut", enough, f"{len(cut())} of {had}")
+        wanted = min(parameters.cuts, had)
+        enough = run.eventually(lambda: len(cut()) >= wanted, CUT_S)
+        return EvidenceCheck(f"{wanted} connections of {target['of']} were cut", enough, f"{len(cut())} of {had}")
+
+
+def _side(run: RunContext) -> tuple[jobs.Role, Role]:
+    """Whose connections are looked at, and on which way to Kafka: those of the executors, where the job has some."""
+    return (jobs.Role.EXECUTORS, "executors") if jobs.Role.EXECUTORS in run.profile.roles else (jobs.Role.DRIVER, "driver")
 
 
 def _of_job(run: RunContext) -> list[dict[str, Any]]:
-    """The JVMs of the job with the local ports of their connections to the proxy; empty until an executor has one."""
-    driver = run.driver()
-    processes = spark.executor_processes(driver["application"])
+    """The processes of the job with the local ports of their connections to the proxy; empty until one has some."""
     listed = []
-    for process in processes.values():
-        ports = _connections(run, process)
-        if ports:
-            listed.append({"pid": process.pid, "created": process.create_time(), "ports": sorted(ports)})
+    for process in run.engine.processes(run.job, _side(run)[0]):
+        with contextlib.suppress(psutil.Error):
+            if ports := _connections(run, process):
+                listed.append({"pid": process.pid, "created": process.create_time(), "ports": sorted(ports)})
     return listed
 
 
@@ -112,6 +117,6 @@ def _gone(run: RunContext, recorded: dict[str, Any]) -> list[int]:
 
 
 def _connections(run: RunContext, process: psutil.Process) -> set[int]:
-    """The local ports of an executor's connections to Kafka's proxies."""
-    proxies = run.testbed.kafka_links("executors").values()
+    """The local ports of a process's connections to Kafka's proxies."""
+    proxies = run.testbed.kafka_links(_side(run)[1]).values()
     return {port for address in proxies for port in connections_to(process, int(address.rpartition(":")[2]))}

@@ -19,6 +19,7 @@ from streamproof.faults.outage import KafkaLinkOutage
 
 class ResetKafka(KafkaLinkOutage):
     toxic = ("reset_peer", {"timeout": 0})
+    ends_connections = True
     what = "the link to Kafka"
     name = "reset_kafka"
     summary = "Reset every connection to Kafka as soon as it is made, for a while"

@@ -3,8 +3,9 @@
 The model: every crash window of a protocol, entered on purpose. A driver that is killed at random dies nearly always in the middle of
 a batch; the windows between output and commit are milliseconds wide and are where guarantees break.
 
-The step is a failpoint of the job's strategy; the action is a SIGKILL of the driver, a SIGKILL of the task's Python worker, or an
-exception. With ``then``, a second step is armed that fires only once the first has: a crash while recovering from a crash.
+The step is a failpoint of the job's strategy; the action is a SIGKILL of the driver, a SIGKILL of the task's Python worker (or of its
+executor, where the task runs in that), or an exception. With ``then``, a second step is armed that fires only once the first has: a crash
+while recovering from a crash.
 
 Evidence: each failpoint says (forced to disk, before it acts) that it fired; the process that was to die is gone; Spark counted the failed
 task, or the job was started again; and a batch was committed after it all.
@@ -37,13 +38,13 @@ RESTART_S = 120.0
 
 class CrashAtStepParameters(Parameters):
     step: str | None = Field(None, description="A step of the strategy; its first that the driver passes when absent")
-    action: Action | None = Field(None, description="kill_driver, kill_worker or raise; kill_driver when absent")
+    action: Action | None = Field(None, description="kill_driver, kill_worker, kill_executor or raise; kill_driver when absent")
     then: str | None = Field(None, description="A second step, at which the driver is killed once the first crash has happened")
 
 
 class CrashAtStep(Ordinary):
     name = "crash_at_step"
-    summary = "SIGKILL the driver or a Python worker, or raise, as the commit protocol reaches a step"
+    summary = "SIGKILL the driver, a Python worker or an executor, or raise, as the commit protocol reaches a step"
     target = "the driver or a task, at a step of the commit protocol"
     parameters_model = CrashAtStepParameters
     occupies = frozenset({DRIVER, EXECUTORS, FAILPOINTS})
@@ -128,9 +129,10 @@ class CrashAtStep(Ordinary):
             EvidenceCheck(f"the protocol reached {event.failpoint}", True, f"in batch {event.batch}: {event.action}") for event in fired
         ]
         restarts = sum(event.action == Action.KILL_DRIVER or event.failpoint in _of_driver(run) for event in fired)
-        if target["action"] == Action.KILL_WORKER:
+        if target["action"] in (Action.KILL_WORKER, Action.KILL_EXECUTOR):
             gone = run.eventually(lambda: same_process(asdict(fired[0])) is None, RESTART_S)
-            checks.append(EvidenceCheck("the Python worker is gone", gone, f"pid {fired[0].pid}"))
+            what = "the Python worker" if target["action"] == Action.KILL_WORKER else "the executor"
+            checks.append(EvidenceCheck(f"{what} is gone", gone, f"pid {fired[0].pid}"))
         if target["action"] == Action.KILL_DRIVER:
             driver = target["driver"]
             gone = run.eventually(lambda: not failpoints.driver_processes(driver), RESTART_S)

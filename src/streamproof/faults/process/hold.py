@@ -1,8 +1,11 @@
-"""A hold: the job reaches a step of its commit protocol, and is kept there while something is broken.
+"""A hold: the job reaches a step of its commit protocol, or a window between two as seen from outside, and is kept there while something
+is broken.
 
 Steps that carry a failpoint hold whoever passes them first, a task or the driver; all others go on. A watched step lies inside Spark: the
 driver is stopped (SIGSTOP) while its window is seen to be open. Either way the job goes on by itself after ``HOLD_S``, and what was broken
 after that was not broken at the step.
+
+In a window it is a message at its edge that is held. Between two files there is none, and nothing is held.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import os
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +26,12 @@ from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence.journal import FailpointHeld
 from streamproof.faults.fault import FaultError, RunContext
+from streamproof.faults.process import window_fault
+from streamproof.jobs import windows
 from streamproof.jobs.failpoint import Site
+from streamproof.jobs.profile import Role
+from streamproof.jobs.windows import Strike
+from streamproof.testbed.messages import NoSuchThing
 from streamproof.testbed.process import stopped
 
 REACH_S = 120.0
@@ -31,10 +40,18 @@ WATCH_S = 0.001
 
 @dataclass(frozen=True)
 class Hold:
-    """Which process is held where, as it was journaled. ``still`` says whether it is still there (or died there)."""
+    """Which process is held where, as it was journaled. ``still`` says whether it is still there (or died there); None where nothing can be
+    held, and the job goes on."""
 
     event: FailpointHeld
-    still: Callable[[], bool]
+    still: Callable[[], bool] | None
+    window: str | None = None
+    since_ns: int | None = None
+    """When it was held in the window, by ``time.time_ns``."""
+
+    def strike(self) -> Strike | None:
+        """Asked as soon as something was broken there."""
+        return None if self.window is None else Strike(self.window, self.since_ns or time.time_ns())
 
 
 @contextlib.contextmanager
@@ -84,6 +101,30 @@ def window(run: RunContext, step: str) -> Iterator[Hold]:
             bound.cancel()
             _let_go(jvm, over)
     raise FaultError(f"{step} was not seen within {REACH_S:.0f} s")
+
+
+@contextlib.contextmanager
+def held_in(run: RunContext, window: str, thrown_away: bool) -> Iterator[Hold]:
+    """The job is in the window while the body runs, a message at its edge held; between two files nothing can be held, and it goes on. The
+    message is ``thrown_away`` afterwards, as one that was on its way when its connection ended; else it goes on.
+
+    Raises FaultError when the job does not come there in time.
+    """
+    window = window_fault.drawn(run) if window == windows.ANY else window
+    at, target = window_fault.edge(window), {"rule": f"window-{uuid.uuid4().hex[:8]}"}
+    event = FailpointHeld(failpoint=window, batch=run.progress.batches(), pid=run.recorded(Role.DRIVER)[0]["pid"])
+    if at is None:
+        window_fault.wait_for_a_file(run, windows.parsed(window)[0])
+        yield Hold(event, None, window)
+        return
+    messages = run.testbed.messages
+    try:
+        held = window_fault.hold_at(run, target, window, *at).held
+        yield Hold(event, lambda: any(one.id == held for one in messages.state().held), window, time.time_ns())
+        with contextlib.suppress(NoSuchThing):
+            (messages.drop if thrown_away else messages.release)(held)
+    finally:
+        messages.disarm(target["rule"])
 
 
 def driver_stopped(driver: dict[str, Any]) -> contextlib.AbstractContextManager[None]:

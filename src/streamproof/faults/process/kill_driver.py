@@ -47,6 +47,7 @@ class KillDriver(Unconditional):
     parameters_model: type[Parameters] = KillDriverParameters
     of_roles = frozenset({Role.DRIVER})
     occupies = frozenset({DRIVER})
+    ends_connections = True
 
     def outside(self, parameters: Any) -> frozenset[embedded.Role]:
         return frozenset()

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
+from streamproof.jobs.failpoint import Site
 from streamproof.load.gate import Gate
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -34,6 +35,7 @@ class Burst(Unconditional):
     name = "burst"
     summary = "Send the records of many micro-batches at once"
     target = "the source"
+    sites: frozenset[Site] = frozenset()
     parameters_model = BurstParameters
 
     def batches(self, parameters: BurstParameters) -> int:

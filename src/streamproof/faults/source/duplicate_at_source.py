@@ -18,6 +18,7 @@ from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder, read_json_lines
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
+from streamproof.jobs.failpoint import Site
 from streamproof.load.gate import Orders
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -34,6 +35,7 @@ class DuplicateAtSource(Unconditional):
     name = "duplicate_at_source"
     summary = "Let the producer send some records twice"
     target = "the source"
+    sites: frozenset[Site] = frozenset()
     parameters_model = DuplicateAtSourceParameters
 
     def batches(self, parameters: DuplicateAtSourceParameters) -> int:

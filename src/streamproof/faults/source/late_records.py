@@ -20,6 +20,7 @@ from streamproof.evidence import locations
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.locations import Location
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
+from streamproof.jobs.failpoint import Site
 from streamproof.load.gate import Orders
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -37,6 +38,7 @@ class LateRecords(Unconditional):
     name = "late_records"
     summary = "Send some records after others that were made later"
     target = "the source"
+    sites: frozenset[Site] = frozenset()
     parameters_model = LateRecordsParameters
 
     def batches(self, parameters: LateRecordsParameters) -> int:

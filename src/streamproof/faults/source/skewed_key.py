@@ -16,6 +16,7 @@ from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
+from streamproof.jobs.failpoint import Site
 from streamproof.load.gate import HOT_KEY, Orders
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -32,6 +33,7 @@ class SkewedKey(Unconditional):
     name = "skewed_key"
     summary = "Send most records under one key, into one partition"
     target = "the source"
+    sites: frozenset[Site] = frozenset()
     parameters_model = SkewedKeyParameters
 
     def batches(self, parameters: SkewedKeyParameters) -> int:

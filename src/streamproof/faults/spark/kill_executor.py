@@ -41,7 +41,7 @@ class KillExecutor(Unconditional):
     parameters_model = KillExecutorParameters
     of_roles = frozenset({Role.EXECUTORS})
     occupies = frozenset({DRIVER, EXECUTORS})
-    sites = frozenset({Site.TASK})  # while the driver is held no task runs
+    sites = frozenset({Site.TASK, Site.EXECUTOR})  # while the driver is held no task runs
 
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         return {"count": rng.randint(1, 2)}

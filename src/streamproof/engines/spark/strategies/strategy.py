@@ -32,6 +32,9 @@ class Strategy(Protocol):
     """What else its protocol relies on: see :attr:`traits`."""
     takes_results: bool = False
     """Whether it can deliver the results of a stateful pipeline: it takes any rows, and need not know the source offset of each."""
+    recovers_in_sink: bool = False
+    """Whether its sink itself finishes or undoes what an earlier start left, as the query starts. :meth:`recover` is then only called once
+    the job has ended."""
     open_transaction_step: str | None = None
     """The step at which a Kafka transaction is open and undecided, for one that writes in them."""
     decided_transaction_step: str | None = None

@@ -75,7 +75,7 @@ class TwoPhaseCommit(Strategy):
     takes_results = True
     relies_on = frozenset({Trait.KAFKA_TRANSACTIONS})
     open_transaction_step = "after_prepare"
-    decided_transaction_step = "after_decision"
+    decided_transaction_step: str | None = "after_decision"
     guarantee = Guarantee.EXACTLY_ONCE
     atomic = True
     ordered = True

@@ -1,0 +1,52 @@
+"""What the commands that run something have in common."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from streamproof.cli.attended import attend
+from streamproof.cli.terminal import lines_on_stderr, say
+from streamproof.verdict.decide import RunOutcome
+
+WaitOption = Annotated[
+    float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for the testbed while another run holds it.", min=0)
+]
+EXIT_CODES = {
+    RunOutcome.PASSED: 0,
+    RunOutcome.FAILED: 1,
+    RunOutcome.INCONCLUSIVE: 3,
+    RunOutcome.ERROR: 3,
+    RunOutcome.ABORTED: 130,
+}
+
+
+@contextlib.contextmanager
+def prepared(wait_s: float, attended: bool, as_json: bool) -> Iterator[None]:
+    """What a command does around its runs: its lines go where they belong, it ends with the program that started it, it takes its turn."""
+    from streamproof.run import lock
+
+    if attended:
+        attend()
+    with lines_on_stderr(as_json), lock.turn("", wait_s, say) if wait_s else contextlib.nullcontext():
+        yield
+
+
+def only_warnings() -> None:
+    """Of what runs log, where a command says a line for each run itself and judges them in this process."""
+    logging.getLogger("streamproof").setLevel(logging.WARNING)
+    atexit.register(_end_quietly)
+
+
+def _end_quietly() -> None:
+    """DuckDB, once Great Expectations has used it, tells of forty leaked objects as Python ends: of no use to anybody."""
+    if "duckdb" in sys.modules:
+        sys.stderr.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

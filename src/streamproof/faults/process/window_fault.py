@@ -1,0 +1,189 @@
+"""What faults share that strike the driver between two steps of its commit protocol, as seen from outside.
+
+``window`` names two steps that follow each other in the job's trace (``streamproof windows`` lists them). Nothing is left to timing: a
+message at the window's edge is held, and the driver is struck while it waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import statistics
+import time
+import uuid
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import DriverStarted
+from streamproof.faults.fault import DRIVER, LINKS, EvidenceCheck, FaultError, Parameters, RunContext, Unconditional
+from streamproof.faults.messages.message_fault import disarmed
+from streamproof.jobs import windows
+from streamproof.jobs.profile import JobProfile, Role
+from streamproof.jobs.windows import Step, Strike, Trace
+from streamproof.testbed import embedded
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.messages import Event, NoSuchThing, Rule, Side
+
+STRIKE_S = 60.0
+STARTED_S = 60.0
+LOOK_S = 1.0
+BARE = 4
+"""Bytes that a file of Parquet has before there is anything in it."""
+SETTLED_S, LOOK_AGAIN_S = 0.2, 0.01
+"""How long what was sent before a held message may take to be answered."""
+
+
+class WindowParameters(Parameters):
+    window: Annotated[str | None, AfterValidator(windows.named)] = Field(
+        None,
+        description="The window, as in `INSERT orders > commits`; drawn from those that the job has passed so far when absent",
+    )
+
+
+class WindowFault(Unconditional):
+    name: str
+    target = "the driver"
+    of_roles = frozenset({Role.DRIVER})
+    occupies = frozenset({DRIVER}) | LINKS
+    sites = frozenset()
+    from_the_start = True
+
+    def reads(self, parameters: Any) -> frozenset[str]:
+        return frozenset({"kafka", "postgres"})
+
+    def outside(self, parameters: Any) -> frozenset[embedded.Role] | None:
+        return None
+
+    def batches(self, parameters: Any) -> int:
+        return 3
+
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
+        """Not for chance: which windows a job has is known only once it was seen at work."""
+        return None
+
+    def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
+        start = run.driver()["start"] if run.progress.batches() else run.start()
+        return {"role": self.target, "start": start, "rule": f"{self.name}-{uuid.uuid4().hex[:8]}"}
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
+        return [disarmed(testbed, target["rule"])]
+
+
+def hold_at(run: RunContext, target: dict[str, Any], window: str, side: Side, step: str) -> Event:
+    """Hold the message ``step`` of the job at the edge of the window; what is held elsewhere goes on. Raises FaultError when the job does
+    not come there in time."""
+    target["after"] = run.testbed.messages.state().last_event
+    run.testbed.messages.arm(Rule(target["rule"], windows.kind(step), "hold", every=1, side=side))
+    after, before = windows.parsed(window)
+    aiming, until = _Aim(run, after, before, side), min(time.monotonic() + STRIKE_S, run.deadline)
+    while time.monotonic() < until:
+        run.check_alive()
+        for event in run.testbed.messages.events(target["after"], target["rule"], wait_s=LOOK_S):
+            target["after"] = event.number
+            if event.kind != "held":
+                continue
+            if aiming.fits(event):
+                return event
+            release(run, event.held)
+    raise FaultError(f"the window {window}: not reached within {STRIKE_S:.0f} s; the job passed {aiming.passed()}")
+
+
+def release(run: RunContext, held: int) -> None:
+    with contextlib.suppress(NoSuchThing):
+        run.testbed.messages.release(held)
+
+
+class _Aim:
+    """Whether a message that is held is the one at the edge of the window."""
+
+    def __init__(self, run: RunContext, after: str, before: str, side: Side) -> None:
+        self._run, self._after, self._before, self._side = run, after, before, side
+        self._trace = Trace(run.job)
+        self._first = not run.progress.batches()  # how the job goes on from a step is not known then
+
+    def fits(self, event: Event) -> bool:
+        message = event.message
+        steps = self.steps()
+        if message is None or self._trace.name(message) != (self._after if self._side == "answer" else self._before):
+            return False
+        if self._side == "request":
+            until = time.monotonic() + SETTLED_S
+            while self._trace.outstanding(message) and time.monotonic() < until:
+                time.sleep(LOOK_AGAIN_S)
+                steps = self.steps()
+            return bool(steps) and steps[-1].name == self._after
+        usual = list(windows.runs_of(steps, self._after, self._before))
+        in_a_row = 1 + _trailing(steps, self._after)
+        return in_a_row >= statistics.median_low(usual) if usual else self._first
+
+    def steps(self) -> list[Step]:
+        self._run.testbed.messages.state()  # writes what is buffered
+        return self._trace.all_steps()
+
+    def passed(self) -> str:
+        return ", ".join(window.name for window in windows.windows(self.steps())) or "none"
+
+
+def wait_for_a_file(run: RunContext, step: str) -> None:
+    """Until there is a new file of that kind that is whole: one that has not grown since the last look."""
+    armed_ns, sizes = time.time_ns(), dict[Path, int]()
+
+    def there() -> bool:
+        new = windows.new_files(run.job, step, armed_ns)
+        whole = any(size > BARE and sizes.get(path) == size for path, size in new.items())
+        sizes.update(new)
+        return whole
+
+    run.wait_for(f"a new file {step}", there, STRIKE_S)
+
+
+def edge(window: str) -> tuple[Side, str] | None:
+    """Which message is held for the window: the request that ends it, or where that is a file the answer to the one that begins it. None
+    between two files."""
+    after, before = windows.parsed(window)
+    if not windows.is_file(before):
+        return "request", before
+    return None if windows.is_file(after) else ("answer", after)
+
+
+def drawn(run: RunContext) -> str:
+    """A window that the job has passed again and again, drawn from the seed evenly over windows, not over time."""
+    aiming = _Aim(run, "", "", "request")
+    found = run.wait_for(
+        "a window that the job passes", lambda: sorted(window.name for window in windows.windows(aiming.steps())), STRIKE_S
+    )
+    return str(run.rng.choice(found))
+
+
+def _trailing(steps: list[Step], name: str) -> int:
+    """How many of the last steps have this name."""
+    count = 0
+    for step in reversed(steps):
+        if step.name != name:
+            break
+        count += 1
+    return count
+
+
+def next_start(run: RunContext, start: int) -> int:
+    """The number of the start that takes the place of ``start``. Raises FaultError when none comes."""
+
+    def launched() -> int | None:
+        event = run.folder.journal.last(DriverStarted)
+        return event.start if event is not None and event.start > start else None
+
+    found: int = run.wait_for("another start of the job", launched, STARTED_S)
+    return found
+
+
+def was_in(run: RunContext, strike: Strike, what: str) -> EvidenceCheck:
+    """That the driver was struck, ``what`` says how, in the window: which was the last step before."""
+    run.testbed.messages.state()
+    last = windows.last_before(Trace(run.job).all_steps(), strike.at_ns)
+    after, _ = windows.parsed(strike.window)
+    found = last is not None and last.name == after
+    before = "nothing was done" if last is None else f"the last step was {last.name}, {(strike.at_ns - last.done_ns) / 1e6:.0f} ms"
+    return EvidenceCheck(f"it was {what} in the window {strike.window}", found, f"{before} before")

@@ -1,0 +1,307 @@
+"""``streamproof explore``: look for what breaks a job, as long as there is time, where nobody has looked yet.
+
+A *situation* is what the job was at when a fault struck: which fault, after which step of the commit protocol, with which messages on their
+way, in which stage of a start (:mod:`streamproof.evidence.coverage`). What to try is chosen by the situations that were not seen yet. An
+*arm* is a fault with what it is aimed at: those of a sweep, two kills of which the second strikes the recovery from the first, and every
+fault that chance may draw for the job, in each window. An arm is worth as many new situations as it is expected to show in a second. One
+that was never tried is expected to show one for each of its strikes, or where one like it was seen already, as much as such strikes have
+shown so far. One that was tried is worth less each time.
+
+Several arms share a run. At the end the faults of a run that FAILED are shrunk to the smallest schedule that does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from streamproof import settings
+from streamproof.evidence.coverage import Coverage, Situation, Stage
+from streamproof.evidence.folder import RunFolder, write_atomically
+from streamproof.evidence.journal import InjectionEvidence, InjectionStarted
+from streamproof.experiment import random_plan
+from streamproof.experiment.model import Experiment, FaultSpec, Phase
+from streamproof.experiment.model import Random as RandomPlan
+from streamproof.experiment.room import LATEST_IMPACT_SHARE
+from streamproof.experiment.schedule import LEAST_STEADY
+from streamproof.faults import FAULTS
+from streamproof.jobs import windows
+from streamproof.jobs.failpoint import Site
+from streamproof.jobs.windows import Window
+from streamproof.run import runner, shrink, window_sweep
+from streamproof.run.sweep import table
+from streamproof.run.window_sweep import AT, KILL
+from streamproof.run.windows import seen
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.verdict import Verdict
+
+TOGETHER = 4
+"""How many faults share a run, besides one as the job begins."""
+QUICK, QUICK_S, USUAL_S = (KILL, *window_sweep.OF_ONE_MESSAGE), 2.0, 8.0
+"""How long a fault is taken to last that was not tried yet: one that strikes and is over, and any other."""
+SMALLEST = 3
+"""How many failures of different kinds are shrunk at the end."""
+EXPLORED, SITUATIONS = "explored.json", "situations.md"
+Key = tuple[str, str, str, tuple[str, ...]]
+
+
+def key(situation: Situation) -> Key:
+    """What makes it another one."""
+    return situation.fault, situation.after, situation.stage, situation.in_flight
+
+
+@dataclass
+class Arm:
+    """A fault and what it is aimed at; ``expected`` are the strikes that are known before, each as (after which step, stage)."""
+
+    fault: str
+    parameters: dict[str, Any]
+    phase: Phase = Phase.IMPACT
+    expected: tuple[tuple[str, Stage], ...] = ()
+    window: str | None = None
+    tries: int = 0
+
+    def spec(self, experiment: Experiment, rng: random.Random) -> FaultSpec:
+        """As a run has it: with parameters that chance draws where it has none of its own."""
+        parameters = self.parameters or random_plan.drawn_parameters(self.fault, experiment, rng) or {}
+        trigger: dict[str, Any] = (
+            {"phase": self.phase} if self.phase is Phase.START else {"window": self.window} if self.window else {"at": AT}
+        )
+        return FaultSpec(fault=self.fault, parameters=parameters, **trigger)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A run: its faults, how it ended, the situations in which they struck, and how many of those were new."""
+
+    run: str
+    faults: tuple[str, ...]
+    outcome: str
+    reason: str
+    situations: tuple[Situation, ...]
+    new: int
+    anomalies: dict[str, int]
+    seconds: float
+
+
+@dataclass
+class Exploration:
+    """All of it so far. ``seen`` says in which run each situation came first."""
+
+    known: tuple[Window, ...]
+    tried: list[Tried] = field(default_factory=list)
+    seen: dict[Key, str] = field(default_factory=dict)
+    hit: set[str] = field(default_factory=set)
+    smallest: list[str] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> RunOutcome:
+        outcomes = {tried.outcome for tried in self.tried}
+        for worst in (RunOutcome.ABORTED, RunOutcome.FAILED, RunOutcome.ERROR):
+            if worst in outcomes:
+                return worst
+        return RunOutcome.PASSED if self.known and not self.missed else RunOutcome.INCONCLUSIVE
+
+    @property
+    def missed(self) -> list[str]:
+        return [window.name for window in self.known if window.name not in self.hit]
+
+    @property
+    def reason(self) -> str:
+        failed = [tried for tried in self.tried if tried.outcome == RunOutcome.FAILED]
+        found = f"{len(failed)} of its runs FAILED" if failed else "none of its runs FAILED"
+        covered = f"killed in {len(self.known) - len(self.missed)} of {len(self.known)} windows"
+        never = f"; never killed in {', '.join(self.missed)}" if self.missed else ""
+        return f"{len(self.seen)} situations in {len(self.tried)} runs, {found}; {covered}{never}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "windows": [window.name for window in self.known],
+            "missed": self.missed,
+            "situations": len(self.seen),
+            "runs": [asdict(tried) for tried in self.tried],
+            "smallest": self.smallest,
+        }
+
+
+def arms(experiment: Experiment, known: Sequence[Window]) -> list[Arm]:
+    """Everything that may be tried on a job whose windows are known."""
+    batches = experiment.workload.records // experiment.micro_batch
+    aimed = [_aimed(crash) for run in window_sweep.crashes(known, experiment.profile, batches, late=True) for crash in run]
+    names = [window.name for window in known if not (windows.is_file(window.after) and windows.is_file(window.before))]
+    twice = [
+        Arm(KILL, {"window": first, "then": second}, expected=((_after(first), Stage.WORK), (_after(second), Stage.RECOVERY)))
+        for first, second in itertools.product(names, repeat=2)
+    ]
+    drawn = random_plan.drawable(experiment)
+    can_wait = [name for name in drawn if Site.DRIVER in FAULTS[name].sites]
+    there = [Arm(name, {}, expected=((window.after, Stage.WORK),), window=window.name) for name in can_wait for window in known]
+    return [*aimed, *twice, *there, *(Arm(name, {}) for name in drawn if name not in can_wait)]
+
+
+def _after(window: str) -> str:
+    return windows.parsed(window)[0]
+
+
+def _aimed(crash: window_sweep.Crash) -> Arm:
+    spec, stage = crash.spec, Stage.START if crash.phase is Phase.START else Stage.WORK
+    expected = ((_after(crash.where), stage),) if crash.fault in window_sweep.AT_WINDOWS else ()
+    return Arm(spec.fault, spec.parameters, crash.phase, expected)
+
+
+Like = tuple[str, str, str]
+"""A situation without what is on its way, which is not known before: fault, after which step, stage."""
+
+
+@dataclass
+class Chooser:
+    """Which arms come next. The same seed and the same results give the same choice."""
+
+    experiment: Experiment
+    arms: list[Arm]
+    rng: random.Random
+    lasted_s: dict[str, list[float]] = field(default_factory=dict)
+    """How long each fault lasted, from its aim to its evidence."""
+    again: int = 0
+    new_again: int = 0
+    """How many strikes were like one that was seen before, and how many of those showed something new all the same."""
+
+    def next(self, seen: Iterable[Key]) -> list[tuple[Arm, FaultSpec]]:
+        """The arms of a run, with their faults: those that are worth most, as long as there is room for them."""
+        tried = {known[:3] for known in seen}
+        left = LATEST_IMPACT_SHARE - AT - LEAST_STEADY
+        open_arms, chosen = self.rng.sample(self.arms, len(self.arms)), list[tuple[Arm, FaultSpec]]()
+        while open_arms and len(chosen) < TOGETHER:
+            arm = max(open_arms, key=lambda arm: self._worth(arm, tried))
+            open_arms.remove(arm)
+            if arm.phase is Phase.START and any(other.phase is Phase.START for other, _ in chosen):
+                continue
+            spec = arm.spec(self.experiment, self.rng)
+            if (needed := self._share(spec)) <= left:
+                chosen.append((arm, spec))
+                tried |= set(_likes(arm))
+                left -= needed
+        return sorted(chosen, key=lambda one: one[0].phase is not Phase.START)
+
+    def _share(self, spec: FaultSpec) -> float:
+        fault = FAULTS[spec.fault]
+        batches = fault.batches(fault.parameters_model.model_validate(spec.parameters))
+        return batches * self.experiment.micro_batch / self.experiment.workload.records
+
+    def _worth(self, arm: Arm, tried: set[Like]) -> float:
+        """New situations that it is expected to show in a second."""
+        like_one_seen = (self.new_again + 1) / (self.again + 3)
+        likes = _likes(arm) or [(arm.fault, "", "")]  # where it will strike is not known
+        expected = sum(like_one_seen if like in tried else 1.0 for like in likes) * like_one_seen**arm.tries
+        lasted_s = self.lasted_s.get(arm.fault, [QUICK_S if arm.fault in QUICK else USUAL_S])
+        return expected / (1.0 + sum(lasted_s) / len(lasted_s))
+
+    def learn(self, folder: RunFolder, chosen: Sequence[tuple[Arm, FaultSpec]], struck: Sequence[Situation], before: Iterable[Key]) -> None:
+        """What a run has shown: how long its faults lasted, and what strikes are worth that are like one ``before``."""
+        begun = {event.injection: event for event in folder.journal.all(InjectionStarted)}
+        for event in folder.journal.all(InjectionEvidence):
+            if event.injection in begun:
+                lasted = datetime.fromisoformat(event.at) - datetime.fromisoformat(begun[event.injection].at)
+                self.lasted_s.setdefault(begun[event.injection].fault, []).append(lasted.total_seconds())
+        known = set(before)
+        likes = {one[:3] for one in known}
+        for situation in struck:
+            if key(situation)[:3] in likes:
+                self.again += 1
+                self.new_again += key(situation) not in known
+        for arm, _ in chosen:
+            arm.tries += 1
+
+
+def _likes(arm: Arm) -> list[Like]:
+    """The strikes that are expected of an arm."""
+    return [(arm.fault, after, stage) for after, stage in arm.expected]
+
+
+def explore(
+    experiment: Experiment,
+    minutes: float,
+    look: Callable[[Sequence[Window]], None],
+    say: Callable[[Tried, Exploration], None],
+    *,
+    chance: bool,
+) -> tuple[Exploration, Path]:
+    """Try until the time is over, which begins once the windows are known; then shrink what failed. Returns it with its folder. With
+    ``chance`` the faults of each run are drawn at random, as a measure of what is gained by choosing.
+
+    Raises BadInput when the run without faults does not go well.
+    """
+    known = seen(experiment)
+    look(known)
+    folder = settings.home() / "explorations" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{experiment.name}"
+    folder.mkdir(parents=True)
+    rng = random.Random(f"explore:{experiment.seed}")
+    exploration, chooser = Exploration(tuple(known)), Chooser(experiment, arms(experiment, known), rng)
+    until = time.monotonic() + 60 * minutes
+    while (exploration.outcome is not RunOutcome.ABORTED and time.monotonic() < until) or not exploration.tried:
+        chosen = [] if chance else chooser.next(exploration.seen)
+        begun = time.monotonic()
+        ran = _run(experiment, len(exploration.tried), [spec for _, spec in chosen])
+        coverage = Coverage.read(ran) or Coverage((), {})
+        before = set(exploration.seen)
+        exploration.seen.update((key(one), ran.name) for one in coverage.situations if key(one) not in before)
+        exploration.hit |= set(coverage.hit.values())
+        exploration.tried.append(_tried(ran, coverage, len(exploration.seen) - len(before), round(time.monotonic() - begun, 1)))
+        chooser.learn(ran, chosen, coverage.situations, before)
+        write(folder, exploration)
+        say(exploration.tried[-1], exploration)
+    return exploration, folder
+
+
+def _run(experiment: Experiment, number: int, specs: Sequence[FaultSpec]) -> RunFolder:
+    from streamproof.suites.evaluate import evaluate
+
+    faults: dict[str, Any] = {"faults": [spec.model_dump(mode="json") for spec in specs]}
+    if not specs:
+        faults = {"random": RandomPlan(count=TOGETHER), "seed": experiment.seed + number}
+    planned = Experiment.model_validate({**experiment.model_dump(by_alias=True), **faults})
+    return runner.run(planned, f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{experiment.name}", evaluate=evaluate)
+
+
+def _tried(folder: RunFolder, coverage: Coverage, new: int, seconds: float) -> Tried:
+    verdict = Verdict.read(folder)
+    anomalies = {str(anomaly): count for anomaly, count in verdict.anomalies.items() if count and anomaly in verdict.forbidden}
+    faults = tuple(injection.fault for injection in verdict.injections)
+    return Tried(folder.name, faults, verdict.outcome, verdict.reason, coverage.situations, new, anomalies, seconds)
+
+
+def failures(exploration: Exploration) -> list[Tried]:
+    """Of the runs that FAILED those to be shrunk: of each kind of failure, the one with the fewest faults."""
+    kinds: dict[frozenset[Anomaly | str], Tried] = {}
+    for tried in sorted((one for one in exploration.tried if one.outcome == RunOutcome.FAILED), key=lambda one: len(one.faults)):
+        kinds.setdefault(frozenset(tried.anomalies), tried)
+    return list(kinds.values())[:SMALLEST]
+
+
+def smallest(exploration: Exploration, folder: Path, tried: Tried, say: Callable[[shrink.Try], None]) -> Path:
+    """The smallest schedule that fails as a run did, as a file. Raises ``shrink.Stopped`` when a try is aborted."""
+    subject = shrink.subject(RunFolder.open(settings.home() / "runs" / tried.run))
+    _, _, shrunk = shrink.shrink(subject, say)
+    file = shrunk / shrink.SMALLEST
+    exploration.smallest.append(str(file))
+    write(folder, exploration)
+    return file
+
+
+def write(folder: Path, exploration: Exploration) -> None:
+    """All of it as JSON, and the situations as a table in Markdown."""
+    head = ["fault", "after", "on its way", "stage", "first in"]
+    rows = [[fault, f"`{after}`", ", ".join(flying), stage, run] for (fault, after, stage, flying), run in sorted(exploration.seen.items())]
+    told = table([head, ["---"] * len(head), *rows])
+    write_atomically(folder / SITUATIONS, f"{exploration.outcome}: {exploration.reason}\n\n{told}")
+    write_atomically(folder / EXPLORED, json.dumps(exploration.to_dict(), indent=1))

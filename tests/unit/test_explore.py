@@ -1,0 +1,112 @@
+"""What an exploration tries next, and what it comes to."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from streamproof.evidence.coverage import Situation, Stage
+from streamproof.experiment import model, schedule
+from streamproof.experiment.model import Experiment, Phase
+from streamproof.jobs.windows import Window
+from streamproof.run import explore, window_sweep
+from streamproof.run.explore import Arm, Chooser, Exploration, Key, Tried, key
+from tests.support.checkout import ROOT
+
+KNOWN = [
+    Window("COMMIT orders, progress", "OffsetCommit", 9, 1.0),
+    Window("OffsetCommit", "commits", 9, 1.0),
+    Window("commits", "COMMIT orders, progress", 9, 1.0),
+]
+EXPERIMENT = window_sweep.experiment_for(model.load(ROOT / "tests/zoo/mark_before_write/repaired.yaml"), 1, "explore")
+TRIED = Tried("run", ("kill_driver",), "PASSED", "", (), 0, {}, 1.0)
+
+
+def chooser(seed: int = 1) -> Chooser:
+    return Chooser(EXPERIMENT, explore.arms(EXPERIMENT, KNOWN), random.Random(seed))
+
+
+def chosen(chooser: Chooser, seen: dict[Key, str] | None = None) -> list[Arm]:
+    """The arms of the next run, which count as tried then."""
+    arms = [arm for arm, _ in chooser.next(seen or {})]
+    for arm in arms:
+        arm.tries += 1
+    return arms
+
+
+def test_a_kill_is_tried_in_the_recovery_from_each_other() -> None:
+    twice = [arm.parameters for arm in explore.arms(EXPERIMENT, KNOWN) if "then" in arm.parameters]
+    assert len(twice) == len(KNOWN) ** 2
+    assert {"window": KNOWN[0].name, "then": KNOWN[1].name} in twice
+
+
+def test_what_chance_may_draw_is_tried_in_each_window() -> None:
+    windows = [arm.window for arm in explore.arms(EXPERIMENT, KNOWN) if arm.fault == "cut_kafka"]
+    assert windows == [window.name for window in KNOWN]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_run_can_be_planned(seed: int) -> None:
+    choosing = chooser(seed)
+    for _ in range(60):
+        picked = choosing.next({})
+        for arm, _spec in picked:
+            arm.tries += 1
+        faults = [spec.model_dump(mode="json") for _, spec in picked]
+        planned = schedule.plan(Experiment.model_validate({**EXPERIMENT.model_dump(by_alias=True), "faults": faults}))
+        assert 0 < len(planned.injections) == len(picked) <= explore.TOGETHER
+        assert sum(arm.phase is Phase.START for arm, _ in picked) <= 1
+
+
+def test_the_same_seed_chooses_the_same() -> None:
+    one, other, third = chooser(), chooser(), chooser(2)
+    picked = [[[arm.fault for arm in chosen(each)] for _ in range(8)] for each in (one, other, third)]
+    assert picked[0] == picked[1] != picked[2]
+
+
+def test_no_message_is_struck_again_before_each_was() -> None:
+    choosing = chooser()
+    while not (struck := [arm for arm in choosing.arms if arm.fault == "lose_answer" and arm.tries]):
+        chosen(choosing)
+    while not all(arm.tries for arm in choosing.arms if arm.fault == "lose_answer"):
+        assert all(arm.tries == 1 for arm in struck)
+        struck += [arm for arm in chosen(choosing) if arm.fault == "lose_answer"]
+
+
+def test_what_was_seen_already_comes_later() -> None:
+    first = chosen(chooser())[0]
+    seen = {(first.fault, after, str(stage), ()): "run" for after, stage in first.expected}
+    assert [(first.fault, first.parameters)] != [(arm.fault, arm.parameters) for arm in chosen(chooser(), seen)][:1]
+
+
+def test_a_fault_that_lasts_long_is_worth_less() -> None:
+    choosing = chooser()
+    choosing.lasted_s = {arm.fault: [1.0] for arm in choosing.arms} | {"kill_postgres": [60.0]}
+    assert "kill_postgres" not in [arm.fault for _ in range(15) for arm in chosen(choosing)]
+
+
+def test_an_exploration_passes_only_when_the_job_was_killed_in_every_window() -> None:
+    done = Exploration(tuple(KNOWN[:2]), [TRIED], {}, {KNOWN[0].name})
+    assert done.outcome == "INCONCLUSIVE"
+    assert "never killed in OffsetCommit > commits" in done.reason
+    done.hit.add(KNOWN[1].name)
+    assert done.outcome == "PASSED"
+    done.tried.append(replace(TRIED, outcome="FAILED"))
+    assert done.outcome == "FAILED"
+    assert "1 of its runs FAILED; killed in 2 of 2 windows" in done.reason
+
+
+def test_of_each_kind_of_failure_the_one_with_the_fewest_faults_is_shrunk() -> None:
+    lost = replace(TRIED, outcome="FAILED", anomalies={"LOST": 3})
+    both = replace(lost, anomalies={"LOST": 1, "DUPLICATED": 1})
+    several = replace(lost, run="several", faults=("a", "b", "c"))
+    assert explore.failures(Exploration((), [TRIED, several, lost, both])) == [lost, both]
+
+
+def test_other_messages_on_their_way_make_another_situation() -> None:
+    one = Situation("lose_answer-1", "Produce", Stage.WORK, ("EndTxn",))
+    assert key(one) == key(replace(one, injection="lose_answer-7"))
+    assert key(one) != key(replace(one, in_flight=()))
+    assert key(one) != key(replace(one, stage=Stage.RECOVERY))
