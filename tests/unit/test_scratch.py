@@ -1,4 +1,4 @@
-"""The temporary folder of a run's job."""
+"""The temporary folders of runs and testbeds."""
 
 import stat
 import subprocess
@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamproof.errors import BadInput
-from streamproof.evidence.folder import RunFolder
-from streamproof.jobs import scratch
-from streamproof.testbed import install, java
+from streamproof.testbed import install, java, scratch
 
 
 @pytest.fixture(autouse=True)
@@ -19,10 +17,10 @@ def temporary(tmp_path, monkeypatch):
 
 
 def test_a_run_has_one_that_only_its_owner_enters_and_it_ends_with_the_run(tmp_path):
-    run = RunFolder.create(tmp_path / "runs" / "a")
+    run = tmp_path / "runs" / "a"
     folder = scratch.variables(run, {})["TMPDIR"]
     assert scratch.variables(run, {})["TMPDIR"] == folder  # its next start
-    assert scratch.variables(RunFolder.create(tmp_path / "runs" / "b"), {})["TMPDIR"] != folder
+    assert scratch.variables(tmp_path / "runs" / "b", {})["TMPDIR"] != folder
     path = Path(folder)
     assert not path.exists()
     scratch.make(run)
@@ -34,11 +32,17 @@ def test_a_run_has_one_that_only_its_owner_enters_and_it_ends_with_the_run(tmp_p
     assert not path.exists()
 
 
+def test_its_path_is_short_however_deep_the_run_or_the_testbed_lies(tmp_path):
+    """Spark's Python workers listen on a Unix socket in it, whose address has 107 bytes at most."""
+    deep = tmp_path.joinpath(*["a-folder-of-some-length"] * 8)
+    assert len(scratch.variables(deep, {})["TMPDIR"]) - len(str(tmp_path)) == len("/streamproof-") + 12
+
+
 def test_a_link_in_its_place_is_refused(tmp_path):
-    run = RunFolder.create(tmp_path / "a")
+    run = tmp_path / "runs" / "a"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    scratch.folder_of(run).symlink_to(elsewhere)
+    scratch.folder(run).symlink_to(elsewhere)
     with pytest.raises(BadInput, match="somebody else has put there"):
         scratch.make(run)
 

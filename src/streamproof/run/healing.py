@@ -20,13 +20,12 @@ from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.journal import EvidenceCheck, InjectionHealed, InjectionStarted, Restored, TestbedRebuilt, TestbedTaken
 from streamproof.exclusive import exclusive
 from streamproof.faults import FAULTS
-from streamproof.jobs import scratch
 from streamproof.jobs.job import Job
 from streamproof.kafka.transactions import CoordinatorBusy, TransactionLost
 from streamproof.run import lock, steady_state
 from streamproof.run.supervisor import kill_drivers, kill_executors
 from streamproof.sinks import outputs
-from streamproof.testbed import chosen, embedded
+from streamproof.testbed import chosen, embedded, scratch
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
@@ -57,7 +56,7 @@ def give_back(folder: RunFolder) -> None:
         except TestbedError as error:
             _rebuild(folder, str(error))
         finally:
-            scratch.remove(folder)
+            scratch.remove(folder.path)
 
 
 def _unblock(folder: RunFolder) -> list[str]:

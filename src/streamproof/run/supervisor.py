@@ -22,12 +22,12 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarted, InjectionStarted, LoadFinished, PhaseBegan
 from streamproof.experiment.model import Phase
 from streamproof.experiment.schedule import Schedule
-from streamproof.jobs import scratch
 from streamproof.jobs.aside import start_aside
 from streamproof.jobs.context import RunContext, RunEnded
 from streamproof.jobs.engine import EXECUTOR_MARK, RUN_MARK, START_MARK
 from streamproof.run.first_signs import FirstSigns
 from streamproof.run.hints import hint
+from streamproof.testbed import scratch
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import MARK, TestbedError, marked, stop_all, tail
 
@@ -106,7 +106,7 @@ class Supervisor:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         self._start += 1
-        scratch.make(self._folder)
+        scratch.make(self._folder.path)
         launch = self._engine.launch(replace(self._run.job, start=self._start), self._run.testbed)
         env = {**launch.environment, MARK: str(settings.home()), RUN_MARK: self._folder.name, START_MARK: str(self._start)}
         with open(self._log(), "ab") as output:

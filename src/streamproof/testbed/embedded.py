@@ -18,7 +18,7 @@ import psutil
 from streamproof import extras, settings
 from streamproof.evidence.folder import write_atomically
 from streamproof.exclusive import exclusive
-from streamproof.testbed import install, kafka, postgres, spark, toxiproxy
+from streamproof.testbed import install, kafka, postgres, scratch, spark, toxiproxy
 from streamproof.testbed.messages import Messages, Protocol
 from streamproof.testbed.process import MARK, FreePorts, Handle, TestbedError, listening, marked, remembered, stop, tail, wait_until
 
@@ -330,6 +330,7 @@ def down() -> int:
     for pid_file in (settings.home() / "airflow").glob("*.pid"):
         pid_file.unlink()
     _forget(folder())
+    scratch.remove(folder())
     return ended
 
 
@@ -344,6 +345,7 @@ def rebuild(say: Callable[[str], None] = lambda line: None) -> Testbed:
         left = stop(_at_work_here())
         if left:
             raise TestbedError(f"processes {[process.pid for process in left]} do not end even by SIGKILL")
+        scratch.remove(folder())
         for path in folder().iterdir():
             if path.is_dir():
                 _forget(path)

@@ -28,7 +28,7 @@ import psutil
 
 from streamproof import extras, settings
 from streamproof.evidence.folder import write_atomically
-from streamproof.testbed import install, java, spark_sink
+from streamproof.testbed import install, java, scratch, spark_sink
 from streamproof.testbed.process import Handle, TestbedError, environment, listening, marked, running, spawn, wait_until
 
 READY_S = 60.0
@@ -177,13 +177,11 @@ def start_worker(folder: Path, ports: SparkPorts, role: str) -> Handle:
     arguments = ["--host", host, "--port", str(ports.workers[role]), "--webui-port", str(ports.worker_uis[role])]
     arguments += ["--cores", str(WORKER_CORES), "--memory", f"{WORKER_MEMORY_MB}M", "--work-dir", str(folder / "spark-work")]
     arguments += ["--properties-file", str(secret_file(folder))]
-    temporary = folder / "spark-temporary"
-    temporary.mkdir(exist_ok=True)
+    scratch.make(folder)  # an executor that is killed leaves what it had put there
     command = _command("org.apache.spark.deploy.worker.Worker", *arguments, f"spark://127.0.0.1:{ports.master}", role="spark-daemon")
     command[1:1] = ["-Dspark.ui.killEnabled=false", "-Dspark.worker.cleanup.enabled=true", "-Dspark.worker.cleanup.appDataTtl=3600"]
     command[1:1] = ["-Dspark.worker.timeout=20"]  # as the master's: four times in it a worker says that it lives
-    # An executor that is killed leaves what it had put there.
-    return spawn(name, command, folder, {**_environment(host), **java.temporary(temporary, {})})
+    return spawn(name, command, folder, {**_environment(host), **scratch.variables(folder, {})})
 
 
 def master_state(ui_port: int) -> dict[str, Any]:

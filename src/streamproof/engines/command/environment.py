@@ -16,9 +16,8 @@ from urllib.parse import quote
 from streamproof import settings
 from streamproof.engines.command.job import CommandJob
 from streamproof.engines.command.placeholders import filled
-from streamproof.jobs import scratch
 from streamproof.sinks.own_schema import schema_of
-from streamproof.testbed import install, postgres, spark
+from streamproof.testbed import install, postgres, scratch, spark
 from streamproof.testbed.embedded import Testbed
 
 _OURS = re.compile(r"STREAMPROOF_.*|_?AIRFLOW.*|PYTHONPATH|PYTHONHOME|VIRTUAL_ENV|PYSPARK_SUBMIT_ARGS")
@@ -61,7 +60,7 @@ def environment(job: CommandJob, testbed: Testbed, known: Mapping[str, str]) -> 
     return {
         **defaults,
         **own,
-        **scratch.variables(job.run, own),
+        **scratch.variables(job.run.path, own),
         "PATH": path,
         "PGPASSFILE": str(postgres.passfile(Path(testbed.folder))),
         **{name: filled(value, known) for name, value in job.env.items()},

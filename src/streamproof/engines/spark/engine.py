@@ -19,11 +19,10 @@ from streamproof.engines.spark import failpoints
 from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence.journal import DriverReady
-from streamproof.jobs import scratch
 from streamproof.jobs.engine import Launch, ProgressSource
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role
-from streamproof.testbed import spark
+from streamproof.testbed import scratch, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import TestbedError
 
@@ -36,7 +35,7 @@ class SparkEngine:
     def launch(self, job: Job, testbed: Testbed) -> Launch:
         command = [sys.executable, "-m", "streamproof.engines.spark.driver", job.folder, str(job.start)]
         environment = spark.driver_environment(Path(testbed.folder))
-        return Launch(command, {**environment, **scratch.variables(job.run, environment)}, Path(job.folder))
+        return Launch(command, {**environment, **scratch.variables(job.run.path, environment)}, Path(job.folder))
 
     def processes(self, job: Job, role: Role) -> list[psutil.Process]:
         driver = _announced(job)
