@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies import offset_in_transaction_sink as sink
@@ -28,6 +28,7 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import wait_until
 from tests.support.checkout import ROOT
+from tests.support.delivered import delivered
 from tests.support.jobs import spark_job
 
 WAIT_S = 20.0
@@ -95,29 +96,8 @@ def task(job: SparkJob, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return run
 
 
-def delivered(testbed: Testbed, topic: str) -> list[int]:
-    """The values that a read-committed reader finds in a topic of two partitions."""
-    options = {
-        "bootstrap.servers": testbed.direct_kafka,
-        "group.id": "delivered",
-        "isolation.level": "read_committed",
-        "fetch.wait.max.ms": 10,
-    }
-    consumer = Consumer({**options, "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(2)])
-    found, ended = [], set()
-    try:
-        while len(ended) < 2:
-            message = consumer.poll(WAIT_S)
-            assert message is not None, "no answer"
-            if message.error() is None:
-                found.append(int(message.value()))
-            else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                ended.add(message.partition())
-    finally:
-        consumer.close()
-    return sorted(found)
+def values(testbed: Testbed, topic: str) -> list[int]:
+    return sorted(int(message.value()) for message in delivered(testbed, topic))
 
 
 def committed(testbed: Testbed, job: SparkJob) -> int:
@@ -158,7 +138,7 @@ def test_a_late_end_of_the_transaction_before_is_refused_at_each_step(
             if step == "after_commit":
                 wait_until("the markers", settled, WAIT_S)
                 wait_until("the group's offset", lambda: committed(testbed, job) == 2 * RECORDS, WAIT_S)
-            seen.extend([len(delivered(testbed, job.output_topic)), committed(testbed, job)])
+            seen.extend([len(values(testbed, job.output_topic)), committed(testbed, job)])
             if dies:
                 raise Died
 
@@ -172,7 +152,7 @@ def test_a_late_end_of_the_transaction_before_is_refused_at_each_step(
         task(1, RECORDS, lambda _: None, attempt=1)  # the batch once more: as a retry, or after a restart
 
     wait_until("the markers", settled, WAIT_S)
-    assert (delivered(testbed, job.output_topic), committed(testbed, job)) == (list(range(2 * RECORDS)), 2 * RECORDS)
+    assert (values(testbed, job.output_topic), committed(testbed, job)) == (list(range(2 * RECORDS)), 2 * RECORDS)
     until = 2 * RECORDS if step == "after_commit" else RECORDS
     assert seen == ["refused", until, until]
 

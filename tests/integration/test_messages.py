@@ -19,6 +19,7 @@ from streamproof.kafka.transactions import Coordinator
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.messages import Event, Message, Messages, Rule, read_trace
 from streamproof.testbed.process import TestbedError, wait_until
+from tests.support.delivered import delivered
 
 WAIT_S = 60.0
 ENDED = ("PrepareCommit", "CompleteCommit")
@@ -61,24 +62,8 @@ def producer(testbed: Testbed, **settings: Any) -> Producer:
     return Producer({"bootstrap.servers": testbed.driver_kafka, "log_level": 0, "retry.backoff.ms": 50, "linger.ms": 0, **settings})
 
 
-def delivered(testbed: Testbed, topic: str, isolation: str = "read_committed") -> list[str]:
-    """The values in a topic of two partitions."""
-    options = {"bootstrap.servers": testbed.direct_kafka, "group.id": "delivered", "isolation.level": isolation}
-    consumer = Consumer({**options, "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(2)])
-    found, ended = [], set()
-    try:
-        while len(ended) < 2:
-            message = consumer.poll(WAIT_S)
-            assert message is not None, "no answer"
-            if message.error() is None:
-                found.append(message.value().decode())
-            else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                ended.add(message.partition())
-    finally:
-        consumer.close()
-    return sorted(found)
+def values(testbed: Testbed, topic: str, isolation: str = "read_committed") -> list[str]:
+    return sorted(message.value().decode() for message in delivered(testbed, topic, isolation))
 
 
 def event(messages: Messages, rule: str, kind: str) -> Event:
@@ -128,7 +113,7 @@ def test_a_lost_answer_to_a_produce_doubles_only_what_is_not_idempotent(
     answer = content(event(messages, "lost", "answered"))
     assert (answer.done, answer.errors, answer.places[0].topic, answer.places[0].offset) == (True, (0,), topic, 0)
     assert kinds(messages, "lost") == ["matched", "answered", "lost"]
-    assert delivered(testbed, topic) == ["a"] * copies
+    assert values(testbed, topic) == ["a"] * copies
 
 
 def test_a_dropped_produce_is_not_written_and_comes_again(
@@ -139,7 +124,7 @@ def test_a_dropped_produce_is_not_written_and_comes_again(
     client.produce(topic, "a", "k", 0)
     assert client.flush(WAIT_S) == 0
     assert kinds(messages, "dropped") == ["matched", "dropped"]
-    assert delivered(testbed, topic) == ["a"]
+    assert values(testbed, topic) == ["a"]
     produced = [message for message in trace() if message.message == "Produce"]
     assert [message.direction for message in produced] == ["request", "request", "answer"]
     assert len({message.connection for message in produced}) == 2
@@ -163,7 +148,7 @@ def test_a_held_end_of_a_transaction_is_seen_at_its_coordinator(testbed: Testbed
         port = content(held).client_port
         assert port in {connection.laddr.port for connection in psutil.Process().net_connections("tcp")}, "the client is this process"
         messages.release(held.held)
-    assert delivered(testbed, topic) == ["a"]
+    assert values(testbed, topic) == ["a"]
 
 
 def test_a_lost_answer_to_the_end_of_a_transaction_commits_once(testbed: Testbed, messages: Messages, topic: str) -> None:
@@ -176,7 +161,7 @@ def test_a_lost_answer_to_the_end_of_a_transaction_commits_once(testbed: Testbed
         client.commit_transaction(WAIT_S)
     answer = content(event(messages, "lost", "answered"))
     assert (answer.done, answer.commit) == (True, True)
-    assert delivered(testbed, topic) == ["a", "b"]
+    assert values(testbed, topic) == ["a", "b"]
 
 
 @pytest.mark.parametrize("until", ["", "Produce"], ids=["once it is released", "once the next Produce is answered"])
@@ -191,16 +176,16 @@ def test_a_late_end_of_a_transaction_commits_the_next_one_of_a_producer_that_doe
     client.begin_transaction()
     client.produce(topic, "first", "k", 0)
     client.commit_transaction(WAIT_S)  # sent again over another connection
-    wait_until("the first transaction to be visible", lambda: delivered(testbed, topic) == ["first"], WAIT_S)
+    wait_until("the first transaction to be visible", lambda: values(testbed, topic) == ["first"], WAIT_S)
     assert "late" not in kinds(messages, "late")
     client.begin_transaction()
     client.produce(topic, "second", "k", 0)
     assert client.flush(WAIT_S) == 0
     if not until:
-        assert delivered(testbed, topic) == ["first"]
+        assert values(testbed, topic) == ["first"]
         messages.release(event(messages, "late", "held").held)
     assert content(event(messages, "late", "answered")).errors == (0,), "the broker took it"
-    wait_until("the open transaction to be visible", lambda: delivered(testbed, topic) == ["first", "second"], WAIT_S)
+    wait_until("the open transaction to be visible", lambda: values(testbed, topic) == ["first", "second"], WAIT_S)
     with pytest.raises(KafkaException):  # its application wanted to abort it
         client.abort_transaction(WAIT_S)
 
@@ -217,7 +202,7 @@ def test_a_retriable_error_in_place_of_an_answer_makes_an_idempotent_producer_se
     assert client.flush(WAIT_S) == 0
     assert kinds(messages, "error") == ["matched", *(["answered"] if forward else []), "replaced"]
     assert content(event(messages, "error", "replaced")).errors == (6,)
-    assert delivered(testbed, topic) == ["a", "z"]
+    assert values(testbed, topic) == ["a", "z"]
 
 
 def test_a_fatal_error_is_the_clients(testbed: Testbed, messages: Messages, topic: str) -> None:
@@ -227,7 +212,7 @@ def test_a_fatal_error_is_the_clients(testbed: Testbed, messages: Messages, topi
     client.produce(topic, "a", "k", 0, on_delivery=lambda error, _: errors.append(error.code()))
     client.flush(WAIT_S)
     assert errors == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
-    assert delivered(testbed, topic) == []
+    assert values(testbed, topic) == []
 
 
 def test_the_offsets_of_a_group_are_traced_without_what_the_records_hold(

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from streamproof.engines.spark import settings as spark_settings
 from streamproof.engines.spark.decisions import DecisionLog
@@ -24,6 +23,7 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import wait_until
 from tests.support.checkout import ROOT
+from tests.support.delivered import delivered
 
 WAIT_S = 120.0
 ROWS = 10
@@ -79,26 +79,6 @@ def running(script: str, folder: RunFolder, **order: Any) -> Iterator[subprocess
     finally:
         os.killpg(child.pid, 9)
         child.wait(30)
-
-
-def delivered(testbed: Testbed, topic: str) -> list[Any]:
-    """What a read-committed reader finds in a topic of two partitions."""
-    options = {"bootstrap.servers": testbed.direct_kafka, "group.id": "delivered", "isolation.level": "read_committed"}
-    consumer = Consumer({**options, "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(2)])
-    found, ended = [], set()
-    try:
-        while len(ended) < 2:
-            message = consumer.poll(WAIT_S)
-            assert message is not None, "no answer"
-            if message.error() is None:
-                found.append(message)
-            else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                ended.add(message.partition())
-    finally:
-        consumer.close()
-    return found
 
 
 @pytest.fixture

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,14 +13,13 @@ from rich.text import Text
 
 from streamproof.cli.attended import AttendedOption
 from streamproof.cli.doctor_command import experiment_of
-from streamproof.cli.running import EXIT_CODES, WaitOption, only_warnings, prepared
+from streamproof.cli.running import WaitOption, end, only_warnings, prepared, say_windows
 from streamproof.cli.terminal import COLOURS, JsonOption, say
 from streamproof.experiment import model
 from streamproof.testbed import embedded
 from streamproof.verdict.decide import RunOutcome
 
 if TYPE_CHECKING:
-    from streamproof.jobs.windows import Window
     from streamproof.run.explore import Exploration, Tried
     from streamproof.run.shrink import Try
 
@@ -51,9 +49,6 @@ def explore(
         begun = time.monotonic()
         embedded.up(lambda line: say(line))
 
-        def look(known: Sequence[Window]) -> None:
-            say(f"{time.monotonic() - begun:6.0f} s  {len(known)} windows: {', '.join(window.name for window in known)}")
-
         def show(tried: Tried, so_far: Exploration) -> None:
             counts = Counter(tried.faults)
             faults = ", ".join(f"{count} {fault}" if count > 1 else fault for fault, count in counts.items())
@@ -66,13 +61,8 @@ def explore(
         def show_try(attempt: Try) -> None:
             say(f"        {', '.join(attempt.injections) or 'no fault'}: {'fails in the same way' if attempt.fails else attempt.outcome}")
 
-        done, folder = exploring.explore(experiment, minutes, look, show, chance=chance)
+        done, folder = exploring.explore(experiment, minutes, partial(say_windows, begun=begun), show, chance=chance)
         for failed in exploring.failures(done) if done.outcome is RunOutcome.FAILED else ():
             say(f"{time.monotonic() - begun:6.0f} s  which faults of {failed.run} suffice?")
             say(f"        {exploring.smallest(done, folder, failed, show_try)}")
-    if as_json:
-        print(json.dumps({"folder": str(folder), **done.to_dict()}, indent=1))
-    else:
-        say(Text.assemble((str(done.outcome), COLOURS.get(done.outcome, "")), f": {done.reason}"))
-        say(f"{folder / exploring.SITUATIONS}")
-    raise typer.Exit(EXIT_CODES[done.outcome])
+    end(done, folder / exploring.SITUATIONS, as_json)

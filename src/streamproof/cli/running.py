@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from typing import Annotated
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from rich.text import Text
 
 from streamproof.cli.attended import attend
-from streamproof.cli.terminal import lines_on_stderr, say
+from streamproof.cli.terminal import COLOURS, lines_on_stderr, say
 from streamproof.verdict.decide import RunOutcome
+
+if TYPE_CHECKING:
+    from streamproof.jobs.windows import Window
+    from streamproof.run.explore import Exploration
+    from streamproof.run.window_sweep import Sweep
 
 WaitOption = Annotated[
     float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for the testbed while another run holds it.", min=0)
@@ -37,6 +46,21 @@ def prepared(wait_s: float, attended: bool, as_json: bool) -> Iterator[None]:
         attend()
     with lines_on_stderr(as_json), lock.turn("", wait_s, say) if wait_s else contextlib.nullcontext():
         yield
+
+
+def say_windows(known: Sequence[Window], begun: float) -> None:
+    """A line with the windows of a job. ``begun`` is when the command did, by ``time.monotonic``."""
+    say(f"{time.monotonic() - begun:6.0f} s  {len(known)} windows: {', '.join(window.name for window in known)}")
+
+
+def end(done: Sweep | Exploration, table: Path, as_json: bool) -> NoReturn:
+    """Say what was found and in which file its ``table`` is, and leave with its exit code."""
+    if as_json:
+        print(json.dumps({"folder": str(table.parent), **done.to_dict()}, indent=1))
+    else:
+        say(Text.assemble((str(done.outcome), COLOURS.get(done.outcome, "")), f": {done.reason}"))
+        say(f"{table}")
+    raise typer.Exit(EXIT_CODES[done.outcome])
 
 
 def only_warnings() -> None:

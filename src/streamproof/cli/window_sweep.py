@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-import typer
 from rich.text import Text
 
 from streamproof import settings
 from streamproof.cli.doctor_command import experiment_of
-from streamproof.cli.running import EXIT_CODES, only_warnings
+from streamproof.cli.running import end, only_warnings, say_windows
 from streamproof.cli.terminal import COLOURS, say
 from streamproof.testbed import embedded
 from streamproof.verdict.decide import RunOutcome
 
 if TYPE_CHECKING:
-    from streamproof.jobs.windows import Window
     from streamproof.run.window_sweep import Result
 
 
@@ -31,10 +28,6 @@ def sweep_job(file: Path, seed: int, keep_going: bool, late: bool, as_json: bool
     only_warnings()
     begun = time.monotonic()
 
-    def look(known: Sequence[Window]) -> None:
-        named = ", ".join(window.name for window in known)
-        say(f"{time.monotonic() - begun:6.0f} s  {len(known)} windows: {named}")
-
     def show(result: Result, number: int, total: int) -> None:
         anomalies = ", ".join(f"{count} {name}" for name, count in result.found.items())
         word = Text(result.outcome, style=COLOURS.get(result.outcome, ""))
@@ -42,12 +35,7 @@ def sweep_job(file: Path, seed: int, keep_going: bool, late: bool, as_json: bool
         say(Text.assemble(what, word, f" {anomalies or ('' if result.outcome == RunOutcome.PASSED else result.reason)}"))
 
     embedded.up(lambda line: say(line))
-    done = sweeping.sweep(experiment, look, show, keep_going, late)
+    done = sweeping.sweep(experiment, partial(say_windows, begun=begun), show, keep_going, late)
     folder = settings.home() / "sweeps" / f"{time.strftime('%Y%m%dT%H%M%S')}-{experiment.name}"
     sweeping.write(folder, done)
-    if as_json:
-        print(json.dumps({"folder": str(folder), **done.to_dict()}, indent=1))
-    else:
-        say(Text.assemble((str(done.outcome), COLOURS.get(done.outcome, "")), f": {done.reason}"))
-        say(f"{folder / sweeping.TABLE}")
-    raise typer.Exit(EXIT_CODES[done.outcome])
+    end(done, folder / sweeping.TABLE, as_json)

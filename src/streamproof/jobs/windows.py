@@ -140,7 +140,6 @@ class Request:
     message: str
     name: str | None
     """The step that it is; None for one that changes nothing that lasts."""
-    connection: int
     begun_ns: int
     done_ns: int | None = None
 
@@ -167,7 +166,6 @@ class Trace:
     """Those that are a step, or part of a transaction."""
     _read: int = 0
     _open: dict[tuple[int, int], Request] = field(default_factory=dict)
-    _asked: dict[tuple[int, int], Message] = field(default_factory=dict)
     _sessions: dict[int, _Session] = field(default_factory=dict)
     _last: dict[int, Step] = field(default_factory=dict)
     _names: dict[tuple[int, int], str | None] = field(default_factory=dict)
@@ -200,21 +198,20 @@ class Trace:
         request = message.connection, message.number
         if message.direction == "request":
             name = self.name(message)
-            if name is not None or message.message in OF_TABLES:
-                self._open[request] = Request(message.message, name, message.connection, message.at_ns)
-                self.requests.append(self._open[request])
-            if message.acks == 0 and name is not None:
+            self._names[request] = name
+            if name is not None and message.acks == 0:  # there will be no answer
+                self.requests.append(Request(message.message, name, message.at_ns, message.at_ns))
                 self.steps.append(Step(name, message.at_ns, message.at_ns))
-                return
-            self._asked[request], self._names[request] = message, name
+            elif name is not None or message.message in OF_TABLES:
+                self._open[request] = Request(message.message, name, message.at_ns)
+                self.requests.append(self._open[request])
             if message.protocol == "postgres":
                 self._begin(message)
         elif message.direction == "answer":
-            if request in self._open:
-                self._open.pop(request).done_ns = message.at_ns
-            asked, name = self._asked.pop(request, None), self._names.get(request)
-            if asked is not None and message.done and name is not None and message.transaction in (None, "idle"):
-                self._done(Step(name, asked.at_ns, message.at_ns), message)
+            if asked := self._open.pop(request, None):
+                asked.done_ns = message.at_ns
+                if asked.name is not None and message.done and message.transaction in (None, "idle"):
+                    self._done(Step(asked.name, asked.begun_ns, message.at_ns), message)
             if message.transaction == "idle":
                 self._sessions.pop(message.connection, None)
         elif message.direction == "closed":
@@ -232,7 +229,7 @@ class Trace:
     def outstanding(self, but: Message) -> bool:
         """Whether a request that changes something is not answered yet, ``but`` for this one."""
         held = but.connection, but.number
-        return any(self._names[request] is not None and request != held for request in self._asked)
+        return any(asked.name is not None and request != held for request, asked in self._open.items())
 
     def _begin(self, message: Message) -> None:
         session = self._sessions.setdefault(message.connection, _Session())

@@ -29,10 +29,9 @@ def write(folder: RunFolder, job: Job) -> None:
     known = [window.name for window in passed]
     situations = tuple(_situations(folder, trace, steps, known))
     hit = {one.injection: one.window for one in reversed(situations) if one.fault in KILLERS and one.window is not None}
-    struck = [one.window for one in situations if one.window is not None]
-    Coverage(
-        tuple(dict.fromkeys([*known, *struck])), hit, tuple({**asdict(one), LEAVES: windows.leaves(one.name)} for one in passed), situations
-    ).write(folder)
+    names = dict.fromkeys([*known, *(one.window for one in situations if one.window is not None)])
+    told = tuple({**asdict(one), LEAVES: windows.leaves(one.name)} for one in passed)
+    Coverage(tuple(names), hit, told, situations).write(folder)
 
 
 def _ns(at: str) -> int:
@@ -40,13 +39,28 @@ def _ns(at: str) -> int:
     return int(datetime.fromisoformat(at).timestamp() * 1e9)
 
 
+class _Course:
+    """When the driver was started and when batches were committed, read once for all that struck."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._started = [_ns(event.at) for event in folder.journal.all(DriverStarted)]
+        self._committed = [_ns(line["committed_at"]) for line in Progress(folder).lines()]
+
+    def stage(self, at_ns: int) -> Stage:
+        committed = max((moment for moment in self._committed if moment <= at_ns), default=None)
+        if committed is None:
+            return Stage.START
+        return Stage.RECOVERY if any(committed < moment <= at_ns for moment in self._started) else Stage.WORK
+
+
 def _situations(folder: RunFolder, trace: Trace, steps: list[Step], known: list[str]) -> Iterator[Situation]:
+    course = _Course(folder)
     for injection, at_ns, aimed in _moments(folder, trace):
         last = windows.last_before(steps, at_ns)
         after = "" if last is None else last.name
         flying = [one for one in trace.requests if one.begun_ns <= at_ns and (one.done_ns is None or one.done_ns > at_ns)]
         window = _window(after, [one.name for one in flying if one.name is not None], aimed, known)
-        yield Situation(injection, after, _stage(folder, at_ns), tuple(sorted({one.message for one in flying})), window)
+        yield Situation(injection, after, course.stage(at_ns), tuple(sorted({one.message for one in flying})), window)
 
 
 def _window(after: str, flying: list[str], aimed: str | None, known: list[str]) -> str | None:
@@ -74,11 +88,3 @@ def _moments(folder: RunFolder, trace: Trace) -> Iterator[tuple[str, int, str | 
             later = [one.begun_ns for one in trace.requests if one.message == message and one.begun_ns >= done_ns]
             nth = int(asked.get("nth", 1))  # it may never have come
             yield from ((event.injection, at_ns, None) for at_ns in later[nth - 1 : nth])
-
-
-def _stage(folder: RunFolder, at_ns: int) -> Stage:
-    committed = [moment for line in Progress(folder).lines() if (moment := _ns(line["committed_at"])) <= at_ns]
-    started = [moment for event in folder.journal.all(DriverStarted) if (moment := _ns(event.at)) <= at_ns]
-    if not committed:
-        return Stage.START
-    return Stage.RECOVERY if started and max(started) > max(committed) else Stage.WORK

@@ -29,13 +29,13 @@ from streamproof.evidence.journal import InjectionEvidence, InjectionStarted
 from streamproof.experiment import random_plan
 from streamproof.experiment.model import Experiment, FaultSpec, Phase
 from streamproof.experiment.model import Random as RandomPlan
-from streamproof.experiment.room import LATEST_IMPACT_SHARE
+from streamproof.experiment.room import LATEST_IMPACT_SHARE, Room
 from streamproof.experiment.schedule import LEAST_STEADY
 from streamproof.faults import FAULTS
 from streamproof.jobs import windows
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.windows import Window
-from streamproof.run import runner, shrink, window_sweep
+from streamproof.run import shrink, window_sweep
 from streamproof.run.sweep import table
 from streamproof.run.window_sweep import AT, KILL
 from streamproof.run.windows import seen
@@ -179,6 +179,7 @@ class Chooser:
     def next(self, seen: Iterable[Key]) -> list[tuple[Arm, FaultSpec]]:
         """The arms of a run, with their faults: those that are worth most, as long as there is room for them."""
         tried = {known[:3] for known in seen}
+        room = Room(self.experiment.workload.records, self.experiment.micro_batch, self.experiment.quiet_between)
         left = LATEST_IMPACT_SHARE - AT - LEAST_STEADY
         open_arms, chosen = self.rng.sample(self.arms, len(self.arms)), list[tuple[Arm, FaultSpec]]()
         while open_arms and len(chosen) < TOGETHER:
@@ -187,16 +188,11 @@ class Chooser:
             if arm.phase is Phase.START and any(other.phase is Phase.START for other, _ in chosen):
                 continue
             spec = arm.spec(self.experiment, self.rng)
-            if (needed := self._share(spec)) <= left:
+            if (needed := room.share(spec.fault, spec.parameters)) <= left:
                 chosen.append((arm, spec))
                 tried |= set(_likes(arm))
                 left -= needed
         return sorted(chosen, key=lambda one: one[0].phase is not Phase.START)
-
-    def _share(self, spec: FaultSpec) -> float:
-        fault = FAULTS[spec.fault]
-        batches = fault.batches(fault.parameters_model.model_validate(spec.parameters))
-        return batches * self.experiment.micro_batch / self.experiment.workload.records
 
     def _worth(self, arm: Arm, tried: set[Like]) -> float:
         """New situations that it is expected to show in a second."""
@@ -264,20 +260,15 @@ def explore(
 
 
 def _run(experiment: Experiment, number: int, specs: Sequence[FaultSpec]) -> RunFolder:
-    from streamproof.suites.evaluate import evaluate
-
-    faults: dict[str, Any] = {"faults": [spec.model_dump(mode="json") for spec in specs]}
-    if not specs:
-        faults = {"random": RandomPlan(count=TOGETHER), "seed": experiment.seed + number}
-    planned = Experiment.model_validate({**experiment.model_dump(by_alias=True), **faults})
-    return runner.run(planned, f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{experiment.name}", evaluate=evaluate)
+    if specs:
+        return window_sweep.run_with(experiment, faults=[spec.model_dump(mode="json") for spec in specs])
+    return window_sweep.run_with(experiment, random=RandomPlan(count=TOGETHER), seed=experiment.seed + number)
 
 
 def _tried(folder: RunFolder, coverage: Coverage, new: int, seconds: float) -> Tried:
     verdict = Verdict.read(folder)
-    anomalies = {str(anomaly): count for anomaly, count in verdict.anomalies.items() if count and anomaly in verdict.forbidden}
     faults = tuple(injection.fault for injection in verdict.injections)
-    return Tried(folder.name, faults, verdict.outcome, verdict.reason, coverage.situations, new, anomalies, seconds)
+    return Tried(folder.name, faults, verdict.outcome, verdict.reason, coverage.situations, new, verdict.broken, seconds)
 
 
 def failures(exploration: Exploration) -> list[Tried]:

@@ -15,7 +15,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -279,21 +278,23 @@ def _alone(experiment: Experiment, crash: Crash) -> Result:
 
 
 def _run(experiment: Experiment, together: Sequence[Crash]) -> list[Result]:
-    from streamproof.suites.evaluate import evaluate
-
-    faults = [crash.spec.model_dump(mode="json") for crash in together]
-    planned = Experiment.model_validate({**experiment.model_dump(by_alias=True), "faults": faults})
-    name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{experiment.name}"
-    folder = runner.run(planned, name, evaluate=evaluate)
+    folder = run_with(experiment, faults=[crash.spec.model_dump(mode="json") for crash in together])
     verdict = _of_what_was_hit(Verdict.read(folder))
-    found = {str(anomaly): count for anomaly, count in verdict.anomalies.items() if count and anomaly in verdict.forbidden}
     blamed = _blamed(folder)
     injections = {(injection.fault, injection.phase, _where(injection)): injection.injection for injection in verdict.injections}
     places = [(crash, injections.get((crash.fault, crash.phase, _where_of(crash)))) for crash in together]
+    outcome, reason, broken = verdict.outcome, verdict.reason, verdict.broken
     return [
-        Result(crash, verdict.outcome, verdict.reason, found, name is not None, folder.name, blamed[name] if name is not None else 0)
+        Result(crash, outcome, reason, broken, name is not None, folder.name, blamed[name] if name is not None else 0)
         for crash, name in places
     ]
+
+
+def run_with(experiment: Experiment, **changed: Any) -> RunFolder:
+    """Run an experiment of which some keys are changed, and judge it."""
+    from streamproof.suites.evaluate import evaluate
+
+    return runner.run(Experiment.model_validate({**experiment.model_dump(by_alias=True), **changed}), evaluate=evaluate)
 
 
 def _blamed(folder: RunFolder) -> Counter[str]:

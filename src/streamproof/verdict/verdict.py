@@ -217,6 +217,11 @@ class Account(_Part):
         disagreement, not_evaluated = self.disagreement or stored.disagreement, self.not_evaluated or stored.not_evaluated
         return self.model_copy(update={"disagreement": disagreement, "not_evaluated": not_evaluated, "suite": stored.suite})
 
+    @property
+    def broken(self) -> dict[str, int]:
+        """The anomalies that were found though they are forbidden, with how many of each."""
+        return {str(anomaly): count for anomaly, count in self.anomalies.items() if count and anomaly in self.forbidden}
+
     def facts(self, ending: Ending) -> Facts:
         return Facts(
             strategy=self.strategy,

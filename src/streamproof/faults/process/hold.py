@@ -31,7 +31,6 @@ from streamproof.jobs import windows
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import Role
 from streamproof.jobs.windows import Strike
-from streamproof.testbed.messages import NoSuchThing
 from streamproof.testbed.process import stopped
 
 REACH_S = 120.0
@@ -111,20 +110,19 @@ def held_in(run: RunContext, window: str, thrown_away: bool) -> Iterator[Hold]:
     Raises FaultError when the job does not come there in time.
     """
     window = window_fault.drawn(run) if window == windows.ANY else window
-    at, target = window_fault.edge(window), {"rule": f"window-{uuid.uuid4().hex[:8]}"}
+    target = {"rule": f"window-{uuid.uuid4().hex[:8]}"}
     event = FailpointHeld(failpoint=window, batch=run.progress.batches(), pid=run.recorded(Role.DRIVER)[0]["pid"])
-    if at is None:
-        window_fault.wait_for_a_file(run, windows.parsed(window)[0])
-        yield Hold(event, None, window)
-        return
-    messages = run.testbed.messages
     try:
-        held = window_fault.hold_at(run, target, window, *at).held
+        message = window_fault.come_to(run, target, window)
+        if message is None:
+            yield Hold(event, None, window)
+            return
+        held, messages = message.held, run.testbed.messages
         yield Hold(event, lambda: any(one.id == held for one in messages.state().held), window, time.time_ns())
-        with contextlib.suppress(NoSuchThing):
-            (messages.drop if thrown_away else messages.release)(held)
+        if thrown_away:
+            window_fault.throw_away(run, message)
     finally:
-        messages.disarm(target["rule"])
+        run.testbed.messages.disarm(target["rule"])
 
 
 def driver_stopped(driver: dict[str, Any]) -> contextlib.AbstractContextManager[None]:

@@ -17,7 +17,6 @@ Checked against: Spark 4.1 (``offsets/N`` and ``commits/N`` are renamed into pla
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import time
 from dataclasses import asdict
@@ -27,11 +26,10 @@ from pydantic import AfterValidator, Field
 
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
 from streamproof.faults.process.kill_driver import gone_and_back
-from streamproof.faults.process.window_fault import WindowFault, WindowParameters, drawn, edge, hold_at, next_start, wait_for_a_file, was_in
+from streamproof.faults.process.window_fault import WindowFault, WindowParameters, come_to, drawn, next_start, throw_away, was_in
 from streamproof.jobs import windows
 from streamproof.jobs.profile import Role
 from streamproof.jobs.windows import Strike
-from streamproof.testbed.messages import NoSuchThing
 from streamproof.testbed.process import signal_recorded
 
 
@@ -67,22 +65,13 @@ class KillAtWindow(WindowFault):
 
 
 def _strike(run: RunContext, window: str, linger_s: float, target: dict[str, Any]) -> None:
-    at = edge(window)
-    if at is None:  # between two files no message can be held
-        wait_for_a_file(run, windows.parsed(window)[0])
-        _kill(run, target, window)
-        return
-    event = hold_at(run, target, window, *at)
-    held_ns = time.time_ns() if linger_s else None
-    run.let_pass(linger_s)
-    _kill(run, target, window, held_ns)
-    with contextlib.suppress(NoSuchThing):
-        run.testbed.messages.drop(event.held)
-    run.testbed.messages.disarm(target["rule"])
-
-
-def _kill(run: RunContext, target: dict[str, Any], window: str, held_ns: int | None = None) -> None:
+    held = come_to(run, target, window)
+    at_ns = time.time_ns() if held is not None and linger_s else None
+    if at_ns is not None:
+        run.let_pass(linger_s)
     victims = run.recorded(Role.DRIVER)
     target["killed"] += victims
     signal_recorded(victims, signal.SIGKILL)
-    target["strikes"].append(asdict(Strike(window, held_ns or time.time_ns())))
+    target["strikes"].append(asdict(Strike(window, at_ns or time.time_ns())))
+    throw_away(run, held)
+    run.testbed.messages.disarm(target["rule"])

@@ -91,6 +91,22 @@ def hold_at(run: RunContext, target: dict[str, Any], window: str, side: Side, st
     raise FaultError(f"the window {window}: not reached within {STRIKE_S:.0f} s; the job passed {aiming.passed()}")
 
 
+def come_to(run: RunContext, target: dict[str, Any], window: str) -> Event | None:
+    """Wait until the job is in the window, and hold the message at its edge; None between two files, where there is none. Raises FaultError
+    when the job does not come there in time."""
+    if (at := edge(window)) is not None:
+        return hold_at(run, target, window, *at)
+    wait_for_a_file(run, windows.parsed(window)[0])
+    return None
+
+
+def throw_away(run: RunContext, event: Event | None) -> None:
+    """Of what was held, as of a message that was on its way when its connection ended."""
+    if event is not None:
+        with contextlib.suppress(NoSuchThing):
+            run.testbed.messages.drop(event.held)
+
+
 def release(run: RunContext, held: int) -> None:
     with contextlib.suppress(NoSuchThing):
         run.testbed.messages.release(held)

@@ -37,17 +37,7 @@ from typing import TYPE_CHECKING
 
 from streamproof.engines.spark import spark_kafka
 from streamproof.engines.spark.job import SparkJob
-from streamproof.engines.spark.strategies.two_phase_commit import (
-    AFTER_ABORT,
-    AFTER_COMMIT,
-    AFTER_DECISION,
-    BEFORE_DECISION,
-    BEFORE_FINISH,
-    BETWEEN_COMMITS,
-    BETWEEN_RECOVERED,
-    TwoPhaseCommit,
-    decision_log,
-)
+from streamproof.engines.spark.strategies.two_phase_commit import TwoPhaseCommit, decision_log
 from streamproof.jobs.failpoint import Failpoint, Site
 
 if TYPE_CHECKING:
@@ -64,16 +54,7 @@ class TwoPhaseCommitJava(TwoPhaseCommit):
     summary = "Two-phase commit in the JVM: the data source streamproof-kafka, with Kafka's own producer"
     recovers_in_sink = True
     decided_transaction_step = None  # it always stops at a decision that is lost
-    failpoints = (
-        AFTER_PREPARE,
-        BEFORE_DECISION,
-        AFTER_DECISION,
-        BETWEEN_COMMITS,
-        AFTER_COMMIT,
-        AFTER_ABORT,
-        BETWEEN_RECOVERED,
-        BEFORE_FINISH,
-    )
+    failpoints = (AFTER_PREPARE, *TwoPhaseCommit.failpoints[1:])  # its tasks prepare in the JVM
 
     def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         return (
