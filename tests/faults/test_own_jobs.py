@@ -9,8 +9,8 @@ import pytest
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverReady
 from streamproof.experiment.model import Experiment
-from streamproof.jobs import scratch
 from streamproof.run import runner
+from streamproof.testbed import scratch
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
 from streamproof.testbed.spark import executor_processes
@@ -104,7 +104,7 @@ def test_executors_of_a_session_of_its_own_are_found_and_killed(executors: str, 
     applications = {event.application for event in folder.journal.all(DriverReady)}
     assert None not in applications
     assert not [executor for application in applications for executor in executor_processes(str(application))], "no executor is left"
-    assert not scratch.folder_of(folder).exists(), "what the killed ones had there is left"
+    assert not scratch.folder(folder.path).exists(), "what the killed ones had there is left"
 
 
 def test_a_job_that_appends_before_it_commits_is_caught_doubling_and_each_copy_is_named(testbed: Testbed) -> None:
