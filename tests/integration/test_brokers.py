@@ -20,7 +20,7 @@ from streamproof.run import lock, stages
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
-from streamproof.testbed.process import marked, remembered, wait_until
+from streamproof.testbed.process import command_line, marked, remembered, wait_until
 from tests.integration.conftest import Prepare
 
 BROKERS = ["kafka-1", "kafka-2", "kafka-3"]
@@ -34,7 +34,7 @@ def three(testbed: Testbed) -> Iterator[Testbed]:
     assert said[0] == "kafka is made anew with 3 brokers, it had 1; what it held is gone"
     assert embedded.up(brokers=1) == testbed
     assert set(testbed.roles) == set(embedded.status())
-    assert not [process for process in marked() if "kafka-2.properties" in " ".join(process.cmdline())]
+    assert not [process for process in marked() if "kafka-2.properties" in " ".join(command_line(process))]
 
 
 def test_each_broker_and_each_proxy_is_up(three: Testbed) -> None:

@@ -29,7 +29,7 @@ from streamproof.testbed import embedded, install, kafka, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.listeners import SPARK_RPC, listening_sockets
-from streamproof.testbed.process import MARK, Handle, TestbedError, free_port, marked, remembered, wait_until
+from streamproof.testbed.process import MARK, Handle, TestbedError, command_line, free_port, marked, remembered, wait_until
 from streamproof.testbed.toxiproxy import Proxies, kafka_round_trip_ms
 from tests.integration.conftest import Prepare
 from tests.support.checkout import ROOT
@@ -333,7 +333,7 @@ def test_the_master_takes_orders_only_from_a_client_that_knows_the_secret(testbe
     assert {asked_without_a_secret(*address) for address in rpc} == {SPARK_RPC}
     assert stat.S_IMODE(secret_file.stat().st_mode) == 0o600
     assert 6066 not in {at.port for at in listening_sockets(marked())}, "Spark's REST server would take jobs without asking"
-    assert [process.pid for process in marked() if secret in " ".join(process.cmdline())] == []
+    assert [process.pid for process in marked() if secret in " ".join(command_line(process))] == []
 
 
 def test_an_application_that_the_master_does_not_know_is_an_error(testbed: Testbed) -> None:
@@ -404,9 +404,9 @@ def test_an_executor_is_not_taken_for_a_child_that_it_forks(home: Path) -> None:
 
 def test_a_job_that_was_killed_leaves_no_executor(testbed: Testbed, job: dict[str, Any]) -> None:
     wait_until("an executor", lambda: bool(spark.executor_processes(job["application"])), 60)
-    (driver,) = [process for process in marked() if process.is_running() and JOB in process.cmdline()]
+    (driver,) = [process for process in marked() if JOB in command_line(process)]
     driver.kill()
-    for child in [process for process in marked() if "org.apache.spark.deploy.SparkSubmit" in process.cmdline()]:
+    for child in [process for process in marked() if "org.apache.spark.deploy.SparkSubmit" in command_line(process)]:
         child.kill()
     wait_until("its executors to be gone", lambda: not spark.executor_processes(job["application"]), 30)
 

@@ -262,6 +262,14 @@ def _signal(process: psutil.Process, number: signal.Signals) -> None:
         return
 
 
+def command_line(process: psutil.Process) -> list[str]:
+    """The words of its command line; none once it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:  # or a zombie
+        return []
+
+
 def marked(**environment: str) -> list[psutil.Process]:
     """Every process of this testbed, found by its mark; narrowed to those whose environment also holds ``environment``.
 
