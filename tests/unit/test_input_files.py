@@ -8,8 +8,10 @@ import math
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import fastavro
+import jsonschema
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -72,7 +74,7 @@ def test_fewer_records_than_the_file_has_may_be_sent(folder: Path) -> None:
     ("name", "text", "key", "told"),
     [
         ("none.jsonl", None, None, "there is no such file"),
-        ("in.xlsx", "", None, "expected a file whose name ends with one of .jsonl, .ndjson, .csv, .parquet"),
+        ("in.xlsx", "", None, "expected a file whose name ends with one of .jsonl, .ndjson, .csv, .parquet, .json"),
         ("bad.jsonl", '{"a":1}\n{"a":\n', None, "line 2 is not JSON"),
         ("list.jsonl", "[1]\n", None, "line 1: expected an object"),
         ("bad.parquet", "no parquet", None, "cannot be read"),
@@ -165,3 +167,69 @@ def test_an_identity_inside_of_an_avro_value_is_refused(identity: dict[str, obje
         Experiment.model_validate(
             {"job": _avro_job(**identity), "workload": {"file": {"path": "in.jsonl", "avro": "order.avsc"}}, "seed": 1}
         )
+
+
+ORDER: dict[str, Any] = {
+    "$defs": {"place": {"type": "object", "properties": {"city": {"type": "string", "minLength": 3}}, "required": ["city"]}},
+    "type": "object",
+    "required": ["customer", "amount", "at", "lines", "ship", "n", "state"],
+    "properties": {
+        "customer": {"type": "string", "pattern": "^C[0-9]{4}(-[A-Z]{2})?$"},
+        "amount": {"type": "number", "exclusiveMinimum": 0.5, "maximum": 900},
+        "price": {"type": "number", "multipleOf": 0.25, "maximum": 10},
+        "n": {"type": "integer", "minimum": -5, "exclusiveMaximum": 3, "multipleOf": 2},
+        "at": {"type": "string", "format": "date-time"},
+        "id": {"type": "string", "format": "uuid"},
+        "state": {"enum": ["new", "paid", None]},
+        "note": {"type": ["string", "null"], "maxLength": 4},
+        "ship": {"$ref": "#/$defs/place"},
+        "bill": {"allOf": [{"$ref": "#/$defs/place"}, {"properties": {"city": {"maxLength": 5}}, "required": ["zip"]}]},
+        "pay": {"oneOf": [{"type": "object", "required": ["card"], "properties": {"card": {"const": True}}}, {"type": "integer"}]},
+        "lines": {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "parent": {"$ref": "#"},
+    },
+}
+
+
+def test_rows_are_made_by_a_schema_and_all_fit_it(folder: Path) -> None:
+    (folder / "order.json").write_text(json.dumps(ORDER))
+    found = Workload.model_validate({"file": {"path": "order.json", "key": "customer"}, "records": 3000})
+    assert found.described == "3000 records made by order.json"
+    found.check(ENVELOPE)
+    sent = list(workload.events(found, 7))
+    assert sent == list(workload.events(found, 7)) != list(workload.events(found, 8))
+    rows = [json.loads(payload) for _, payload in sent]
+    assert [key for key, _ in sent] == [row["customer"] for row in rows]
+    validator = jsonschema.Draft202012Validator(ORDER, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+    assert [error.message for row in rows for error in validator.iter_errors(row)] == []
+    for name in ("price", "note", "bill", "pay"):  # what may be missing is sometimes there, and sometimes not
+        assert {name in row for row in rows} == {True, False}
+    assert {row["state"] for row in rows} == {"new", "paid", None}
+    assert any(row.get("note", "") is None for row in rows)
+
+
+def test_as_many_rows_as_by_default_are_made_when_nobody_says_how_many(folder: Path) -> None:
+    (folder / "order.json").write_text(json.dumps(ORDER))
+    given = Experiment.model_validate({"strategy": "checkpoint", "workload": {"file": {"path": "order.json"}}, "seed": 1})
+    assert given.workload.records == 20_000
+    assert doctor.experiment_for(given, 60).workload.records == 1000
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ("{", "order.json cannot be read as a JSON Schema"),
+        ('{"type": "objekt"}', r"order.json is no JSON Schema: .*objekt"),
+        ('{"type": "array", "minItems": 1}', "expected the schema of an object"),
+        ('{"type": "object", "properties": {"a": {"$ref": "other.json"}}, "required": ["a"]}', "a .ref to a place in the same file"),
+        ('{"type": "object", "properties": {"a": {"type": "string", "not": {"minLength": 1}}}, "required": ["a"]}', "'not' asks for more"),
+        ('{"type": "object", "required": ["a"], "properties": {"a": {"$ref": "#"}}}', "nested more than 12 deep"),
+        ('{"type": "object", "required": ["a"], "properties": {"a": false}}', "allows nothing"),
+        ('{"type": "object", "required": ["a"], "properties": {"a": {"type": "integer", "minimum": 3, "maximum": 2}}}', "no integer lies"),
+        ('{"type": "object", "properties": {"a": {"type": "string"}}}', "has no key for its key"),
+    ],
+)
+def test_a_schema_by_which_nothing_can_be_made_is_named(schema: str, says: str, folder: Path) -> None:
+    (folder / "order.json").write_text(schema)
+    with pytest.raises(files.NotReadable, match=says):
+        files.check(folder / "order.json", "key" if "has no key" in says else None, ENVELOPE)

@@ -1,11 +1,13 @@
 """Input of a user's own: the rows of a file, each sent as a JSON object. ``.jsonl`` and ``.ndjson`` hold one in each line; of ``.csv`` and
-``.parquet`` each row becomes one, with its columns as fields. A ``.parquet`` file of ``streamproof record`` is sent as it was recorded.
+``.parquet`` each row becomes one, with its columns as fields. A ``.parquet`` file of ``streamproof record`` is sent as it was recorded. A
+``.json`` file is a JSON Schema, by which rows are made (:mod:`streamproof.load.made`).
 
 A missing value and a number that is none are ``null``; what JSON has no form for (times, decimals, bytes) is text.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamproof.evidence.locations import Kind, Location
-from streamproof.load import avro_values, recorded
+from streamproof.load import avro_values, made, recorded
 from streamproof.load.recorded import Recorded
 from streamproof.shown import shown
 
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LINES = frozenset({".jsonl", ".ndjson"})
-READABLE = (*sorted(LINES), ".csv", ".parquet")
+SCHEMA = ".json"
+READABLE = (*sorted(LINES), ".csv", ".parquet", SCHEMA)
 BATCH_ROWS = 10_000
 Event = tuple[str, bytes] | Recorded
 """Key and payload as JSON; or a record that was recorded."""
@@ -36,9 +39,14 @@ def count(path: Path, key: str | None) -> int:
     return sum(1 for _ in events(path, key))
 
 
-def events(path: Path, key: str | None, avro: Path | None = None) -> Iterator[Event]:
+def endless(path: Path) -> bool:
+    """Whether there are as many records as one wants: they are made by a schema."""
+    return path.suffix == SCHEMA
+
+
+def events(path: Path, key: str | None, avro: Path | None = None, seed: int = 0) -> Iterator[Event]:
     """Key and payload of each row, in the file's order. A row without a key of its own has its number as key. With ``avro`` each row is
-    written as Avro by the schema in that file."""
+    written as Avro by the schema in that file. By ``seed`` those are chosen that are made, without end."""
     if path.suffix not in READABLE:
         raise NotReadable(f"{path}: expected a file whose name ends with one of {', '.join(READABLE)}")
     if not path.is_file():
@@ -50,7 +58,7 @@ def events(path: Path, key: str | None, avro: Path | None = None) -> Iterator[Ev
             raise NotReadable(f"{path} was recorded, its values are sent as they are: leave out `avro`, which is {avro}")
         yield from _records(path)
         return
-    rows = _lines(path) if path.suffix in LINES else _rows(path)
+    rows = _made(path, seed) if endless(path) else _lines(path) if path.suffix in LINES else _rows(path)
     write = None if avro is None else _writer(avro)
     for number, row in enumerate(rows, 1):
         if write is not None:
@@ -61,6 +69,13 @@ def events(path: Path, key: str | None, avro: Path | None = None) -> Iterator[Ev
             _key(path, number, row, key),
             json.dumps(row, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False).encode(),
         )
+
+
+def _made(path: Path, seed: int) -> Iterator[dict[str, Any]]:
+    try:
+        yield from made.rows(path, seed)
+    except made.DoesNotFit as error:
+        raise NotReadable(str(error)) from error
 
 
 def _recorded(path: Path) -> bool:
@@ -100,10 +115,11 @@ def _written(path: Path, number: int, row: dict[str, Any], write: Callable[[dict
         raise NotReadable(f"{path}: record {number} does not fit the schema: {error}") from error
 
 
-def check(path: Path, key: str | None, location: Location, avro: Path | None = None) -> None:
-    """Raises NotReadable for the first record into whose value the identity cannot be placed."""
+def check(path: Path, key: str | None, location: Location, avro: Path | None = None, seed: int = 0) -> None:
+    """Raises NotReadable for the first record into whose value the identity cannot be placed. Of made ones only the first are checked."""
     in_value = location.kind in (Kind.ENVELOPE, Kind.JSON, Kind.COLUMNS)
-    for number, event in enumerate(events(path, key, avro), 1):
+    most = made.VALIDATED if endless(path) else None
+    for number, event in enumerate(itertools.islice(events(path, key, avro, seed), most), 1):
         if isinstance(event, Recorded) and in_value and not _is_object(event.value):
             raise NotReadable(
                 f"{path}: record {number} (offset {event.partition}/{event.offset}): expected a JSON object, where the identity is placed, "

@@ -28,7 +28,9 @@ class InputFile(Strict):
     """A file of the user's own, whose rows are sent."""
 
     path: str = Field(
-        min_length=1, description="A .jsonl, .ndjson, .csv or .parquet file, from the project's folder; or one of `streamproof record`"
+        min_length=1,
+        description="A .jsonl, .ndjson, .csv or .parquet file, from the project's folder; one of `streamproof record`; or a .json file "
+        "with a JSON Schema, by which records are made",
     )
     key: str | None = Field(None, min_length=1, description="The field that is the record's key; the row's number when absent")
 
@@ -48,7 +50,9 @@ class Workload(Strict):
 
     source: Source = Field(Source.FLIGHTS, description="flights: real flights of 2013, at most 336,776; synthetic: any number of events")
     file: InputFile | None = Field(None, description="Send the rows of this file, in its order, instead of a source")
-    records: int = Field(20_000, ge=100, le=50_000_000, description="How many records are sent; with a `file` all of its rows when absent")
+    records: int = Field(
+        20_000, ge=100, le=50_000_000, description="How many records are sent; with a `file` of rows all of them when absent"
+    )
     partitions: int = Field(4, ge=1, le=64, description="Partitions of the input topic at the start, and of the output topic")
     rate_per_s: int = Field(0, ge=0, le=10_000_000, description="The most records sent a second, 0 for no bound")
 
@@ -59,21 +63,25 @@ class Workload(Strict):
         if not isinstance(data, dict) or data.get("file") is None or "records" in data:
             return data
         file = InputFile.model_validate(data["file"])
+        if files.endless(file.found):
+            return data
         return {**data, "records": files.count(file.found, file.key)}
 
     def check(self, location: Location) -> None:
         """Raises NotReadable when the file cannot be sent with the identity at ``location``, or has fewer records than are to be sent."""
         if self.file is None:
             return
-        rows = files.count(self.file.found, self.file.key)
-        if rows < self.records:
+        rows = None if files.endless(self.file.found) else files.count(self.file.found, self.file.key)
+        if rows is not None and rows < self.records:
             raise files.NotReadable(f"{self.file.path} has {rows} records, {self.records} were asked for")
         files.check(self.file.found, self.file.key, location, self.file.schema_file)
 
     @property
     def described(self) -> str:
         """What is sent, in a few words."""
-        return f"{self.records} {self.source} records" if self.file is None else f"{self.records} records of {self.file.path}"
+        if self.file is None:
+            return f"{self.records} {self.source} records"
+        return f"{self.records} records {'made by' if files.endless(self.file.found) else 'of'} {self.file.path}"
 
     @model_validator(mode="after")
     def _enough_flights(self) -> Self:

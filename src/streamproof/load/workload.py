@@ -57,7 +57,8 @@ Numbered = list[tuple[int, Event]]
 def events(workload: Workload, seed: int) -> Iterator[Event]:
     """The workload's ``records`` events as (key, payload as JSON)."""
     if workload.file is not None:
-        return itertools.islice(files.events(workload.file.found, workload.file.key, workload.file.schema_file), workload.records)
+        file = workload.file
+        return itertools.islice(files.events(file.found, file.key, file.schema_file, seed), workload.records)
     source = _flights(seed) if workload.source is Source.FLIGHTS else _synthetic(seed)
     return itertools.islice(source, workload.records)
 
