@@ -14,7 +14,7 @@ DIST = dist
 
 # Unit tests share nothing. All others share a testbed: one for each of two processes, which take whole files in turn, the longest first.
 SIDE_BY_SIDE = -n auto --maxprocesses 4
-TWO_TESTBEDS = -n 3 --dist loadfile --no-loadscope-reorder
+TWO_TESTBEDS = -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo ui test coverage test-all test-browser examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links \

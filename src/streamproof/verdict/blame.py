@@ -6,7 +6,7 @@ What the timeline does not contain, the sentence leaves out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -34,10 +34,11 @@ _LATEST = "9"  # behind every stamp
 
 
 class Timeline:
-    """What happened when: micro-batches and journaled events, oldest first."""
+    """What happened when: micro-batches and journaled events, oldest first. ``places`` says of parts of the output, by their number, what
+    else is known of who wrote them, for an output that says so."""
 
-    def __init__(self, progress: Sequence[dict[str, Any]], events: Sequence[Event]) -> None:
-        self._progress = progress
+    def __init__(self, progress: Sequence[dict[str, Any]], events: Sequence[Event], places: Mapping[int, str] | None = None) -> None:
+        self._progress, self.places = progress, places or {}
         self._covered: dict[tuple[int, int], list[dict[str, Any]]] = {}  # what was asked before: records are lost and doubled in crowds
         self._causes: dict[datetime, str | None] = {}
         self._strikes = [event for event in events if isinstance(event, _STRIKES)]
@@ -141,7 +142,7 @@ def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np
     if finding.anomaly in RESULT_KINDS:
         return _result(finding, delivered, delivered_at, timeline)
     name = _name(finding, sent)
-    copies = [_copy(row, delivered) for row in finding.delivered[:4]]
+    copies = [_copy(row, delivered, timeline) for row in finding.delivered[:4]]
     more = f" and {len(finding.delivered) - 4} more" if len(finding.delivered) > 4 else ""
     if finding.anomaly is Anomaly.LOST:
         return f"{name} was {_too_few(finding, sent)}; {_held(finding, sent, timeline)}{_lost_by(finding, sent, timeline)}"
@@ -182,7 +183,7 @@ def _result(finding: Finding, delivered: Delivered, delivered_at: np.ndarray, ti
     """One sentence about a result of a stateful job."""
     if finding.anomaly is Anomaly.DROPPED:
         return f"batch {finding.batch} of start {finding.start}: {finding.detail}"
-    copies = [_copy(row, delivered) for row in finding.delivered[:4]]
+    copies = [_copy(row, delivered, timeline) for row in finding.delivered[:4]]
     last = int(delivered_at[finding.delivered[-1]]) if finding.delivered else UNKNOWN
     cause = timeline.cause_before(datetime.fromtimestamp(last / 1000, UTC)) if last != UNKNOWN else None
     what = _RESULTS[finding.anomaly].format(copies=finding.copies)
@@ -235,8 +236,10 @@ def _lost_by(finding: Finding, sent: Sent, timeline: Timeline) -> str:
     return f"; shortly before that ended, {cause}" if cause else ""
 
 
-def _copy(row: int, delivered: Delivered) -> str:
+def _copy(row: int, delivered: Delivered, timeline: Timeline) -> str:
     where = f"output {delivered.partition[row]}/{delivered.offset[row]}"
+    if (place := timeline.places.get(int(delivered.partition[row]))) is not None:
+        where = f"{where}, {place}"
     if delivered.batch[row] < 0:
         return where
     return f"by batch {delivered.batch[row]} attempt {delivered.attempt[row]} of start {delivered.start[row]} ({where})"

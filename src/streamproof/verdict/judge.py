@@ -200,7 +200,7 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
         }
     )
     account = account.model_copy(update={"baseline": baseline.compared(folder, account)})
-    table = reconciliation_table(reconciliation, compared.findings, compared.evidence, Timeline(progress, events))
+    table = reconciliation_table(reconciliation, compared.findings, compared.evidence, Timeline(progress, events, places(drain)))
     return Judgement(decided(account), table, reconciliation, tuple(compared.findings))
 
 
@@ -231,6 +231,11 @@ def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan, c
         findings += compared.findings
         unordered = compared.unordered
     return _Compared(evidence, scanned.reconciliation, scanned.flow, findings, unordered=unordered)
+
+
+def places(drain: Mapping[str, Any]) -> dict[int, str]:
+    """What the drain says of parts of the output, by their number."""
+    return {int(number): str(place) for number, place in drain.get("places", {}).items()}
 
 
 def _results(folder: RunFolder, spec: RunSpec, drain: Mapping[str, Any], progress: Sequence[dict[str, Any]]) -> _Compared:

@@ -6,21 +6,24 @@ import sys
 from pathlib import Path
 
 from streamproof import settings
+from streamproof.engines.spark.strategies.strategy import Strategy
 from streamproof.jobs.engine import EXECUTOR_MARK
 from streamproof.testbed import java, spark
 
 
-def of_run(folder: Path, *, stateful: bool) -> dict[str, str]:
-    """The settings for the job of the run in ``folder``."""
+def of_run(folder: Path, strategy: Strategy, *, stateful: bool) -> dict[str, str]:
+    """The settings for the job of the run in ``folder``. What ``strategy`` needs comes behind the connector's jars: a class-data archive
+    holds for a class path that begins as its own."""
+    class_path = ":".join(map(str, [*spark.connector_jars(), *(spark.jars(strategy.jars) if strategy.jars else [])]))
     flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver"), *failpoint_flags(folder)])
     executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor"), *failpoint_flags(folder)])
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "768m",
-        "spark.driver.extraClassPath": spark.connector_class_path(),
+        "spark.driver.extraClassPath": class_path,
         "spark.driver.extraJavaOptions": flags,
-        "spark.executor.extraClassPath": spark.connector_class_path(),
+        "spark.executor.extraClassPath": class_path,
         "spark.executor.extraJavaOptions": executor_flags,
         "spark.executor.memory": "768m",
         "spark.executor.cores": str(spark.WORKER_CORES),
@@ -45,6 +48,7 @@ def of_run(folder: Path, *, stateful: bool) -> dict[str, str]:
         "spark.network.timeoutInterval": "10s",
         "spark.executor.heartbeatInterval": "5s",
         "spark.executor.processTreeMetrics.enabled": "false",
+        **strategy.settings,
     }
 
 

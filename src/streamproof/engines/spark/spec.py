@@ -43,7 +43,7 @@ class SparkSpec:
             strategy=self.strategy,
             sink=STRATEGIES[self.strategy].sink,
             master=testbed.spark_master,
-            spark=settings.of_run(Path(common["folder"]), stateful=stateful),
+            spark=settings.of_run(Path(common["folder"]), STRATEGIES[self.strategy], stateful=stateful),
             stateful=stateful,
             options=self.options,
             on_lost_decision=self.on_lost_decision,

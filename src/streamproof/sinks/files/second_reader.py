@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import duckdb
@@ -33,17 +33,19 @@ def ends(files: Sequence[Path]) -> dict[int, int]:
     return counts
 
 
-def rows(files: Sequence[Path], stretches: Sequence[Stretch]) -> Iterator[Row]:
-    """The rows of these stretches, as ``payloads/`` has them. A file that is not whole is no delivery; it keeps its number."""
+def rows(files: Sequence[Path] | Mapping[Path, int], stretches: Sequence[Stretch]) -> Iterator[Row]:
+    """The rows of these stretches, as ``payloads/`` has them. A file that is not whole is no delivery; it keeps its number. ``files`` may
+    say when each was written, in ms since the epoch; else the file system does."""
+    numbered, said = list(files), files if isinstance(files, Mapping) else {}
     query = """
         SELECT file_row_number, key, value FROM read_parquet(?, file_row_number = true)
         WHERE file_row_number >= ? AND file_row_number < ? ORDER BY file_row_number"""
     with duckdb.connect() as connection:
         for stretch in stretches:
-            path = files[stretch.partition]
+            path = numbered[stretch.partition]
             try:
                 result = connection.execute(query, [str(path), stretch.since, stretch.until])
-                written = int(path.stat().st_mtime * 1000)
+                written = said.get(path) or int(path.stat().st_mtime * 1000)
             except (duckdb.Error, FileNotFoundError):
                 continue
             while some := result.fetchmany(FETCH):

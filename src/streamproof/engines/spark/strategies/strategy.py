@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamproof.engines.spark.job import SparkJob
@@ -30,6 +31,10 @@ class Strategy(Protocol):
     ``streamproof.verdict.checks.order``."""
     relies_on: frozenset[Trait] = frozenset()
     """What else its protocol relies on: see :attr:`traits`."""
+    jars: str = ""
+    """The set of jars of ``testbed/jars.lock`` that it needs besides Spark's and the connector's."""
+    settings: Mapping[str, str] = {}
+    """What it asks of the Spark session."""
     takes_results: bool = False
     """Whether it can deliver the results of a stateful pipeline: it takes any rows, and need not know the source offset of each."""
     recovers_in_sink: bool = False
