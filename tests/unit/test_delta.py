@@ -78,9 +78,12 @@ def test_a_file_that_no_version_names_is_no_delivery_and_one_that_is_replaced_is
     pq.write_table(_rows(0, 10), path / "part-of-an-attempt-that-failed.parquet")
     before = TABLE.end(job, TESTBED)
     assert len(_drained(folder, job)) == 40
+    written = min(file.written_ms for file in log.active(log.versions(path)).values())
     deltalake.DeltaTable(path).optimize.compact()
     assert TABLE.end(job, TESTBED) != before
     assert [sequence for _, _, sequence in _drained(folder, job)] == list(range(40))
+    (compacted,) = log.active(log.versions(path)).values()
+    assert (compacted.version.operation, compacted.written_ms) == ("OPTIMIZE", written), "its rows were there before"
     deltalake.DeltaTable(path).restore(1)
     assert [sequence for _, _, sequence in _drained(folder, job)] == list(range(20))
 

@@ -53,7 +53,7 @@ class Hints:
 
     @property
     def sink(self) -> str:
-        """kafka, postgres or files; kafka when nothing, or too much, is known."""
+        """kafka, postgres, files or delta; kafka when nothing, or too much, is known."""
         (only,) = self.sinks if len(self.sinks) == 1 else ("kafka",)
         return only
 
@@ -117,6 +117,8 @@ def _called(node: ast.Call, method: str, constants: list[object], hints: Hints) 
         hints.table = next((str(each) for each in constants if re.fullmatch(r"\w+", str(each))), None)
     elif method == "format" and writes and first == "kafka":
         hints.sinks.add("kafka")
+    elif method == "format" and writes and first == "delta":
+        hints.sinks.add("delta")
     elif writes and (first if method == "format" else method) in FILE_FORMATS:
         hints.sinks.add("files")
         hints.file_format = str(first if method == "format" else method)
@@ -194,7 +196,9 @@ def _delivers(hints: Hints) -> Iterator[str]:
     column = hints.identity or "id"
     sure = "" if hints.identity else "     # which column keeps the identity?"
     yield "  delivers:"
-    if hints.sink == "postgres":
+    if hints.sink == "delta":
+        yield f"    delta: {{path: out, identity: {{column: {column}}}}}{sure}"
+    elif hints.sink == "postgres":
         yield f"    postgres: {{table: {hints.table or 'orders'}, identity: {{column: {column}}}}}{sure}"
     else:
         quoting = ', escape: "\\\\"' * (hints.spark and hints.file_format == "csv")

@@ -29,7 +29,8 @@ class Trait(StrEnum):
     CHECKPOINT: it keeps what it needs for going on in the run's checkpoint folder. RESUMES_FROM_CHECKPOINT: a start goes on where Spark's
     checkpoint says, and asks nothing else. GROUP_OFFSETS: its progress is a consumer group's committed offsets.
     KAFKA_TRANSACTIONS: it writes in Kafka transactions whose ids begin with the job's name. SKIPS_COMPLETE_OUTPUT: a batch that runs again
-    after its output was complete does not write it again, whatever its guarantee.
+    after its output was complete does not write it again, whatever its guarantee. KNOWS_THE_QUERY: it remembers batches by the id that the
+    checkpoint gives the query. DELTA_TABLE: it writes to a Delta table.
     """
 
     CHECKPOINT = "checkpoint"
@@ -37,6 +38,8 @@ class Trait(StrEnum):
     GROUP_OFFSETS = "committed offsets of a consumer group"
     KAFKA_TRANSACTIONS = "Kafka transactions"
     SKIPS_COMPLETE_OUTPUT = "memory of its complete output"
+    KNOWS_THE_QUERY = "memory of its query's id"
+    DELTA_TABLE = "Delta table"
 
 
 if TYPE_CHECKING:  # what a task imports needs no validation

@@ -32,8 +32,9 @@ OF_TABLES = ("INSERT", "UPDATE", "DELETE", "COPY", "MERGE", "TRUNCATE")
 ENDING = ("COMMIT", "PREPARE TRANSACTION")
 DECIDING = ("COMMIT PREPARED", "ROLLBACK PREPARED")
 _LONGEST_FIRST = sorted({*CHANGING, *STATEMENTS}, key=len, reverse=True)
-LOGS = ("offsets", "commits", "_spark_metadata", "decisions")
-"""Folders that get a file with each batch, named by its number."""
+LOGS = ("offsets", "commits", "_spark_metadata", "_delta_log", "decisions")
+"""Folders that get a file with each batch, named by its number, or by that of the table's version."""
+CHECKSUM = ".crc"  # Delta writes one beside each version
 OUTPUT_FILE = "output file"
 _IDENTIFIER = r'(?:"[^"]+"|\w+)'
 _TABLE = re.compile(
@@ -77,6 +78,7 @@ _SAID = {
     "offsets": ("the batch is planned", "the next batch is not planned"),
     "commits": ("the checkpoint counts the batch as done", "the checkpoint does not count the batch as done"),
     "_spark_metadata": ("the log names the batch's files", "the log does not name the batch's files"),
+    "_delta_log": ("the table has a version more", "the table does not have the next version"),
     "decisions": ("the commit is decided", "the commit is not decided"),
     OUTPUT_FILE: ("a file is written", "another is not"),
 }
@@ -287,7 +289,7 @@ def _of_file(path: Path, *, output: bool) -> str | None:
     if path.name.startswith(".") or not path.is_file():
         return None
     if path.parent.name in LOGS:
-        return path.parent.name if path.stem.isdigit() else None
+        return path.parent.name if path.stem.isdigit() and path.suffix != CHECKSUM else None
     return OUTPUT_FILE if output and not path.name.startswith("_") else None
 
 

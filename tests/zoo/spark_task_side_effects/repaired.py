@@ -2,10 +2,9 @@
 
 import os
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 import psycopg
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import col, from_json
 
@@ -22,12 +21,15 @@ CHUNK = 20
 
 def save(batch: DataFrame, number: int) -> None:
     def save_part(rows: Iterator[Row]) -> None:
-        part = TaskContext.get().partitionId()
+        first = next(rows, None)
+        if first is None:
+            return
+        rows, part = chain([first], rows), first.part
         with psycopg.connect(os.environ["POSTGRES"]) as database:
             if database.execute(DONE, [number, part]).fetchone():
                 return
             while chunk := list(islice(rows, CHUNK)):
-                database.cursor().executemany(INSERT, [tuple(row) for row in chunk])
+                database.cursor().executemany(INSERT, [tuple(row)[:4] for row in chunk])
             database.execute(MARK, [number, part])
 
     batch.foreachPartition(save_part)
@@ -45,7 +47,8 @@ def main() -> None:
         .option("maxOffsetsPerTrigger", os.environ["BATCH"])
         .load()
     )
-    orders = messages.select(from_json(col("value").cast("string"), ORDER).alias("order")).select("order.*")
+    order = from_json(col("value").cast("string"), ORDER)
+    orders = messages.select(order.alias("order"), col("partition").alias("part")).select("order.*", "part")
     orders.writeStream.foreachBatch(save).option("checkpointLocation", os.environ["CHECKPOINT"]).start().awaitTermination()
 
 

@@ -94,10 +94,17 @@ class TableOutput(_Rows):
     ddl: str | None = Field(None, description="A file of SQL that makes the table, from the project's folder; else the job makes it")
 
 
-class FilesOutput(_Rows):
+class _FolderOutput(_Rows):
     path: str = Field(
         "", pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]*(/|$))*$", description="A folder below the run's own; {output_folder} is its name"
     )
+
+
+class DeltaOutput(_FolderOutput):
+    pass
+
+
+class FilesOutput(_FolderOutput):
     format: Literal["parquet", "json", "csv"] = Field(
         "parquet", description="json: an object in each line; csv: with a first line that names the columns"
     )
@@ -113,36 +120,43 @@ class FilesOutput(_Rows):
         return self
 
 
+_SINKS = {"kafka": "kafka", "postgres": "postgres_rows", "files": "file_rows", "delta": "delta_rows"}
+"""The sink of each kind of output."""
+
+
 class Delivers(Described):
     kafka: KafkaOutput | None = None
     postgres: TableOutput | None = None
     files: FilesOutput | None = None
+    delta: DeltaOutput | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        _one_of(self, ("kafka", "postgres", "files"))
+        _one_of(self, tuple(_SINKS))
         return self
 
     @property
     def sink(self) -> str:
-        return "kafka" if self.kafka is not None else "postgres_rows" if self.postgres is not None else "file_rows"
+        return next(sink for name, sink in _SINKS.items() if getattr(self, name) is not None)
+
+    @property
+    def _described(self) -> KafkaOutput | TableOutput | FilesOutput | DeltaOutput:
+        found = self.kafka or self.postgres or self.files or self.delta
+        assert found is not None, "validated"
+        return found
 
     @property
     def location(self) -> Location:
         if self.kafka is not None:
             identity = self.kafka.identity
             return Location() if identity is None else identity.location(self.kafka.payload == "kept")
-        rows = self.postgres or self.files
-        assert rows is not None, "validated"
-        assert rows.identity is not None, "validated"
-        return rows.identity.location()
+        assert self._described.identity is not None, "validated"
+        return self._described.identity.location()
 
     @property
     def identity(self) -> Identity | None:
         """What is said of where it keeps the identity."""
-        delivers = self.kafka or self.postgres or self.files
-        assert delivers is not None, "validated"
-        return delivers.identity
+        return self._described.identity
 
 
 class SparkCheckpoint(Described):
@@ -191,6 +205,8 @@ def output(delivers: Delivers, ddl: str | None) -> dict[str, Any]:
     """What the sink must know of the output."""
     if delivers.postgres is not None:
         return {"table": delivers.postgres.table, "ddl": ddl}
+    if delivers.delta is not None:
+        return {"path": delivers.delta.path, "format": "delta"}
     if delivers.files is not None:
         files = delivers.files
         return {"path": files.path, "format": files.format, "escape": files.escape or '"', "spark_log": files.spark_log}

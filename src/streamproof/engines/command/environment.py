@@ -28,6 +28,7 @@ def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
     state, schema = job.checkpoint("state"), schema_of(job)
     address = f"127.0.0.1:{testbed.postgres.proxy}/{postgres.DATABASE}"
     jars = [*sorted((settings.cache() / "jars" / "jdbc").glob("*.jar")), *spark.connector_jars()]
+    jars += spark.jars("delta") if job.sink == "delta_rows" else []
     return {
         "python": job.interpreter or sys.executable,
         "bootstrap_servers": job.bootstrap,

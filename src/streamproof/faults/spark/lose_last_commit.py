@@ -27,7 +27,7 @@ from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunC
 from streamproof.faults.process.hold import wake
 from streamproof.faults.process.kill_driver import EVIDENCE_S, KillDriver
 from streamproof.jobs.failpoint import Site
-from streamproof.jobs.profile import JobProfile, Trait
+from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
@@ -49,8 +49,9 @@ class LoseLastCommit(KillDriver):
         return [Anomaly.DUPLICATED] if writes_again else []
 
     def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
-        driver = run.folder.read_json(run.folder.path / "driver.json")
-        return {**super().aim(run, parameters), "driver": driver, "checkpoint": str(run.job.checkpoint())}
+        start, driver = run.driver()["start"], run.folder.read_json(run.folder.path / "driver.json")
+        killed = run.recorded(Role.DRIVER)
+        return {"role": self.target, "start": start, "killed": killed, "driver": driver, "checkpoint": str(run.job.checkpoint())}
 
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         checkpoint, deadline = Path(target["checkpoint"]), time.monotonic() + STRIKE_S
@@ -63,12 +64,16 @@ class LoseLastCommit(KillDriver):
             try:
                 batch = _at_rest(checkpoint)
                 if batch is not None:
-                    target["batch"], target["deleted"] = batch, _delete(checkpoint / "commits", batch)
+                    target |= {"batch": batch, **self.damage(run, parameters, checkpoint, batch)}
                     failpoints.kill_driver(run.folder)
                     return
             finally:
                 wake(target["driver"])
         raise FaultError(f"the job was not seen between two micro-batches within {STRIKE_S:.0f} s")
+
+    def damage(self, run: RunContext, parameters: Any, checkpoint: Path, batch: int) -> dict[str, Any]:
+        """What is done while nothing of the job moves, after ``batch`` was committed. Returns what the target must hold of it."""
+        return {"deleted": deleted(checkpoint / "commits", str(batch))}
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         batch, start = target["batch"], target["start"]
@@ -96,8 +101,8 @@ def _at_rest(checkpoint: Path) -> int | None:
     return committed if committed == checkpoints.last(checkpoint / "offsets") else None
 
 
-def _delete(commits: Path, batch: int) -> bool:
-    """Delete the commit and its checksum; whether it is gone."""
-    for name in (str(batch), f".{batch}.crc"):
-        (commits / name).unlink(missing_ok=True)
-    return not (commits / str(batch)).exists()
+def deleted(folder: Path, name: str) -> bool:
+    """Delete a file of a checkpoint and its checksum; whether it is gone."""
+    for each in (name, f".{name}.crc"):
+        (folder / each).unlink(missing_ok=True)
+    return not (folder / name).exists()

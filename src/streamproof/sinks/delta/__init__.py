@@ -1,5 +1,6 @@
-"""A Delta table in a folder, as output."""
+"""A Delta table in a folder as output: ours, or the user's own."""
 
 from streamproof.sinks.sink import Deferred
 
 DELTA_TABLE = Deferred("delta", frozenset({"kafka"}), "streamproof.sinks.delta.table:DeltaTable")
+DELTA_ROWS = Deferred("delta_rows", frozenset({"kafka"}), "streamproof.sinks.delta.rows:DeltaRows")

@@ -32,6 +32,8 @@ class Version:
     added: dict[str, int]
     """The files, each with when it was written, in ms since the epoch."""
     removed: tuple[str, ...]
+    changes: bool
+    """Whether it changes the table's rows; a compaction does not."""
 
     @property
     def told(self) -> str:
@@ -52,6 +54,7 @@ def versions(table: Path) -> list[Version]:
 def _version(table: Path, number: int) -> Version:
     path = table / LOG / f"{number:020d}.json"
     at_ms, operation, applications, added, removed = 0, "", dict[str, int](), dict[str, int](), list[str]()
+    changes = False
     try:
         for kind, action in _actions(path):
             if kind == "commitInfo":
@@ -59,6 +62,7 @@ def _version(table: Path, number: int) -> Version:
             elif kind == "txn":
                 applications[action["appId"]] = int(action["version"])
             elif kind == "add":
+                changes |= bool(action.get("dataChange", True))
                 if action.get("deletionVector"):
                     raise EvidenceError(f"{path}: {action['path']} has a deletion vector, which is not read")
                 added[unquote(action["path"])] = int(action["modificationTime"])
@@ -66,7 +70,7 @@ def _version(table: Path, number: int) -> Version:
                 removed.append(unquote(action["path"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise EvidenceError(f"{path} is no version of a Delta table: {error}") from error
-    return Version(number, at_ms, operation, applications, added, tuple(removed))
+    return Version(number, at_ms, operation, applications, added, tuple(removed), changes)
 
 
 def _actions(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -75,11 +79,20 @@ def _actions(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from json.loads(line).items()
 
 
-def active(history: list[Version]) -> dict[str, Version]:
-    """The files of the newest version, by name, each with the version that added it."""
-    found: dict[str, Version] = {}
+@dataclass(frozen=True)
+class File:
+    """A file of the table. ``written_ms`` is when its rows were written: of a compaction's file, when the oldest of those was that it
+    replaces, for its rows were there before."""
+
+    version: Version
+    written_ms: int
+
+
+def active(history: list[Version]) -> dict[str, File]:
+    """The files of the newest version, by name in the order of their names."""
+    found: dict[str, File] = {}
     for version in history:
-        for name in version.removed:
-            found.pop(name, None)
-        found.update(dict.fromkeys(version.added, version))
+        gone = [found.pop(name) for name in version.removed if name in found]
+        oldest = min((file.written_ms for file in gone), default=None) if not version.changes else None
+        found |= {name: File(version, written_ms if oldest is None else oldest) for name, written_ms in version.added.items()}
     return dict(sorted(found.items()))

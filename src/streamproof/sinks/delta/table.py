@@ -3,9 +3,9 @@
 Drained without a JVM, by the table's own log. The second reader is ``delta-rs``, whose code shares nothing with that. A file that the log
 does not name is no delivery, whatever it holds: an attempt that failed leaves such files.
 
-``partition`` is the number of the file, in the order of their names, ``offset`` the row in it, ``delivered_at`` when the file was written.
-Which version brought a file, by which operation and in which transaction, is said in ``drain.json``: a batch cannot be told from it, for a
-version may hold files that another one wrote.
+``partition`` is the number of the file, in the order of their names, ``offset`` the row in it, ``delivered_at`` when the file was written
+(of a compaction's file, when the oldest that it replaces was). Which version brought a file, by which operation and transaction, is
+said in ``drain.json``: a batch cannot be told from it, for a version may hold files that another one wrote.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.timing.recovery import Stamps
 
 COLUMNS = ("key", "value")
+COMPACTION = "OPTIMIZE"
 
 
 class DeltaTable:
@@ -46,24 +47,24 @@ class DeltaTable:
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
         delivered, history = Delivered(folder), _history(job)
         ends, places = dict[int, int](), dict[int, str]()
-        for number, (name, version) in enumerate(log.active(history).items()):
+        for number, (name, file) in enumerate(log.active(history).items()):
             table = _read(job.files / name)
-            ends[number], places[number] = len(table), version.told
-            delivered.write(_columns(table, number, version.added[name]))
-        return delivered.settle(None, ends, Stamps.WRITTEN, _end(history), versions=len(history), places=places)
+            ends[number], places[number] = len(table), file.version.told
+            delivered.write(_columns(table, number, file.written_ms))
+        return delivered.settle(None, ends, Stamps.WRITTEN, end(history), versions=len(history), places=places)
 
     def end(self, job: Job, testbed: Testbed) -> Any:
         """The newest version, and when it was committed."""
-        return _end(_history(job))
+        return end(_history(job))
 
     def reader(self, job: Job, testbed: Testbed) -> VersionsReader:
         return VersionsReader(job.files)
 
     def ends_again(self, job: Job, testbed: Testbed, timeout_s: float) -> dict[int, int]:
-        return second_reader.ends(list(_files_again(job)))
+        return second_reader.ends(list(files_again(job.files)))
 
     def rows(self, job: Job, testbed: Testbed, run: str, stretches: Sequence[Stretch], timeout_s: float) -> Iterator[Row]:
-        yield from second_reader.rows(_files_again(job), stretches)
+        yield from second_reader.rows(files_again(job.files), stretches)
 
     def load(self) -> None:
         """All of it is there."""
@@ -91,23 +92,32 @@ def _history(job: Job) -> list[Version]:
     return log.versions(job.files)
 
 
-def _end(history: Sequence[Version]) -> list[int] | None:
+def end(history: Sequence[Version]) -> list[int] | None:
     return [history[-1].number, history[-1].at_ms] if history else None
 
 
-def _files_again(job: Job) -> dict[Path, int]:
-    """The files of the newest version as delta-rs lists them, each with when it was written, in ms. Raises EvidenceError."""
+def files_again(table: Path) -> dict[Path, int]:
+    """The files of the newest version as delta-rs lists them, each with when its rows were written, in ms: of a compaction's file, when the
+    oldest of those was that went as it came. Raises EvidenceError."""
     import deltalake
     from deltalake.exceptions import DeltaError
 
-    if not (job.files / log.LOG).is_dir():
+    if not (table / log.LOG).is_dir():
         return {}
+    written = dict[str, int]()
     try:
-        found = pa.table(deltalake.DeltaTable(str(job.files)).get_add_actions()).to_pylist()
+        versions = deltalake.DeltaTable(str(table))
+        operations = {int(each["version"]): str(each["operation"]) for each in versions.history()}
+        for number in sorted(operations):
+            versions.load_as_version(number)
+            there = {each["path"]: int(each["modification_time"]) for each in pa.table(versions.get_add_actions()).to_pylist()}
+            before, written = written, {name: written.get(name, at) for name, at in there.items()}
+            if operations[number] == COMPACTION:
+                oldest = min(at for name, at in before.items() if name not in there)
+                written |= dict.fromkeys(there.keys() - before.keys(), oldest)
     except DeltaError as error:
-        raise EvidenceError(f"{job.files}: delta-rs cannot read the table: {error}") from error
-    written = {job.files / each["path"]: int(each["modification_time"]) for each in found}
-    return dict(sorted(written.items()))
+        raise EvidenceError(f"{table}: delta-rs cannot read the table: {error}") from error
+    return {table / name: at for name, at in sorted(written.items())}
 
 
 def _read(path: Path) -> pa.Table:

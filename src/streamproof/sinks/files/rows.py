@@ -10,7 +10,7 @@ The drain reads the identity's columns. The second reader gives whole rows, as J
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from streamproof.jobs.job import Job
 from streamproof.sinks.delivered import Delivered
 from streamproof.sinks.files import csv_rows
 from streamproof.sinks.files.folder import FilesReader, logged_files
-from streamproof.sinks.sink import Row
+from streamproof.sinks.sink import Reader, Row
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.timing.recovery import Stamps
 
@@ -34,12 +34,28 @@ FETCH = 10_000
 
 
 class FileRows:
+    def files(self, job: Job) -> list[Path]:
+        """The files of the output. Raises EvidenceError when there is no such folder, or none of its files has the format."""
+        return _files(job)
+
+    def files_again(self, job: Job) -> list[Path]:
+        """The same, as the second reader finds them."""
+        return self.files(job)
+
+    def logged(self, job: Job) -> bool:
+        """Whether a log names the files, so that one which cannot be read is missing."""
+        return bool(job.output["spark_log"])
+
+    def places(self, job: Job) -> dict[int, str]:
+        """What is known of who wrote which file, by its number."""
+        return {}
+
     def create(self, job: Job, testbed: Testbed, partitions: int) -> None:
         shutil.rmtree(job.files, ignore_errors=True)
         job.files.mkdir(parents=True)
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
-        delivered, end, files = Delivered(folder), self.end(job, testbed), _files(job)
+        delivered, end, files = Delivered(folder), self.end(job, testbed), self.files(job)
         unreadable, ends = [], {}
         for number, path in enumerate(files):
             found = _identities(path, job)
@@ -48,30 +64,31 @@ class FileRows:
                 continue
             ends[number] = len(found)
             delivered.write(_columns(found, number, path))
-        named = unreadable and job.output["spark_log"]
+        named = unreadable and self.logged(job)
         reason = f"files that the log names cannot be read: {', '.join(unreadable)}" if named else None
-        return delivered.settle(reason, ends, Stamps.VISIBLE, end, files=len(files), half_written_files=unreadable)
+        more = {"files": len(files), "half_written_files": unreadable, "places": self.places(job)}
+        return delivered.settle(reason, ends, Stamps.VISIBLE, end, **more)
 
     def end(self, job: Job, testbed: Testbed) -> Any:
         """Each file, how long it is, and when it was written last."""
         if not job.files.is_dir():
             raise EvidenceError(f"{job.files}: the run was not prepared, or was restored already")
-        root = _root(job)
-        there = [path for path in _files(job) if path.exists()]
-        return [[str(path.relative_to(root)), path.stat().st_size, path.stat().st_mtime_ns] for path in there]
+        folder = root(job)
+        there = [path for path in self.files(job) if path.exists()]
+        return [[str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns] for path in there]
 
-    def reader(self, job: Job, testbed: Testbed) -> FilesReader:
-        return FilesReader(_root(job))
+    def reader(self, job: Job, testbed: Testbed) -> Reader:
+        return FilesReader(root(job))
 
     def follower(self, job: Job, testbed: Testbed) -> FilesFollower:
-        return FilesFollower(job)
+        return FilesFollower(job, self.files)
 
     def ends_again(self, job: Job, testbed: Testbed, timeout_s: float) -> dict[int, int]:
-        counted = {number: _count(path, job) for number, path in enumerate(_files(job))}
+        counted = {number: _count(path, job) for number, path in enumerate(self.files_again(job))}
         return {number: count for number, count in counted.items() if count is not None}
 
     def rows(self, job: Job, testbed: Testbed, run: str, stretches: Sequence[Stretch], timeout_s: float) -> Iterator[Row]:
-        files = _files(job)
+        files = self.files_again(job)
         for stretch in stretches:
             path = files[stretch.partition]
             written = int(path.stat().st_mtime * 1000)
@@ -88,12 +105,12 @@ class FileRows:
 class FilesFollower:
     """Reads each file again that has changed."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, job: Job, files: Callable[[Job], list[Path]]) -> None:
+        self._job, self._files = job, files
         self._read: dict[Path, tuple[int, int]] = {}
 
     def identities(self) -> Iterator[Found]:
-        for path in _files(self._job):
+        for path in self._files(self._job):
             try:
                 now = path.stat()
             except FileNotFoundError:  # the job has renamed or removed it since
@@ -106,22 +123,22 @@ class FilesFollower:
         """Nothing is open."""
 
 
-def _root(job: Job) -> Path:
+def root(job: Job) -> Path:
     return job.files / str(job.output["path"])
 
 
 def _files(job: Job) -> list[Path]:
     """The files of the output. Raises EvidenceError when there is no such folder, or none of its files has the format."""
-    root, ending = _root(job), str(job.output["format"])
+    folder, ending = root(job), str(job.output["format"])
     if job.output["spark_log"]:
-        return logged_files(root)
-    if not root.is_dir():
+        return logged_files(folder)
+    if not folder.is_dir():
         there = ", ".join(sorted(path.name for path in job.files.iterdir())) or "nothing"
-        raise EvidenceError(f"the job wrote no folder {root}; in {job.files} there is: {there}")
-    visible = [path for path in root.rglob("*") if path.is_file() and not _hidden(path.relative_to(root))]
+        raise EvidenceError(f"the job wrote no folder {folder}; in {job.files} there is: {there}")
+    visible = [path for path in folder.rglob("*") if path.is_file() and not _hidden(path.relative_to(folder))]
     found = sorted(path for path in visible if path.suffix == f".{ending}")
     if visible and not found:
-        raise EvidenceError(f"{root} holds no file whose name ends with .{ending}; it holds {visible[0].name}")
+        raise EvidenceError(f"{folder} holds no file whose name ends with .{ending}; it holds {visible[0].name}")
     return found
 
 

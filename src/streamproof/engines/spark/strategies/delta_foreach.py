@@ -1,4 +1,4 @@
-"""``foreachBatch`` into a Delta table, in three ways: append alone, append with a transaction of its own, and MERGE by identity.
+"""``foreachBatch`` into a Delta table: append alone, append with a transaction of its own, and MERGE by identity.
 
 The model: the function gets the batch and its number, and writes. What it is called with again after a crash is the same batch; whether it
 writes it again is its own affair.
@@ -9,7 +9,10 @@ writes it again is its own affair.
 
 ``delta_foreach_append``: a plain ``write.mode("append")``. A crash between 2 and 3 writes the batch twice -> DUPLICATED. At-least-once.
 ``delta_foreach_txn``: the same with ``txnAppId`` and ``txnVersion``, the batch's number. The table remembers both, and skips what it knows.
-Exactly-once while the checkpoint is the same; with a new checkpoint, whose batches begin with 0 again, all is skipped -> LOST.
+Exactly-once while the checkpoint is the same.
+``delta_foreach_txn_new_checkpoint``: the same job, which keeps its checkpoint on a disk that is new at each start, and goes on from the
+offsets that it had committed. Its batches begin with 0 again, and the table skips each number that it knows, silently -> LOST.
+At-most-once.
 ``delta_merge``: MERGE by the record's identity inserts what is not there. Exactly-once in its effect; each batch reads the table.
 
 Checked against: Delta 4.4 on Spark 4.1, and Delta's documentation on idempotent writes in ``foreachBatch``.
@@ -17,12 +20,15 @@ Checked against: Delta 4.4 on Spark 4.1, and Delta's documentation on idempotent
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from streamproof.engines.spark.failpoints import reach
 from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.delta_sink import DeltaStrategy
+from streamproof.evidence.folder import write_atomically
 from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.jobs.profile import Trait
 from streamproof.verdict.anomaly import Anomaly
@@ -34,6 +40,12 @@ if TYPE_CHECKING:
 
 AFTER_VERSION = "after_version"
 IDENTITY = "get_json_object(cast(value as string), '$.id')"
+
+
+def append_once(job: SparkJob, frame: DataFrame, batch: int) -> None:
+    """Append, unless the table knows this number of the job's, or a higher one."""
+    writer = frame.write.format("delta").mode("append").option("txnAppId", job.name).option("txnVersion", batch)
+    writer.save(f"file://{job.files}")
 
 
 class _DeltaForeach(DeltaStrategy):
@@ -75,7 +87,7 @@ class DeltaForeachTxn(_DeltaForeach):
     name = "delta_foreach_txn"
     summary = "foreachBatch appends with txnAppId and txnVersion: the table skips a batch that it knows"
     guarantee = Guarantee.EXACTLY_ONCE
-    relies_on = frozenset({Trait.SKIPS_COMPLETE_OUTPUT})
+    relies_on = frozenset({Trait.DELTA_TABLE, Trait.SKIPS_COMPLETE_OUTPUT})
     failpoints = (
         Failpoint(
             AFTER_VERSION,
@@ -85,8 +97,43 @@ class DeltaForeachTxn(_DeltaForeach):
     )
 
     def write(self, job: SparkJob, frame: DataFrame, batch: int) -> None:
-        writer = frame.write.format("delta").mode("append").option("txnAppId", job.name).option("txnVersion", batch)
-        writer.save(f"file://{job.files}")
+        append_once(job, frame, batch)
+
+
+class DeltaForeachTxnNewCheckpoint(_DeltaForeach):
+    name = "delta_foreach_txn_new_checkpoint"
+    summary = "the same with a new checkpoint at each start, which goes on from the committed offsets: batches count from 0 again"
+    guarantee = Guarantee.AT_MOST_ONCE
+    relies_on = frozenset({Trait.DELTA_TABLE, Trait.SKIPS_COMPLETE_OUTPUT})
+    failpoints = (
+        Failpoint(
+            AFTER_VERSION,
+            Site.DRIVER,
+            "the next start counts its batches from 0, and the table skips each number that it knows: their records are gone",
+            provokes=frozenset({Anomaly.LOST}),
+        ),
+    )
+
+    def recover(self, job: SparkJob) -> dict[str, Any]:
+        """Takes the checkpoint away, and keeps from where it would have gone on."""
+        from streamproof.engines.spark import checkpoints
+
+        committed = checkpoints.committed(job.checkpoint())
+        if not committed:
+            return {}
+        write_atomically(self._kept(job), json.dumps(committed))
+        job.checkpoint().rename(job.checkpoint(f"spark-{len(list(job.run.checkpoint.glob('spark-*')))}"))
+        return {"checkpoint": "new", "goes_on_from": committed}
+
+    def starting_offsets(self, job: SparkJob) -> str:
+        kept = self._kept(job)
+        return json.dumps({job.input_topic: json.loads(kept.read_text())}) if kept.exists() else "earliest"
+
+    def _kept(self, job: SparkJob) -> Path:
+        return job.run.checkpoint / "kept-offsets.json"
+
+    def write(self, job: SparkJob, frame: DataFrame, batch: int) -> None:
+        append_once(job, frame, batch)
 
 
 class DeltaMerge(_DeltaForeach):

@@ -52,13 +52,14 @@ class DeltaStrategy(Strategy):
     sink = "delta"
     jars = "delta"
     settings = SETTINGS
+    relies_on = frozenset({Trait.DELTA_TABLE})
 
 
 class DeltaSink(DeltaStrategy):
     name = "delta_sink"
     summary = "Delta's own sink: each version remembers the query and the batch"
     guarantee = Guarantee.EXACTLY_ONCE
-    relies_on = frozenset({Trait.SKIPS_COMPLETE_OUTPUT})
+    relies_on = frozenset({Trait.DELTA_TABLE, Trait.SKIPS_COMPLETE_OUTPUT, Trait.KNOWS_THE_QUERY})
     failpoints = (AFTER_FILES, AFTER_VERSION)
 
     def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
