@@ -12,12 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamproof.engines.spark.job import SparkJob
+from streamproof.engines.spark.spec import profile
 from streamproof.evidence import histories, identity
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.second_reading import Stretch
+from streamproof.faults import FAULTS
+from streamproof.jobs import windows
 from streamproof.sinks.delta import log
 from streamproof.sinks.delta.table import DeltaTable
 from streamproof.testbed.embedded import Testbed
+from streamproof.verdict.anomaly import Anomaly
 from tests.support.jobs import spark_job
 
 TABLE = DeltaTable()
@@ -145,3 +149,36 @@ def test_names_in_the_log_are_read_as_delta_writes_them(tmp_path: Path) -> None:
     action = {"add": {"path": "part%20one.parquet", "modificationTime": 7}}
     (folder / log.LOG / f"{0:020d}.json").write_text(json.dumps(action))
     assert list(log.active(log.versions(folder))) == ["part one.parquet"]
+
+
+def test_each_version_is_a_step_of_the_job_and_its_checksum_is_none(tmp_path: Path) -> None:
+    _, job = _run(tmp_path)
+    for batch in range(2):
+        deltalake.write_deltalake(job.files, _rows(10 * batch, 10), mode="append")
+    (job.files / log.LOG / f"{1:020d}.crc").write_text("{}")
+    assert [step.name for step in windows.files(job)].count("_delta_log") == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "strategy", "shown"),
+    [
+        ("restore_table", "delta_sink", []),  # LOST: it breaks what it promises, and the run FAILED
+        ("restore_table", "delta_foreach_txn_new_checkpoint", None),
+        ("lose_checkpoint_metadata", "delta_sink", []),
+        ("lose_checkpoint_metadata", "delta_foreach_append", [Anomaly.DUPLICATED]),
+        ("lose_checkpoint_metadata", "delta_merge", []),
+    ],
+)
+def test_what_a_fault_must_show_is_only_what_the_job_may_show(fault: str, strategy: str, shown: list[Anomaly] | None) -> None:
+    job = profile(strategy)
+    if shown is None:
+        with pytest.raises(ValueError, match="has no checkpoint that it goes on from"):
+            FAULTS[fault].check(job, {})
+    else:
+        assert FAULTS[fault].provokes(job, {}) == shown
+
+
+@pytest.mark.parametrize("fault", ["restore_table", "compact_table"])
+def test_a_table_is_broken_only_where_there_is_one(fault: str) -> None:
+    with pytest.raises(ValueError, match=r"has no .*Delta table"):
+        FAULTS[fault].check(profile("checkpoint"), {})
