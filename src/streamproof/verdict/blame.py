@@ -142,7 +142,7 @@ def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np
     if finding.anomaly in RESULT_KINDS:
         return _result(finding, delivered, delivered_at, timeline)
     name = _name(finding, sent)
-    copies = [_copy(row, delivered, timeline) for row in finding.delivered[:4]]
+    copies = [_copy(row, delivered, timeline) for row in sorted(finding.delivered, key=lambda row: delivered_at[row])[:4]]
     more = f" and {len(finding.delivered) - 4} more" if len(finding.delivered) > 4 else ""
     if finding.anomaly is Anomaly.LOST:
         return f"{name} was {_too_few(finding, sent)}; {_held(finding, sent, timeline)}{_lost_by(finding, sent, timeline)}"
@@ -183,7 +183,7 @@ def _result(finding: Finding, delivered: Delivered, delivered_at: np.ndarray, ti
     """One sentence about a result of a stateful job."""
     if finding.anomaly is Anomaly.DROPPED:
         return f"batch {finding.batch} of start {finding.start}: {finding.detail}"
-    copies = [_copy(row, delivered, timeline) for row in finding.delivered[:4]]
+    copies = [_copy(row, delivered, timeline) for row in sorted(finding.delivered, key=lambda row: delivered_at[row])[:4]]
     last = int(delivered_at[finding.delivered[-1]]) if finding.delivered else UNKNOWN
     cause = timeline.cause_before(datetime.fromtimestamp(last / 1000, UTC)) if last != UNKNOWN else None
     what = _RESULTS[finding.anomaly].format(copies=finding.copies)
