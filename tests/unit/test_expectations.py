@@ -82,6 +82,8 @@ class Story:
     recover_within_s: float | None = None
     ends: dict[str, int] = field(default_factory=lambda: {"0": RECORDS // 2, "1": RECORDS // 2})
     """Where the partitions of the input end."""
+    commits: dict[str, float] = field(default_factory=dict)
+    """When the batch of a phase was committed, in s; in its middle when absent."""
     lies: int = 0
     """So many records were delivered in another year, if one believes their times."""
 
@@ -130,7 +132,7 @@ def tell(path: Path, story: Story) -> RunFolder:
     _journal(folder, story)
     lines = []
     for number, phase in enumerate(story.batches):
-        committed = _committed_at(phase)
+        committed = story.commits.get(phase, _committed_at(phase))
         share = (number + 1) * RECORDS // 2 // len(story.batches)
         until = {"0": share, "1": share}
         moment = {"started_at": at(committed - 1), "committed_at": at(committed), "trigger_ms": 1000}
@@ -224,6 +226,11 @@ STORIES: dict[str, tuple[Story, RunOutcome, set[str]]] = {
         replace(CLEAN, phases=("steady", "impact"), batches=("steady", "impact")),
         RunOutcome.INCONCLUSIVE,
         {"expect_every_phase_to_have_batches", "expect_every_phase_to_have_sends"},
+    ),
+    "commits in the ms in which the next phase begins": (
+        replace(CLEAN, commits={"steady": 10, "impact": 20, "recovery": 30}),
+        RunOutcome.PASSED,
+        set(),
     ),
     "no output after the fault": (
         replace(CLEAN, batches=("steady",)),

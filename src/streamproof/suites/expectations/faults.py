@@ -69,10 +69,10 @@ _SPANS = """
                coalesce(lead(at_ms) OVER (ORDER BY line), (SELECT arg_max(at_ms, line) FROM journal)) AS ended_ms
         FROM journal WHERE event = 'phase'
     ) QUALIFY line = max(line) OVER (PARTITION BY phase)"""
-_PHASES = """
+_PHASES = """  -- a phase begins because a commit was seen: one in its first ms belongs to the phase before
     SELECT named.phase, count(progress.line) AS batches
     FROM (VALUES (1, 'steady'), (2, 'impact'), (3, 'recovery')) AS named(number, phase) LEFT JOIN spans USING (phase)
-    LEFT JOIN progress ON progress.committed_ms >= spans.at_ms AND progress.committed_ms < spans.ended_ms
+    LEFT JOIN progress ON progress.committed_ms > spans.at_ms AND progress.committed_ms <= spans.ended_ms
     GROUP BY named.number, named.phase ORDER BY named.number"""
 _SENT_IN = " UNION ALL ".join(
     f"""
