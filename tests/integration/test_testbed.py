@@ -24,6 +24,7 @@ from confluent_kafka import Producer
 
 from streamproof import settings
 from streamproof.engines.spark import settings as spark_settings
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.kafka.asking import RETRIABLE
 from streamproof.testbed import embedded, install, kafka, spark
 from streamproof.testbed.embedded import Testbed
@@ -345,7 +346,8 @@ def test_an_application_that_the_master_does_not_know_is_an_error(testbed: Testb
 @pytest.fixture
 def job(testbed: Testbed, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A small Spark job: its application's id and the address of its UI."""
-    order = json.dumps({"master": testbed.spark_master, "settings": spark_settings.of_run(tmp_path, stateful=False)})
+    settings_of_spark = spark_settings.of_run(tmp_path, STRATEGIES["checkpoint"], stateful=False)
+    order = json.dumps({"master": testbed.spark_master, "settings": settings_of_spark})
     environment = spark.driver_environment(Path(testbed.folder))
     with (tmp_path / "job.log").open("wb") as log:
         driver = subprocess.Popen(

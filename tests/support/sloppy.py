@@ -23,9 +23,11 @@ def main() -> None:
     if MISTAKE == "package":
         import a_package_that_is_not_there  # noqa: F401
     if MISTAKE == "forks":
-        subprocess.Popen([sys.executable, __file__])
+        subprocess.Popen([sys.executable, __file__, "after its parent"])
         time.sleep(0.5)
         sys.exit(0)
+    if MISTAKE == "after its parent":  # else it may be through before that has ended
+        time.sleep(2)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if MISTAKE == "never connects":
         while True:
