@@ -12,9 +12,10 @@ COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashe
 
 DIST = dist
 
-# Unit tests share nothing. All others share a testbed: one for each of two processes, which take whole files in turn, the longest first.
+# Unit tests share nothing. All others share a testbed: one for each of three processes, which take whole files in turn, the longest first.
+# Where a test waits for what it broke, another one works.
 SIDE_BY_SIDE = -n auto --maxprocesses 4
-TWO_TESTBEDS = -n 2 --dist loadfile --no-loadscope-reorder
+THREE_TESTBEDS = -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo ui test coverage test-all test-browser examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links \
@@ -34,7 +35,7 @@ ui: setup  ## Airflow with its forms and the testbed behind them, until Ctrl-C
 
 test: setup  ## the tests, with real Kafka, PostgreSQL, Spark and Toxiproxy; without the slow ones
 	$(RUN) -m pytest $(SIDE_BY_SIDE) tests/unit tests/zoo
-	$(RUN) -m pytest $(TWO_TESTBEDS) -m "not slow" tests/integration tests/faults tests/package
+	$(RUN) -m pytest $(THREE_TESTBEDS) -m "not slow" tests/integration tests/faults tests/package
 
 coverage: setup  ## how much of the code the unit tests run; build/coverage holds it line by line
 	$(RUN) -m coverage run --source src/streamproof --data-file build/.coverage -m pytest -q tests/unit

@@ -32,13 +32,14 @@ def _verdict(experiment: Experiment) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def in_transactions(testbed: Testbed) -> RunFolder:
-    return _run(IN_TRANSACTIONS)
+    """Killed once and cut off once; as it is written it is killed once more."""
+    return _run(IN_TRANSACTIONS.model_copy(update={"faults": IN_TRANSACTIONS.faults[:2]}))
 
 
 def test_a_loop_that_commits_in_transactions_keeps_exactly_once_when_it_is_killed_and_cut_off(in_transactions: RunFolder) -> None:
     verdict = Verdict.read(in_transactions).to_json()
     assert (verdict["outcome"], verdict["guarantee"]) == ("PASSED", "exactly-once"), verdict["reason"]
-    assert [injection["took_effect"] for injection in verdict["injections"]] == [True, True, True]
+    assert [injection["took_effect"] for injection in verdict["injections"]] == [True, True]
     assert verdict["driver_starts"] >= 3
     assert set(verdict["anomalies"].values()) == {0}
 

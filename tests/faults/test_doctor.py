@@ -16,7 +16,7 @@ import pytest
 
 from streamproof import settings
 from streamproof.experiment.model import Experiment
-from streamproof.run import lock, runner
+from streamproof.run import first_signs, lock, runner
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import marked
@@ -147,7 +147,11 @@ def test_a_file_that_is_no_job_is_refused_before_anything_is_started(testbed: Te
         ("delivers nothing", "committed .* records and delivered nothing: expected them in the topic .*; no other topic holds any"),
     ],
 )
-def test_a_run_of_a_job_that_cannot_be_judged_ends_soon_with_the_reason(testbed: Testbed, tmp_path: Path, mistake: str, says: str) -> None:
+def test_a_run_of_a_job_that_cannot_be_judged_ends_soon_with_the_reason(
+    testbed: Testbed, mistake: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_signs, "IDLE_S", 15.0)
+    monkeypatch.setattr(first_signs, "DELIVERED_S", 10.0)
     job = {"engine": "command", "command": ["{python}", "tests/support/sloppy.py", mistake], "env": {"DIRECT": testbed.direct_kafka}}
     workload = {"source": "synthetic", "records": 1000}
     experiment = Experiment(job={**job, "promises": "at-least-once"}, workload=workload, faults=[{"fault": "kill_driver"}], seed=1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from streamproof.engines.command import output
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverReady
 from streamproof.experiment.model import Experiment
@@ -58,8 +59,9 @@ def test_a_job_that_is_right_passes_and_the_verdict_says_what_was_not_judged(kin
 
 @pytest.mark.parametrize(("words", "outcome", "lost"), [([], "PASSED", False), (["apart"], "FAILED", True)])
 def test_a_job_that_keeps_its_offsets_in_its_own_table_is_followed_by_what_it_delivers(
-    words: list[str], outcome: str, lost: bool, testbed: Testbed
+    words: list[str], outcome: str, lost: bool, testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(output, "SETTLE_S", 15.0)  # what is lost is waited for as long
     job = {
         "engine": "command",
         "command": ["{python}", "tests/faults/own_offsets.py", *words],

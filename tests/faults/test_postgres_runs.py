@@ -46,7 +46,12 @@ def _assert_nothing_is_left(folder: RunFolder, testbed: Testbed) -> None:
         assert connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", [schema]).fetchone() == (0,)
 
 
-@pytest.mark.parametrize("strategy", [pytest.param(name, marks=[] if name == QUICK else pytest.mark.slow) for name in POSTGRES])
+def test_a_cut_link_neither_loses_nor_doubles_a_record(testbed: Testbed) -> None:
+    _assert_exactly_once(_run(QUICK, FaultSpec(fault="cut_postgres", at=0.3), records=6000), testbed, 6000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", POSTGRES)
 def test_a_killed_executor_and_a_cut_link_neither_lose_nor_double_a_record(testbed: Testbed, strategy: str) -> None:
     _assert_exactly_once(_run(strategy, FaultSpec(fault="kill_executor", at=0.25), FaultSpec(fault="cut_postgres", at=0.5)), testbed)
 
