@@ -35,7 +35,7 @@ class Delivered:
         self._waiting: list[pa.Table] = []
 
     def write(self, columns: Mapping[str, Any]) -> None:
-        """Add rows: ``columns`` are those of ``history.DELIVERED``. They lie in memory until there are enough for a group of rows."""
+        """Add rows: ``columns`` are those of ``histories.DELIVERED``. They lie in memory until there are enough for a group of rows."""
         self._waiting.append(pa.table(dict(columns), schema=histories.DELIVERED))
         self.records += len(self._waiting[-1])
         if sum(map(len, self._waiting)) >= GROUP_RECORDS:
