@@ -73,7 +73,7 @@ class Phase(StrEnum):
 
 
 class FaultSpec(Strict):
-    """One planned fault and the one thing that triggers it: ``at``, ``batch``, ``step``, ``overlaps``, or a share drawn from the seed."""
+    """One planned fault and what triggers it: ``at``, ``batch``, ``step``, ``window``, ``overlaps``, or a share drawn from the seed."""
 
     fault: FaultName = Field(description="Its name; `streamproof faults` lists them")
     at: float | None = Field(None, ge=0.05, le=0.9, description="Inject it when this share of the records is committed")
@@ -206,8 +206,8 @@ class Experiment(Strict):
     """
 
     name: str = Field("experiment", pattern=r"^[a-z0-9][a-z0-9_-]{0,59}$", description="Lower-case letters, digits, - and _")
-    pipeline: PipelineName = Field("kafka_to_kafka", description="What a job of ours computes")
-    strategy: StrategyName | None = Field(None, description="How a job of ours commits its output and its offsets")
+    pipeline: PipelineName = Field("kafka_to_kafka", description="What a built-in Spark job computes")
+    strategy: StrategyName | None = Field(None, description="How a built-in Spark job commits its output and its offsets")
     job: Annotated[dict[str, Any] | None, BeforeValidator(_read)] = Field(
         None, description="Any other job: `engine`, and what that engine asks for; or the name of the YAML file that says so"
     )
@@ -264,9 +264,9 @@ class Experiment(Strict):
     @model_validator(mode="after")
     def _sensible(self) -> Self:
         if (self.strategy is None) == (self.job is None):
-            raise ValueError("strategy: give the `strategy` of a job of ours on Spark, or describe another in `job`: one of the two")
+            raise ValueError("strategy: give the `strategy` of a built-in Spark job, or describe your own in `job`: one of the two")
         if self.job is not None and (self.pipeline != "kafka_to_kafka" or self.on_lost_decision is not OnLostDecision.STOP):
-            raise ValueError("job: `pipeline` and `on_lost_decision` are for jobs of ours on Spark; leave them out")
+            raise ValueError("job: `pipeline` and `on_lost_decision` are for built-in Spark jobs; leave them out")
         contradicted = [anomaly for anomaly in self.expect if anomaly in self.forbidden]
         if contradicted:
             raise ValueError(

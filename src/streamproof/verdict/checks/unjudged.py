@@ -6,8 +6,8 @@ A promise that nothing contradicts is kept only if everything that it is about w
               offset
     ordered   each ACKED record with a key has an offset
 
-A job that is not ours names no batch. A broker may acknowledge a retried record without repeating its offset. Records without a key have no
-order, and INDETERMINATE records have no known place in the source: no promise is about them.
+A job of the user's own need not name batches. A broker may acknowledge a retried record without repeating its offset. Records without a
+key have no order, and INDETERMINATE records have no known place in the source: no promise is about them.
 
 The files are read one row group at a time, a few columns of each.
 """
