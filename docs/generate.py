@@ -43,7 +43,7 @@ from streamproof.testbed import listeners
 from streamproof.verdict import decide, reconciliation
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.checks import accounts, atomicity, commits, order, unjudged
-from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
+from streamproof.verdict.guarantee import Guarantee, Promise, allowed, forbidden
 from streamproof.verdict.stateful import deduplication, joins, results, sessions, totals, watermark, windows
 from streamproof.verdict.timing import baseline, recovery
 
@@ -92,11 +92,12 @@ def strategies() -> str:
             f"[`{name}`](#{name})",
             ", ".join([str(strategy.guarantee), *sorted(strategy.promises)]),
             code(sorted(forbidden(strategy.guarantee, strategy.promises))),
+            code(sorted(allowed(strategy.guarantee, strategy.promises))),
             strategy.summary,
         )
         for name, strategy in STRATEGIES.items()
     )
-    return table(("strategy", "promises", "which forbids", "in short"), rows)
+    return table(("strategy", "promises", "which forbids", "and allows", "in short"), rows)
 
 
 def failpoints(strategy: Strategy) -> str:
@@ -122,11 +123,9 @@ def faults() -> str:
 
 
 def _own_job(name: str) -> str:
-    """Whether a fault can be injected into a job of the user's own."""
+    """Into which jobs of the user's own a fault can be injected."""
     which = catalogue_of_faults.own_jobs(catalogue_of_faults.describe(name))
-    if which is None:
-        return "–"
-    return f"{which} `transactions`" if which else "yes"
+    return "–" if which is None else which or "yes"
 
 
 def catalogue() -> str:
@@ -135,7 +134,7 @@ def catalogue() -> str:
 
 def fault(found: Fault) -> str:
     said = "\n\n".join(paragraphs(found))
-    return f"{found.summary}. Its target: {found.target}.\n\n{said}\n\n{_parameters(found)}\n{_admits(found)}"
+    return f"{found.summary}. Its target: {found.target}.\n\n{said}\n\n{_parameters(found)}\n{_admits(found)} {_admits_own(found)}\n"
 
 
 def _parameters(found: Fault) -> str:
@@ -162,11 +161,18 @@ def _admits(found: Fault) -> str:
         except ValueError as error:
             refused[name] = str(error)
     if not refused:
-        return "It can be injected into a job with any strategy.\n"
+        return "It can be injected into a job with any strategy."
     taken = [name for name in STRATEGIES if name not in refused]
     if not taken:
-        return f"It is for jobs of your own, and for none of our strategies ({next(iter(refused.values()))}).\n"
-    return f"It can be injected into a job with {code(taken)}; others are refused ({next(iter(refused.values()))}).\n"
+        return f"It can be injected into a job with none of the built-in strategies ({next(iter(refused.values()))})."
+    return f"It can be injected into a job with {code(taken)}; others are refused ({next(iter(refused.values()))})."
+
+
+def _admits_own(found: Fault) -> str:
+    which = catalogue_of_faults.own_jobs(catalogue_of_faults.describe(found.name))
+    if which is None:
+        return "It cannot be injected into a job of your own."
+    return f"It can be injected into {f'a job of your own {which}' if which else 'any job of your own'}."
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------------------

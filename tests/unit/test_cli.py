@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -25,11 +26,12 @@ from streamproof.evidence.journal import Restored, StageFailed, StageFinished
 from streamproof.experiment.model import Experiment, FaultSpec
 from streamproof.experiment.schedule import plan
 from streamproof.faults import FAULTS
+from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.load.spec import Workload
 from streamproof.run import lock, soak, stages
-from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.decide import RunOutcome
-from streamproof.verdict.guarantee import Guarantee
+from streamproof.verdict.guarantee import Guarantee, forbidden
 from streamproof.verdict.judge import judge
 from tests.support.checkout import ROOT
 from tests.support.histories import INJECTION, SPEC, Story, unjudged
@@ -456,12 +458,41 @@ def test_the_catalogue_of_faults_has_what_a_machine_needs_to_make_an_experiment(
     )
     assert "checkpoint" not in listed["cut_postgres"]["strategies"]
     assert listed["kill_driver"]["strategies"] == list(STRATEGIES)
-    of_own = {name: (listed[name]["own_job"], listed[name]["own_job_with_transactions"]) for name in ("kill_driver", "kill_executor")}
-    assert of_own == {"kill_driver": (True, True), "kill_executor": (False, False)}
-    fenced = listed["kill_transaction_coordinator"]
-    assert (fenced["own_job"], fenced["own_job_with_transactions"]) == (False, True)
+    of_own = {name: listed[name]["own_jobs"] for name in ("kill_driver", "kill_executor", "crash_at_step")}
+    assert of_own == {"kill_driver": [{}], "kill_executor": [{"executors": ["jvm", "python"]}], "crash_at_step": []}
     assert listed["network_latency"]["occupies"] == ["the link to kafka"]
     assert listed["kill_executor"]["sites"] == ["executor", "task"]
+
+
+def test_the_list_of_faults_says_for_which_jobs_of_the_users_own_each_is(home: Path) -> None:
+    of_each = dict(re.findall(r"^(\w+): .*?^  can be injected into (.*?)$", _streamproof(home, "faults").stdout, re.MULTILINE | re.DOTALL))
+    assert set(of_each) == set(FAULTS)
+    assert of_each["cut_postgres"].endswith("postgres_upsert, a job of your own with `delivers: postgres`")
+    assert of_each["kill_executor"] == "every strategy, a job of your own with `executors`"
+    assert of_each["kill_driver"] == "every strategy, a job of your own"
+    assert "your own" not in of_each["crash_at_step"]
+
+
+def test_the_list_of_strategies_says_what_each_forbids_and_allows_and_what_a_crash_shows(home: Path) -> None:
+    listed = {found["name"]: found for found in json.loads(_streamproof(home, "strategies", "--json").stdout)}
+    for name, strategy in STRATEGIES.items():
+        found = listed[name]
+        assert found["promises"] == sorted(strategy.promises)
+        assert set(found["forbidden"]) == set(forbidden(strategy.guarantee, strategy.promises))
+        assert sorted([*found["forbidden"], *found["allowed"]]) == sorted(set(Anomaly) - set(RESULT_KINDS))
+        assert [(set(at["provokes"]), set(at["allows"])) for at in found["failpoints"]] == [
+            (set(at.provokes), set(at.allows)) for at in strategy.failpoints
+        ]
+    said = _streamproof(home, "strategies").stdout
+    assert "\noffset_in_transaction (exactly-once, ordered): " in said
+    assert "\n  forbids CORRUPTED, LOST, OFFSET_AHEAD, PHANTOM; allows DUPLICATED, REORDERED, TORN\n" in said
+    assert re.search(r"^  after_offset_commit \(driver\): .*; a crash there shows no anomaly$", said, re.MULTILINE)
+    assert re.search(r"^  after_mark \(driver\): .*; a crash there must show LOST$", said, re.MULTILINE)
+
+
+def test_what_a_crash_may_show_is_said_beside_what_it_must() -> None:
+    both = Failpoint("step", Site.DRIVER, "open", frozenset({Anomaly.LOST}), frozenset({Anomaly.TORN}))
+    assert cli._shows(both) == "must show LOST and may show TORN"
 
 
 def test_without_a_testbed_there_is_nothing_to_show_heal_or_stop(home: Path) -> None:

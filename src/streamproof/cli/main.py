@@ -44,10 +44,12 @@ from streamproof.experiment.schedule import Injection, Schedule
 from streamproof.experiment.schedule import plan as make_plan
 from streamproof.faults import FAULTS
 from streamproof.history.record import HistoryError
+from streamproof.jobs.failpoint import Failpoint
 from streamproof.testbed import embedded
 from streamproof.testbed.install import SetupError
 from streamproof.testbed.process import TestbedError
 from streamproof.verdict.decide import RunOutcome
+from streamproof.verdict.guarantee import allowed, forbidden
 from streamproof.verdict.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -389,27 +391,48 @@ def _jobs_of(fault: dict[str, Any]) -> str:
     every = len(fault["strategies"]) == len(STRATEGIES)
     jobs = ["every strategy"] if every else list(fault["strategies"])
     if (which := catalogue.own_jobs(fault)) is not None:
-        jobs.append("a job of your own" + (f" {which} `transactions: true`" if which else ""))
+        jobs.append(f"a job of your own {which}".rstrip())
     return ", ".join(jobs) or "no job"
 
 
 @app.command()
 def strategies(as_json: JsonOption = False) -> None:
-    """List the commit strategies, their guarantees and the steps at which they can be crashed."""
+    """List the commit strategies: what each promises, which anomalies that forbids and allows, at which steps it can be crashed, and what a
+    crash there must show, or may."""
     if as_json:
         print(json.dumps([_describe_strategy(name) for name in STRATEGIES], indent=1))
         return
     for strategy in STRATEGIES.values():
-        say(Text.assemble((strategy.name, "bold"), f" ({strategy.guarantee}): {strategy.summary}"))
+        promised = strategy.guarantee, strategy.promises
+        kept = ", ".join([strategy.guarantee, *sorted(strategy.promises)])
+        say(Text.assemble((strategy.name, "bold"), f" ({kept}): {strategy.summary}"))
+        say(f"  forbids {', '.join(sorted(forbidden(*promised)))}; allows {', '.join(sorted(allowed(*promised))) or 'none'}")
         for point in strategy.failpoints:
-            say(f"  {point.name} ({point.at}): {point.window}")
+            say(f"  {point.name} ({point.at}): {point.window}; a crash there {_shows(point)}")
+
+
+def _shows(point: Failpoint) -> str:
+    """What a crash at a step shows, in words."""
+    parts = [f"{word} show {', '.join(sorted(kinds))}" for word, kinds in (("must", point.provokes), ("may", point.allows)) if kinds]
+    return " and ".join(parts) or "shows no anomaly"
 
 
 def _describe_strategy(name: str) -> dict[str, Any]:
     strategy = STRATEGIES[name]
-    points = [{"name": p.name, "at": p.at, "window": p.window, "provokes": sorted(p.provokes)} for p in strategy.failpoints]
-    document = (sys.modules[type(strategy).__module__].__doc__ or "").strip()
-    return {"name": name, "guarantee": strategy.guarantee, "summary": strategy.summary, "failpoints": points, "document": document}
+    points = [
+        {"name": p.name, "at": p.at, "window": p.window, "provokes": sorted(p.provokes), "allows": sorted(p.allows)}
+        for p in strategy.failpoints
+    ]
+    return {
+        "name": name,
+        "guarantee": strategy.guarantee,
+        "promises": sorted(strategy.promises),
+        "forbidden": sorted(forbidden(strategy.guarantee, strategy.promises)),
+        "allowed": sorted(allowed(strategy.guarantee, strategy.promises)),
+        "summary": strategy.summary,
+        "failpoints": points,
+        "document": (sys.modules[type(strategy).__module__].__doc__ or "").strip(),
+    }
 
 
 @app.command()

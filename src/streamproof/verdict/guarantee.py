@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 
 _ALWAYS = frozenset({Anomaly.PHANTOM, Anomaly.CORRUPTED})
 
@@ -53,6 +53,11 @@ def forbidden(guarantee: Guarantee, promises: Iterable[Promise], stateful: bool 
     if stateful:
         return guarantee.forbidden_results
     return guarantee.forbidden | {promise.forbidden for promise in promises}
+
+
+def allowed(guarantee: Guarantee, promises: Iterable[Promise]) -> frozenset[Anomaly]:
+    """The anomalies of records that ``guarantee`` and ``promises`` do not forbid."""
+    return frozenset(Anomaly) - frozenset(RESULT_KINDS) - forbidden(guarantee, promises)
 
 
 _FORBIDDEN: dict[Guarantee, frozenset[Anomaly]] = {
