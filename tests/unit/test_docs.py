@@ -111,6 +111,33 @@ def test_the_matrix_that_is_told_can_be_run_and_the_told_fields_of_an_event_are_
     assert re.findall(r"`(\w+)`", extra) == re.findall(r'"(\w+)"', listed)
 
 
+OWN_JOB = {
+    "engine": "command",
+    "command": ["job"],
+    "promises": "at-least-once",
+    "delivers": {"postgres": {"table": "rows", "identity": {"column": "id"}}},
+}
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_the_faults_of_an_example_can_be_injected_as_it_says(page: Path) -> None:
+    for example in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        told = yaml.safe_load(example)
+        if not isinstance(told, dict) or "faults" not in told or "schedule" in told:
+            continue
+        whole = {key: value for key, value in told.items() if key not in ("testbed", "external")}
+        jobs: list[dict[str, object]] = [{}] if {"strategy", "job"} & set(told) else [{"job": OWN_JOB}, {"strategy": "two_phase_commit"}]
+        assert any(_is_an_experiment({**whole, **job}) for job in jobs), example
+
+
+def _is_an_experiment(document: dict[str, object]) -> bool:
+    try:
+        Experiment.model_validate(document)
+    except ValueError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name)
 def test_files_and_names_of_the_code_that_a_page_tells_of_are_there(page: Path) -> None:
     paths = re.findall(r"`((?:src|docs|chaos|pipelines|dags|tests|benchmarks)/[\w./*-]+)`", page.read_text())
