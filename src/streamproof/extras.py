@@ -19,6 +19,7 @@ MODULES = {
     "expectations": ("great_expectations", "pandas"),
     "avro": ("fastavro",),
     "delta": ("deltalake",),
+    "iceberg": ("fastavro", "pyiceberg"),
     "schema": ("jsonschema", "rstr"),
     "airflow": ("airflow", "httpx"),
 }

@@ -120,7 +120,7 @@ def test_a_file_that_a_version_names_and_that_cannot_be_read_is_no_evidence(tmp_
     deltalake.write_deltalake(path, _rows(0, 10), mode="append")
     (file,) = path.glob("*.parquet")
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(EvidenceError, match="the table's log names this file, and it cannot be read"):
+    with pytest.raises(EvidenceError, match="the table's metadata name this file, and it cannot be read"):
         TABLE.drain(folder, job, TESTBED, 1.0)
 
 

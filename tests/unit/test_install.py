@@ -175,7 +175,7 @@ def test_a_bad_line_of_the_lock_is_named(tmp_path: Path, line: str) -> None:
 def test_the_committed_locks_are_well_formed_and_name_no_host() -> None:
     jars = install.locked_jars()
     files = [(jar.set, f"{jar.artifact}-{jar.version}.jar") for jar in jars]
-    assert {jar.set for jar in jars} == {"delta", "ecj", "jdbc", "kafka", "spark"}
+    assert {jar.set for jar in jars} == {"delta", "ecj", "iceberg", "jdbc", "kafka", "spark"}
     assert len(files) == len(set(files))
     assert all(re.fullmatch(r"v\S+ h1:\S{43}=", locked) for locked in install.locked_modules().values())
     locks = [*ROOT.glob("requirements*"), *ROOT.glob("docs/site/requirements*"), install.JARS_LOCK, install.GO_LOCK]

@@ -53,7 +53,7 @@ class Hints:
 
     @property
     def sink(self) -> str:
-        """kafka, postgres, files or delta; kafka when nothing, or too much, is known."""
+        """kafka, postgres, files, delta or iceberg; kafka when nothing, or too much, is known."""
         (only,) = self.sinks if len(self.sinks) == 1 else ("kafka",)
         return only
 
@@ -119,6 +119,9 @@ def _called(node: ast.Call, method: str, constants: list[object], hints: Hints) 
         hints.sinks.add("kafka")
     elif method == "format" and writes and first == "delta":
         hints.sinks.add("delta")
+    elif method in ("toTable", "writeTo") and str(first).count(".") >= 2:  # CATALOG.NAMESPACE.TABLE
+        hints.sinks.add("iceberg")
+        hints.table = ".".join(str(first).split(".")[-2:])
     elif writes and (first if method == "format" else method) in FILE_FORMATS:
         hints.sinks.add("files")
         hints.file_format = str(first if method == "format" else method)
@@ -198,6 +201,8 @@ def _delivers(hints: Hints) -> Iterator[str]:
     yield "  delivers:"
     if hints.sink == "delta":
         yield f"    delta: {{path: out, identity: {{column: {column}}}}}{sure}"
+    elif hints.sink == "iceberg":
+        yield f"    iceberg: {{table: {hints.table}, identity: {{column: {column}}}}}{sure}"
     elif hints.sink == "postgres":
         yield f"    postgres: {{table: {hints.table or 'orders'}, identity: {{column: {column}}}}}{sure}"
     else:

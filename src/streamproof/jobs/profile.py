@@ -30,7 +30,8 @@ class Trait(StrEnum):
     checkpoint says, and asks nothing else. GROUP_OFFSETS: its progress is a consumer group's committed offsets.
     KAFKA_TRANSACTIONS: it writes in Kafka transactions whose ids begin with the job's name. SKIPS_COMPLETE_OUTPUT: a batch that runs again
     after its output was complete does not write it again, whatever its guarantee. KNOWS_THE_QUERY: it remembers batches by the id that the
-    checkpoint gives the query. DELTA_TABLE: it writes to a Delta table.
+    checkpoint gives the query. DELTA_TABLE, ICEBERG_TABLE: it writes to a
+    table of that format.
     """
 
     CHECKPOINT = "checkpoint"
@@ -40,6 +41,7 @@ class Trait(StrEnum):
     SKIPS_COMPLETE_OUTPUT = "memory of its complete output"
     KNOWS_THE_QUERY = "memory of its query's id"
     DELTA_TABLE = "Delta table"
+    ICEBERG_TABLE = "Iceberg table"
 
 
 if TYPE_CHECKING:  # what a task imports needs no validation

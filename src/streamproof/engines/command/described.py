@@ -104,6 +104,13 @@ class DeltaOutput(_FolderOutput):
     pass
 
 
+class IcebergOutput(_Rows):
+    table: str = Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*$",
+        description="NAMESPACE.TABLE in a JDBC catalog at {jdbc_url}, whose warehouse is {output_folder}; the job names the catalog",
+    )
+
+
 class FilesOutput(_FolderOutput):
     format: Literal["parquet", "json", "csv"] = Field(
         "parquet", description="json: an object in each line; csv: with a first line that names the columns"
@@ -120,7 +127,7 @@ class FilesOutput(_FolderOutput):
         return self
 
 
-_SINKS = {"kafka": "kafka", "postgres": "postgres_rows", "files": "file_rows", "delta": "delta_rows"}
+_SINKS = {"kafka": "kafka", "postgres": "postgres_rows", "files": "file_rows", "delta": "delta_rows", "iceberg": "iceberg_rows"}
 """The sink of each kind of output."""
 
 
@@ -129,6 +136,7 @@ class Delivers(Described):
     postgres: TableOutput | None = None
     files: FilesOutput | None = None
     delta: DeltaOutput | None = None
+    iceberg: IcebergOutput | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -140,8 +148,8 @@ class Delivers(Described):
         return next(sink for name, sink in _SINKS.items() if getattr(self, name) is not None)
 
     @property
-    def _described(self) -> KafkaOutput | TableOutput | FilesOutput | DeltaOutput:
-        found = self.kafka or self.postgres or self.files or self.delta
+    def _described(self) -> KafkaOutput | TableOutput | FilesOutput | DeltaOutput | IcebergOutput:
+        found = self.kafka or self.postgres or self.files or self.delta or self.iceberg
         assert found is not None, "validated"
         return found
 
@@ -207,6 +215,8 @@ def output(delivers: Delivers, ddl: str | None) -> dict[str, Any]:
         return {"table": delivers.postgres.table, "ddl": ddl}
     if delivers.delta is not None:
         return {"path": delivers.delta.path, "format": "delta"}
+    if delivers.iceberg is not None:
+        return {"table": delivers.iceberg.table, "format": "parquet"}
     if delivers.files is not None:
         files = delivers.files
         return {"path": files.path, "format": files.format, "escape": files.escape or '"', "spark_log": files.spark_log}

@@ -20,6 +20,8 @@ from streamproof.sinks.own_schema import schema_of
 from streamproof.testbed import install, postgres, scratch, spark
 from streamproof.testbed.embedded import Testbed
 
+FORMATS = {"delta_rows": "delta", "iceberg_rows": "iceberg"}
+"""The sets of jars that a job needs to deliver to a table of a format."""
 _OURS = re.compile(r"STREAMPROOF_.*|_?AIRFLOW.*|PYTHONPATH|PYTHONHOME|VIRTUAL_ENV|PYSPARK_SUBMIT_ARGS")
 
 
@@ -28,7 +30,7 @@ def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
     state, schema = job.checkpoint("state"), schema_of(job)
     address = f"127.0.0.1:{testbed.postgres.proxy}/{postgres.DATABASE}"
     jars = [*sorted((settings.cache() / "jars" / "jdbc").glob("*.jar")), *spark.connector_jars()]
-    jars += spark.jars("delta") if job.sink == "delta_rows" else []
+    jars += spark.jars(FORMATS[job.sink]) if job.sink in FORMATS else []
     return {
         "python": job.interpreter or sys.executable,
         "bootstrap_servers": job.bootstrap,

@@ -14,7 +14,7 @@ PLACEHOLDERS = {
     "job": "its own name in this run: transactional ids should begin with it and a dot",
     "state_folder": "a folder of its own that outlives its starts",
     "checkpoint": "a folder below it for Spark's checkpoint",
-    "output_folder": "where it delivers, if that is a folder of files or a Delta table",
+    "output_folder": "where it delivers, if that is a folder of files or a Delta table; the warehouse of an Iceberg table",
     "start": "the number of this start, from 1",
     "batch_records": "how many records it should commit at once at most",
     "transaction_timeout_ms": "how long a transaction may stay open",
@@ -24,8 +24,8 @@ PLACEHOLDERS = {
     "table": "the table that it delivers to, if it delivers to one",
     "spark_master": "the testbed's Spark master",
     "spark_properties": "a properties file with the secret of the testbed's Spark, for spark-submit --properties-file",
-    "spark_jars": "jars of Spark's Kafka source, streamproof-kafka and PostgreSQL's driver, and of Delta for a job that delivers there, "
-    "separated by commas, for spark-submit --jars",
+    "spark_jars": "jars of Spark's Kafka source, streamproof-kafka and PostgreSQL's driver, and of Delta or Iceberg for a job that "
+    "delivers there, separated by commas, for spark-submit --jars",
 }
 """Each is an environment variable too: ``STREAMPROOF_`` and its name in capitals."""
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>[a-z_]+)\}\}|\{(?P<name>[a-z_]+)\}")

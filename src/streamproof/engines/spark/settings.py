@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from pathlib import Path
 
 from streamproof import settings
@@ -14,7 +15,7 @@ from streamproof.testbed import java, spark
 def of_run(folder: Path, strategy: Strategy, *, stateful: bool) -> dict[str, str]:
     """The settings for the job of the run in ``folder``. What ``strategy`` needs comes behind the connector's jars: a class-data archive
     holds for a class path that begins as its own."""
-    class_path = ":".join(map(str, [*spark.connector_jars(), *(spark.jars(strategy.jars) if strategy.jars else [])]))
+    class_path = ":".join(map(str, [*spark.connector_jars(), *chain.from_iterable(map(spark.jars, strategy.jars))]))
     flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver"), *failpoint_flags(folder)])
     executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor"), *failpoint_flags(folder)])
     return {

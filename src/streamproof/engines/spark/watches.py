@@ -89,8 +89,8 @@ def _end(consumer: Consumer, partition: TopicPartition) -> int:
     return int(offsets[1])
 
 
-def complete_files(folder: Path) -> Callable[[], int]:
-    """Counts the folder's complete Parquet files: those that end as one does."""
+def complete_files(folder: Path, named: str = "*.parquet") -> Callable[[], int]:
+    """Counts the folder's complete Parquet files: those that end as one does. ``named`` is a pattern of their names."""
 
     def complete(path: Path) -> bool:
         try:
@@ -100,4 +100,4 @@ def complete_files(folder: Path) -> Callable[[], int]:
         except OSError:
             return False
 
-    return lambda: sum(complete(path) for path in folder.glob("*.parquet"))
+    return lambda: sum(complete(path) for path in folder.glob(named))

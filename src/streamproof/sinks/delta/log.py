@@ -9,7 +9,7 @@ Checked against: Delta 4.4 on Spark 4.1.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ class File:
     written_ms: int
 
 
-def active(history: list[Version]) -> dict[str, File]:
+def active(history: Sequence[Version]) -> dict[str, File]:
     """The files of the newest version, by name in the order of their names."""
     found: dict[str, File] = {}
     for version in history:

@@ -34,19 +34,19 @@ FETCH = 10_000
 
 
 class FileRows:
-    def files(self, job: Job) -> list[Path]:
+    def files(self, job: Job, testbed: Testbed) -> list[Path]:
         """The files of the output. Raises EvidenceError when there is no such folder, or none of its files has the format."""
         return _files(job)
 
-    def files_again(self, job: Job) -> list[Path]:
+    def files_again(self, job: Job, testbed: Testbed) -> list[Path]:
         """The same, as the second reader finds them."""
-        return self.files(job)
+        return self.files(job, testbed)
 
     def logged(self, job: Job) -> bool:
         """Whether a log names the files, so that one which cannot be read is missing."""
         return bool(job.output["spark_log"])
 
-    def places(self, job: Job) -> dict[int, str]:
+    def places(self, job: Job, testbed: Testbed) -> dict[int, str]:
         """What is known of who wrote which file, by its number."""
         return {}
 
@@ -55,7 +55,7 @@ class FileRows:
         job.files.mkdir(parents=True)
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
-        delivered, end, files = Delivered(folder), self.end(job, testbed), self.files(job)
+        delivered, end, files = Delivered(folder), self.end(job, testbed), self.files(job, testbed)
         unreadable, ends = [], {}
         for number, path in enumerate(files):
             found = _identities(path, job)
@@ -66,7 +66,7 @@ class FileRows:
             delivered.write(_columns(found, number, path))
         named = unreadable and self.logged(job)
         reason = f"files that the log names cannot be read: {', '.join(unreadable)}" if named else None
-        more = {"files": len(files), "half_written_files": unreadable, "places": self.places(job)}
+        more = {"files": len(files), "half_written_files": unreadable, "places": self.places(job, testbed)}
         return delivered.settle(reason, ends, Stamps.VISIBLE, end, **more)
 
     def end(self, job: Job, testbed: Testbed) -> Any:
@@ -74,21 +74,21 @@ class FileRows:
         if not job.files.is_dir():
             raise EvidenceError(f"{job.files}: the run was not prepared, or was restored already")
         folder = root(job)
-        there = [path for path in self.files(job) if path.exists()]
+        there = [path for path in self.files(job, testbed) if path.exists()]
         return [[str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns] for path in there]
 
     def reader(self, job: Job, testbed: Testbed) -> Reader:
         return FilesReader(root(job))
 
     def follower(self, job: Job, testbed: Testbed) -> FilesFollower:
-        return FilesFollower(job, self.files)
+        return FilesFollower(job, lambda: self.files(job, testbed))
 
     def ends_again(self, job: Job, testbed: Testbed, timeout_s: float) -> dict[int, int]:
-        counted = {number: _count(path, job) for number, path in enumerate(self.files_again(job))}
+        counted = {number: _count(path, job) for number, path in enumerate(self.files_again(job, testbed))}
         return {number: count for number, count in counted.items() if count is not None}
 
     def rows(self, job: Job, testbed: Testbed, run: str, stretches: Sequence[Stretch], timeout_s: float) -> Iterator[Row]:
-        files = self.files_again(job)
+        files = self.files_again(job, testbed)
         for stretch in stretches:
             path = files[stretch.partition]
             written = int(path.stat().st_mtime * 1000)
@@ -105,12 +105,12 @@ class FileRows:
 class FilesFollower:
     """Reads each file again that has changed."""
 
-    def __init__(self, job: Job, files: Callable[[Job], list[Path]]) -> None:
+    def __init__(self, job: Job, files: Callable[[], list[Path]]) -> None:
         self._job, self._files = job, files
         self._read: dict[Path, tuple[int, int]] = {}
 
     def identities(self) -> Iterator[Found]:
-        for path in self._files(self._job):
+        for path in self._files():
             try:
                 now = path.stat()
             except FileNotFoundError:  # the job has renamed or removed it since

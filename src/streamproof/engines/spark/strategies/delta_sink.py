@@ -50,7 +50,7 @@ class DeltaStrategy(Strategy):
     """Delivers to the Delta table in the run's folder for files."""
 
     sink = "delta"
-    jars = "delta"
+    jars = ("delta",)
     settings = SETTINGS
     relies_on = frozenset({Trait.DELTA_TABLE})
 

@@ -31,8 +31,8 @@ class Strategy(Protocol):
     ``streamproof.verdict.checks.order``."""
     relies_on: frozenset[Trait] = frozenset()
     """What else its protocol relies on: see :attr:`traits`."""
-    jars: str = ""
-    """The set of jars of ``testbed/jars.lock`` that it needs besides Spark's and the connector's."""
+    jars: tuple[str, ...] = ()
+    """The sets of jars of ``testbed/jars.lock`` that it needs besides Spark's and the connector's."""
     settings: Mapping[str, str] = {}
     """What it asks of the Spark session."""
     takes_results: bool = False

@@ -1,0 +1,6 @@
+"""An Iceberg table as output, its catalog in PostgreSQL: ours, or the user's own."""
+
+from streamproof.sinks.sink import Deferred
+
+ICEBERG_TABLE = Deferred("iceberg", frozenset({"kafka", "postgres"}), "streamproof.sinks.iceberg.table:IcebergTable")
+ICEBERG_ROWS = Deferred("iceberg_rows", frozenset({"kafka", "postgres"}), "streamproof.sinks.iceberg.rows:IcebergRows")

@@ -1,0 +1,116 @@
+"""An Iceberg table as output, its catalog in the testbed's PostgreSQL.
+
+Drained by the table's metadata; the second reader is ``pyiceberg``, whose code shares nothing with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamproof.evidence.folder import EvidenceError
+from streamproof.jobs.job import Job
+from streamproof.sinks.iceberg import metadata
+from streamproof.sinks.iceberg.catalog import Catalog
+from streamproof.sinks.iceberg.metadata import Snapshot, path_of
+from streamproof.sinks.lakehouse.table import Contents, LakeTable
+from streamproof.sinks.own_schema import schema_of
+from streamproof.testbed.embedded import Testbed
+from streamproof.verdict.timing.recovery import Stamps
+
+if TYPE_CHECKING:
+    from pyiceberg.table import StaticTable
+    from pyiceberg.table.snapshots import Snapshot as PySnapshot
+
+NAMESPACE, TABLE = "streamproof", "delivered"
+
+
+class IcebergTable(LakeTable):
+    extra = "iceberg"
+    stamps = Stamps.VISIBLE
+
+    def create(self, job: Job, testbed: Testbed, partitions: int) -> None:
+        super().create(job, testbed, partitions)
+        catalog(job, testbed.direct_postgres).create()
+
+    def contents(self, job: Job, testbed: Testbed) -> Contents:
+        return contents(catalog(job, testbed.direct_postgres).metadata(NAMESPACE, TABLE))
+
+    def files_again(self, job: Job, testbed: Testbed) -> dict[Path, int]:
+        return files_again(catalog(job, testbed.direct_postgres).metadata(NAMESPACE, TABLE))
+
+    def reader(self, job: Job, testbed: Testbed) -> SnapshotsReader:
+        return SnapshotsReader(catalog(job, testbed.direct_postgres), NAMESPACE, TABLE)
+
+    def delete(self, job: Job, testbed: Testbed) -> None:
+        super().delete(job, testbed)
+        catalog(job, testbed.direct_postgres).drop()
+
+
+class SnapshotsReader:
+    """A snapshot becomes visible as a whole."""
+
+    def __init__(self, found: Catalog, namespace: str, table: str) -> None:
+        self._catalog, self._namespace, self._table = found, namespace, table
+
+    def visible(self) -> dict[int, int]:
+        current = self._catalog.metadata(self._namespace, self._table)
+        return {} if current is None else {snapshot.number: 1 for snapshot in metadata.snapshots(current)}
+
+    def close(self) -> None:
+        return
+
+
+def catalog(job: Job, conninfo: str) -> Catalog:
+    """The catalog of a run, in PostgreSQL at ``conninfo``."""
+    return Catalog(conninfo, schema_of(job))
+
+
+def contents(current: Path | None) -> Contents:
+    """Of the table with this metadata file."""
+    history = [] if current is None else metadata.snapshots(current)
+    return Contents(metadata.active(history), end(history), len(history))
+
+
+def end(history: Sequence[Snapshot]) -> Any:
+    return [history[-1].id, history[-1].at_ms] if history else None
+
+
+def files_again(current: Path | None) -> dict[Path, int]:
+    """The files of the newest snapshot as pyiceberg lists them, each with when its rows were written, in ms: of a compaction's file, when
+    the oldest of those was that went as it came. Raises EvidenceError."""
+    from pyiceberg.exceptions import NoSuchTableError, ValidationError
+    from pyiceberg.table import StaticTable
+
+    if current is None:
+        return {}
+    try:
+        table = StaticTable.from_metadata(str(current))
+        known, line = {each.snapshot_id: each for each in table.snapshots()}, []
+        snapshot = table.current_snapshot()
+        while snapshot is not None:
+            line.append(snapshot)
+            snapshot = known.get(snapshot.parent_snapshot_id or -1)
+        written = dict[str, int]()
+        for place, snapshot in enumerate(reversed(line)):
+            there = {task.file.file_path for task in table.scan(snapshot_id=snapshot.snapshot_id).plan_files()}
+            added, operation = there - written.keys(), snapshot.summary.operation.value if snapshot.summary else "append"
+            oldest = min((at for name, at in written.items() if name not in there), default=snapshot.timestamp_ms)
+            at = oldest if operation == metadata.COMPACTION else snapshot.timestamp_ms
+            of_others = _of_others(table, snapshot) if place == 0 else frozenset()  # theirs have expired
+            new = {name: _modified(name) if name in of_others else at for name in added}
+            written = {name: when for name, when in written.items() if name in there} | new
+    except (NoSuchTableError, ValidationError, ValueError, OSError) as error:
+        raise EvidenceError(f"{current}: pyiceberg cannot read the table: {error}") from error
+    return {path_of(name): at for name, at in sorted(written.items())}
+
+
+def _of_others(table: StaticTable, snapshot: PySnapshot) -> frozenset[str]:
+    """The snapshot's files that another one added."""
+    entries = table.inspect.entries(snapshot_id=snapshot.snapshot_id).to_pylist()
+    return frozenset(entry["data_file"]["file_path"] for entry in entries if entry["snapshot_id"] != snapshot.snapshot_id)
+
+
+def _modified(name: str) -> int:
+    return int(path_of(name).stat().st_mtime * 1000)

@@ -1,0 +1,1 @@
+"""What tables of a lakehouse have in common, whatever their format."""
