@@ -19,7 +19,7 @@ MODULES = {
     "expectations": ("great_expectations", "pandas"),
     "avro": ("fastavro",),
     "delta": ("deltalake",),
-    "iceberg": ("fastavro", "pyiceberg"),
+    "iceberg": ("fastavro", "pyiceberg", "sqlalchemy"),
     "schema": ("jsonschema", "rstr"),
     "airflow": ("airflow", "httpx"),
 }

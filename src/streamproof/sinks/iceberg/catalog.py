@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import psycopg
 from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict
 
+from streamproof.evidence.folder import EvidenceError
 from streamproof.sinks.iceberg.metadata import path_of
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 NAME = "lake"
 """What jobs of ours call the catalog."""
@@ -48,3 +55,17 @@ class Catalog:
     def drop(self) -> None:
         with psycopg.connect(self.conninfo, autocommit=True) as connection:
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema)))
+
+
+def opened(conninfo: str, schema: str, name: str) -> Table:
+    """A table of a job of ours, ``NAMESPACE.TABLE``, as another writer than the job: pyiceberg. Raises EvidenceError when there is none."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.exceptions import NoSuchTableError
+
+    found = conninfo_to_dict(conninfo)
+    words = {"passfile": found["passfile"], "options": f"-csearch_path={schema}"}
+    uri = f"postgresql+psycopg://{found['user']}@{found['host']}:{found['port']}/{found['dbname']}?{urlencode(words)}"
+    try:
+        return SqlCatalog(NAME, uri=uri, init_catalog_tables="false").load_table(name)
+    except NoSuchTableError as error:
+        raise EvidenceError(f"the catalog has no table {name}: {error}") from error

@@ -1,0 +1,46 @@
+"""Orders from Kafka into an Iceberg table. WRITE is how: `append` in `foreachBatch`, as most tutorials do, or `sink`, Iceberg's own."""
+
+import os
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json
+
+ORDER = "order_id string, carrier string, origin string, dest string, distance int"
+
+
+def append(batch: DataFrame, number: int) -> None:
+    batch.writeTo("lake.shop.orders").append()
+
+
+def main() -> None:
+    spark = (
+        SparkSession.builder.appName("orders")
+        .master("local[2]")
+        .config("spark.jars", os.environ["SPARK_JARS"])
+        .config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
+        .config("spark.sql.catalog.lake.type", "jdbc")
+        .config("spark.sql.catalog.lake.uri", os.environ["CATALOG"])
+        .config("spark.sql.catalog.lake.warehouse", os.environ["WAREHOUSE"])
+        .getOrCreate()
+    )
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.shop")
+    spark.sql(f"CREATE TABLE IF NOT EXISTS lake.shop.orders ({ORDER}) USING iceberg")
+    messages = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", os.environ["BOOTSTRAP_SERVERS"])
+        .option("subscribe", os.environ["TOPIC"])
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", os.environ["BATCH"])
+        .load()
+    )
+    orders = messages.select(from_json(col("value").cast("string"), ORDER).alias("order")).select("order.*")
+    writer = orders.writeStream.option("checkpointLocation", os.environ["CHECKPOINT"])
+    if os.environ["WRITE"] == "append":
+        query = writer.foreachBatch(append).start()
+    else:
+        query = writer.format("iceberg").toTable("lake.shop.orders")
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main()
