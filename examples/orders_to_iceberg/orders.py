@@ -36,10 +36,9 @@ def main() -> None:
     orders = messages.select(from_json(col("value").cast("string"), ORDER).alias("order")).select("order.*")
     writer = orders.writeStream.option("checkpointLocation", os.environ["CHECKPOINT"])
     if os.environ["WRITE"] == "append":
-        query = writer.foreachBatch(append).start()
+        writer.foreachBatch(append).start().awaitTermination()
     else:
-        query = writer.format("iceberg").toTable("lake.shop.orders")
-    query.awaitTermination()
+        writer.format("iceberg").toTable("lake.shop.orders").awaitTermination()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ OWN_JOBS: dict[str, dict[Any, Any]] = {
         "postgres": {"table": "rows", "identity": {"column": "id"}},
         "files": {"identity": {"column": "id"}},
         "delta": {"identity": {"column": "id"}},
+        "iceberg": {"table": "a.rows", "identity": {"column": "id"}},
     },
     "transactions": {False: False, True: True},
     "executors": {None: None, "jvm": "jvm", "python": "python"},

@@ -33,7 +33,7 @@ from streamproof.verdict.anomaly import Anomaly
 
 class ExpireSnapshots(LoseLastCommit):
     name = "expire_snapshots"
-    summary = "Another writer commits to the Iceberg table, older snapshots expire, the newest commit of the checkpoint is lost, and SIGKILL"
+    summary = "Another writer commits to the Iceberg table, older snapshots expire, the checkpoint loses its newest commit; SIGKILL"
     target = "the table, the checkpoint, and the driver"
     of_traits = frozenset({Trait.RESUMES_FROM_CHECKPOINT, Trait.ICEBERG_TABLE})
 

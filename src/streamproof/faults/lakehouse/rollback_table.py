@@ -55,7 +55,7 @@ class RollbackTable(LoseLastCommit):
         table, back = opened(run.testbed.direct_postgres, schema_of(run.job), f"{NAMESPACE}.{TABLE}"), parameters.snapshots
         history = [entry.snapshot_id for entry in table.history()]
         if len(history) <= back or batch < back:
-            raise FaultError(f"the table has {len(history)} snapshots, the checkpoint batches 0 to {batch}: {back} back is before the first")
+            raise FaultError(f"the table has {len(history)} snapshots, the checkpoint batches 0 to {batch}: {back} is too far")
         table.manage_snapshots().set_current_snapshot(snapshot_id=history[-1 - back]).commit()
         files = [(kind, str(number)) for kind in ("commits", "offsets") for number in range(batch - back + 1, batch + 1)]
         gone = [deleted(checkpoint / kind, name) for kind, name in files]
