@@ -29,7 +29,7 @@ def test_forward_survives_a_dead_driver(streamproof):
 
 @pytest.mark.streamproof(seed=4)
 def test_without_transactions_it_does_not(streamproof):
-    run = streamproof.run("chaos/forward-doubles.yaml")
+    run = streamproof.run("chaos/forward-doubles.yaml", faults=[{"fault": "kill_driver", "at": 0.2, "parameters": {"delay_s": 0.5}}])
     assert run.verdict.seed == 4
     run.assert_exactly_once()
 """
