@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import json
 import os
 import re
@@ -39,6 +40,7 @@ USER, VIEWER = "admin", "viewer"  # each with the role that it is named for
 HEALTHY_S = 180.0
 MIGRATE_S = 300.0
 REQUEST_S = 30.0
+READS = 4  # how often something is read that gets no answer: a busy machine takes its time
 TOKEN_S = 600.0
 # SQLite knows one writer at a time: who read before another wrote, and writes then, is refused at once.
 DATABASE_ERROR = "Database error"
@@ -248,6 +250,13 @@ class Api:
         body = {"dry_run": False, "dag_run_id": run_id, "task_ids": tasks, "include_downstream": True, "only_failed": False}
         self.request("POST", f"/api/v2/dags/{dag}/clearTaskInstances", {**body, "reset_dag_runs": True})
 
+    def _asked(self, verb: str, path: str, body: Any) -> httpx.Response:
+        """What only reads is asked again when no answer came. Raises httpx.HTTPError."""
+        for _ in range(READS - 1 if verb == "GET" else 0):
+            with contextlib.suppress(httpx.TransportError):
+                return self._client.request(verb, path, json=body)
+        return self._client.request(verb, path, json=body)
+
     def request(self, verb: str, path: str, body: Any = None, accept: tuple[int, ...] = (200, 201)) -> httpx.Response:
         """Ask Airflow; what failed because its database was in use is undone, and asked again. Raises TestbedError for any other answer
         than one of ``accept``."""
@@ -257,11 +266,11 @@ class Api:
                 answer.raise_for_status()
                 self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
                 self._token_at = time.monotonic()
-            answer = self._client.request(verb, path, json=body)
+            answer = self._asked(verb, path, body)
             until = time.monotonic() + LOCKED_S
             while answer.status_code == 500 and DATABASE_ERROR in answer.text and time.monotonic() < until:
                 time.sleep(LOCKED_POLL_S)
-                answer = self._client.request(verb, path, json=body)
+                answer = self._asked(verb, path, body)
         except httpx.HTTPError as error:
             raise TestbedError(f"airflow does not answer {verb} {path}: {error}") from error
         if answer.status_code not in accept:
