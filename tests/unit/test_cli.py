@@ -467,7 +467,7 @@ def test_the_catalogue_of_faults_has_what_a_machine_needs_to_make_an_experiment(
 def test_the_list_of_faults_says_for_which_jobs_of_the_users_own_each_is(home: Path) -> None:
     of_each = dict(re.findall(r"^(\w+): .*?^  can be injected into (.*?)$", _streamproof(home, "faults").stdout, re.MULTILINE | re.DOTALL))
     assert set(of_each) == set(FAULTS)
-    assert of_each["cut_postgres"].endswith("postgres_upsert, a job of your own with `delivers: postgres`")
+    assert of_each["cut_postgres"].endswith("postgres_upsert, a job of your own with `delivers: postgres` or `delivers: iceberg`")
     assert of_each["kill_executor"] == "every strategy, a job of your own with `executors`"
     assert of_each["kill_driver"] == "every strategy, a job of your own"
     assert "your own" not in of_each["crash_at_step"]

@@ -32,7 +32,7 @@ def _said_of(job: CommandSpec) -> dict[str, Any]:
 
 
 def test_there_are_jobs_to_hold_it_to() -> None:
-    assert {_said_of(_job(path))["delivers"] for path in OWN} == {"kafka", "postgres", "files", "delta"}
+    assert {_said_of(_job(path))["delivers"] for path in OWN} == {"kafka", "postgres", "files", "delta", "iceberg"}
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: str(path.relative_to(ROOT)))
@@ -58,7 +58,7 @@ def _admitted(fault: Any, job: JobProfile) -> bool:
     [
         ("kill_driver", ""),
         ("crash_at_step", None),
-        ("cut_postgres", "with `delivers: postgres`"),
+        ("cut_postgres", "with `delivers: postgres` or `delivers: iceberg`"),
         ("kill_executor", "with `executors`"),
         ("kill_python_worker", "with `executors: python`"),
         ("twin_driver", "without `executors`"),
@@ -86,5 +86,5 @@ class EitherOr(Unconditional):
 def test_jobs_that_one_description_does_not_tell_from_the_others_have_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FAULTS, EitherOr.name, EitherOr())  # type: ignore[arg-type]
     described = catalogue.describe(EitherOr.name)
-    assert described["own_jobs"] == [{"transactions": [True]}, {"delivers": ["postgres"]}]
-    assert catalogue.own_jobs(described) == "with `transactions`; or with `delivers: postgres`"
+    assert described["own_jobs"] == [{"transactions": [True]}, {"delivers": ["postgres", "iceberg"]}]
+    assert catalogue.own_jobs(described) == "with `transactions`; or with `delivers: postgres` or `delivers: iceberg`"

@@ -100,11 +100,24 @@ def _described(jobs: Sequence[_OwnJob]) -> list[dict[str, list[Any]]]:
     allowed = {key: [value for value in OWN_JOBS[key] if any(job[place] == value for job in jobs)] for place, key in enumerate(OWN_JOBS)}
     if _fitting(allowed) != set(jobs):
         place = next(place for place, key in enumerate(OWN_JOBS) if len(allowed[key]) > 1)
-        return [part for value in allowed[list(OWN_JOBS)[place]] for part in _described([job for job in jobs if job[place] == value])]
+        parts = [part for value in allowed[list(OWN_JOBS)[place]] for part in _described([job for job in jobs if job[place] == value])]
+        return _joined(parts, list(OWN_JOBS)[place])
     for key in OWN_JOBS:
         if _fitting(fewer := {other: values for other, values in allowed.items() if other != key}) == set(jobs):
             allowed = fewer
     return [allowed]
+
+
+def _joined(parts: Sequence[dict[str, list[Any]]], key: str) -> list[dict[str, list[Any]]]:
+    """Descriptions that differ in the values of ``key`` alone are one."""
+    joined = list[dict[str, list[Any]]]()
+    for part in parts:
+        alike = (one for one in joined if key in one and key in part and {**one, key: None} == {**part, key: None})
+        if (one := next(alike, None)) is None:
+            joined.append(dict(part))
+        else:
+            one[key] = [*one[key], *part[key]]
+    return joined
 
 
 def _fitting(allowed: dict[str, list[Any]]) -> set[_OwnJob]:

@@ -187,7 +187,7 @@ class Cluster:
             raise TestbedError(f"kafka at {self.bootstrap}: {what}: {error}") from error
 
     def create_topics(self, topics: Mapping[str, int], **configuration: str) -> None:
-        """Create topics (name to partition count) and wait until every partition has a leader."""
+        """Create topics (name to partition count) and wait until every partition has a leader that knows it is one."""
         from confluent_kafka.admin import NewTopic
 
         for name, count in topics.items():
@@ -197,6 +197,7 @@ class Cluster:
             self._order(f"topic {name} could not be created", create, done=TOPIC_ALREADY_EXISTS)
         for name, count in topics.items():
             self.wait_for_partitions(name, count)
+            self.end_offsets(name)
 
     def delete_topics(self, names: list[str]) -> None:
         """Delete those of the topics that exist."""

@@ -19,14 +19,9 @@ import random
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.spark.lose_last_commit import LoseLastCommit
 from streamproof.jobs.profile import JobProfile, Trait
-from streamproof.sinks.iceberg import metadata
-from streamproof.sinks.iceberg.catalog import opened
-from streamproof.sinks.iceberg.table import NAMESPACE, TABLE, catalog
 from streamproof.sinks.own_schema import schema_of
 from streamproof.verdict.anomaly import Anomaly
 
@@ -46,7 +41,11 @@ class ExpireSnapshots(LoseLastCommit):
         return None
 
     def damage(self, run: RunContext, parameters: Any, checkpoint: Path, batch: int) -> dict[str, Any]:
+        import pyarrow as pa
         from pyiceberg.exceptions import CommitFailedException
+
+        from streamproof.sinks.iceberg.catalog import opened
+        from streamproof.sinks.iceberg.table import NAMESPACE, TABLE
 
         table = opened(run.testbed.direct_postgres, schema_of(run.job), f"{NAMESPACE}.{TABLE}")
         before = [snapshot.snapshot_id for snapshot in table.snapshots()]
@@ -58,6 +57,9 @@ class ExpireSnapshots(LoseLastCommit):
         return {"expired": before, **super().damage(run, parameters, checkpoint, batch)}
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
+        from streamproof.sinks.iceberg import metadata
+        from streamproof.sinks.iceberg.table import NAMESPACE, TABLE, catalog
+
         current = catalog(run.job, run.testbed.direct_postgres).metadata(NAMESPACE, TABLE)
         known = {snapshot.id for snapshot in metadata.snapshots(current)} if current is not None else set[int]()
         gone = bool(known) and known.isdisjoint(target["expired"])

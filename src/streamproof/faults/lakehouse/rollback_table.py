@@ -23,9 +23,6 @@ from pydantic import Field
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.spark.lose_last_commit import LoseLastCommit, deleted
 from streamproof.jobs.profile import JobProfile, Trait
-from streamproof.sinks.iceberg import metadata
-from streamproof.sinks.iceberg.catalog import opened
-from streamproof.sinks.iceberg.table import NAMESPACE, TABLE, catalog
 from streamproof.sinks.own_schema import schema_of
 from streamproof.verdict.anomaly import Anomaly
 
@@ -52,6 +49,9 @@ class RollbackTable(LoseLastCommit):
         return 2 + int(parameters.snapshots)
 
     def damage(self, run: RunContext, parameters: Any, checkpoint: Path, batch: int) -> dict[str, Any]:
+        from streamproof.sinks.iceberg.catalog import opened
+        from streamproof.sinks.iceberg.table import NAMESPACE, TABLE
+
         table, back = opened(run.testbed.direct_postgres, schema_of(run.job), f"{NAMESPACE}.{TABLE}"), parameters.snapshots
         history = [entry.snapshot_id for entry in table.history()]
         if len(history) <= back or batch < back:
@@ -62,6 +62,9 @@ class RollbackTable(LoseLastCommit):
         return {"to": history[-1 - back], "taken_back": history[-back:], "deleted": all(gone)}
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
+        from streamproof.sinks.iceberg import metadata
+        from streamproof.sinks.iceberg.table import NAMESPACE, TABLE, catalog
+
         current = catalog(run.job, run.testbed.direct_postgres).metadata(NAMESPACE, TABLE)
         line = [snapshot.id for snapshot in metadata.snapshots(current)] if current is not None else []
         back = target["to"] in line and not set(target["taken_back"]) & set(line)
