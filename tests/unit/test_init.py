@@ -79,6 +79,12 @@ def test_csv_of_spark_has_sparks_own_escape(tmp_path: Path) -> None:
     assert (job["delivers"]["files"]["format"], job["delivers"]["files"]["escape"]) == ("csv", "\\")
 
 
+def test_a_spark_job_that_writes_an_iceberg_table(tmp_path: Path) -> None:
+    job = _experiment(tmp_path, ROOT / "examples" / "orders_to_iceberg" / "orders.py").job
+    assert job is not None
+    assert job["delivers"] == {"iceberg": {"table": "shop.orders", "identity": {"column": "order_id"}}}
+
+
 def test_a_spark_job_that_writes_a_delta_table(tmp_path: Path) -> None:
     job = _experiment(tmp_path, ROOT / "examples" / "orders_to_delta" / "orders.py").job
     assert job is not None
