@@ -22,7 +22,8 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
-from streamproof.faults.spark.lose_last_commit import LoseLastCommit, deleted
+from streamproof.faults.spark.lose_last_commit import LoseLastCommit
+from streamproof.faults.spark.rewind_checkpoint import rewound
 from streamproof.jobs.profile import JobProfile, Trait
 from streamproof.sinks.delta import log
 from streamproof.verdict.anomaly import Anomaly
@@ -59,9 +60,7 @@ class RestoreTable(LoseLastCommit):
         if newest < back or batch < back:
             raise FaultError(f"the table has versions 0 to {newest}, the checkpoint batches 0 to {batch}: {back} back is before the first")
         deltalake.DeltaTable(str(run.job.files)).restore(newest - back)
-        files = [(kind, str(number)) for kind in ("commits", "offsets") for number in range(batch - back + 1, batch + 1)]
-        gone = [deleted(checkpoint / kind, name) for kind, name in files]
-        return {"to": newest - back, "from": newest, "deleted": all(gone)}
+        return {"to": newest - back, "from": newest, "deleted": rewound(checkpoint, batch, back)}
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         history = log.versions(run.job.files)

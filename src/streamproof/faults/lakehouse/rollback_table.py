@@ -21,7 +21,8 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
-from streamproof.faults.spark.lose_last_commit import LoseLastCommit, deleted
+from streamproof.faults.spark.lose_last_commit import LoseLastCommit
+from streamproof.faults.spark.rewind_checkpoint import rewound
 from streamproof.jobs.profile import JobProfile, Trait
 from streamproof.sinks.own_schema import schema_of
 from streamproof.verdict.anomaly import Anomaly
@@ -57,9 +58,7 @@ class RollbackTable(LoseLastCommit):
         if len(history) <= back or batch < back:
             raise FaultError(f"the table has {len(history)} snapshots, the checkpoint batches 0 to {batch}: {back} is too far")
         table.manage_snapshots().set_current_snapshot(snapshot_id=history[-1 - back]).commit()
-        files = [(kind, str(number)) for kind in ("commits", "offsets") for number in range(batch - back + 1, batch + 1)]
-        gone = [deleted(checkpoint / kind, name) for kind, name in files]
-        return {"to": history[-1 - back], "taken_back": history[-back:], "deleted": all(gone)}
+        return {"to": history[-1 - back], "taken_back": history[-back:], "deleted": rewound(checkpoint, batch, back)}
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         from streamproof.sinks.iceberg import metadata
