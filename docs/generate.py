@@ -42,7 +42,7 @@ from streamproof.suites.expectations import results as suites_of_results
 from streamproof.testbed import listeners
 from streamproof.verdict import decide, reconciliation
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
-from streamproof.verdict.checks import accounts, atomicity, commits, order, unjudged
+from streamproof.verdict.checks import accounts, atomicity, commits, order, unjudged, vanished
 from streamproof.verdict.guarantee import Guarantee, Promise, allowed, forbidden
 from streamproof.verdict.stateful import deduplication, joins, results, sessions, totals, watermark, windows
 from streamproof.verdict.timing import baseline, recovery
@@ -370,6 +370,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "atomicity": lambda: told(atomicity),
     "unjudged": lambda: told(unjudged),
     "commits": lambda: told(commits),
+    "vanished": lambda: told(vanished),
     "rules": rules,
     "journal": journal_events,
     "recovery": lambda: told(recovery),

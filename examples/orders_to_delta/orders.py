@@ -1,4 +1,5 @@
-"""Orders from Kafka into a Delta table, by `foreachBatch`. WRITE is how: `append`, as most tutorials do, or `once`, as Delta's own."""
+"""Orders from Kafka into a Delta table, by `foreachBatch`. WRITE is how: `append`, as most tutorials do, `replace`, which takes out what is
+there of the batch before, or `once`, as Delta's own."""
 
 import os
 
@@ -11,6 +12,14 @@ TABLE = os.environ["OUTPUT"]
 
 def append(batch: DataFrame, number: int) -> None:
     batch.write.format("delta").mode("append").save(TABLE)
+
+
+def replace(batch: DataFrame, number: int) -> None:
+    if os.path.isdir(f"{TABLE}/_delta_log"):
+        batch.createOrReplaceTempView("batch")
+        there = f"delta.`{TABLE}` AS there USING batch ON there.order_id = batch.order_id"
+        batch.sparkSession.sql(f"MERGE INTO {there} WHEN MATCHED THEN DELETE")
+    append(batch, number)
 
 
 def once(batch: DataFrame, number: int) -> None:
@@ -35,7 +44,7 @@ def main() -> None:
         .load()
     )
     orders = messages.select(from_json(col("value").cast("string"), ORDER).alias("order")).select("order.*")
-    write = {"append": append, "once": once}[os.environ["WRITE"]]
+    write = {"append": append, "replace": replace, "once": once}[os.environ["WRITE"]]
     orders.writeStream.foreachBatch(write).option("checkpointLocation", os.environ["CHECKPOINT"]).start().awaitTermination()
 
 

@@ -64,5 +64,5 @@ def test_what_is_known_by_the_querys_id_is_written_twice_when_the_id_or_the_snap
 @pytest.mark.slow
 def test_what_a_rollback_takes_back_is_written_again_and_was_missing_until_then(testbed: Testbed) -> None:
     verdict, _ = _run("iceberg_sink", [{"fault": "rollback_table", "at": EARLY}])
-    assert (verdict.outcome, verdict.broken.keys()) == ("FAILED", {"OFFSET_AHEAD"})
+    assert (verdict.outcome, verdict.broken.keys()) == ("FAILED", {"OFFSET_AHEAD", "VANISHED"})
     assert verdict.delivered == RECORDS

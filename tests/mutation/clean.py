@@ -14,6 +14,7 @@ import yaml
 
 from streamproof.evidence import histories
 from streamproof.evidence.folder import RunFolder, read_json_lines
+from tests.mutation import versions
 from tests.mutation.evidence import ACKED, BATCH_MS, BEGUN_MS, INDETERMINATE, REJECTED, Columns, Evidence, stamp
 
 KINDS: dict[str, tuple[str, frozenset[str]]] = {
@@ -26,11 +27,23 @@ KINDS: dict[str, tuple[str, frozenset[str]]] = {
     "file_sink": ("exactly-once", frozenset()),
     "file_sink_listed": ("at-least-once", frozenset()),
     "checkpoint": ("at-least-once", frozenset()),
+    "delta_sink": ("exactly-once", frozenset({"monotonic"})),
+    "iceberg_foreach_append": ("at-least-once", frozenset({"monotonic"})),
     "offset_commit": ("at-least-once", frozenset()),
     "at_most_once": ("at-most-once", frozenset()),
 }
 """What each strategy promises, written down here once more: what is tested must not say what it is tested by."""
-MADE = ("two_phase_commit", "offset_in_transaction", "postgres_ledger", "checkpoint", "at_most_once")
+MADE = (
+    "two_phase_commit",
+    "offset_in_transaction",
+    "postgres_ledger",
+    "checkpoint",
+    "at_most_once",
+    "delta_sink",
+    "iceberg_foreach_append",
+)
+KEEPS_VERSIONS = frozenset({"delta_sink", "iceberg_foreach_append"})
+NAMES_NO_BATCH = KEEPS_VERSIONS | {"checkpoint"}
 
 
 def make(rng: np.random.Generator, strategy: str) -> Evidence:
@@ -68,7 +81,9 @@ def make(rng: np.random.Generator, strategy: str) -> Evidence:
     columns = {name: column for name, column in sent.items() if name != "place"}
     intents = [(int(p), 0, int((sent["producer"] == p).sum())) for p in np.unique(sent["producer"])]
     found = Evidence(guarantee, promises, columns, delivered, progress, intents)
-    if strategy == "checkpoint":
+    if strategy in KEEPS_VERSIONS:
+        found.versions = versions.made(rng)
+    if strategy in NAMES_NO_BATCH:
         for name in ("start", "batch", "attempt"):
             found.delivered[name] = np.full(len(log), -1)
     return found
@@ -144,7 +159,7 @@ def read(path: Path) -> Evidence | None:
         strategy = yaml.safe_load(folder.experiment.read_text())["strategy"]
     except (OSError, ValueError, KeyError):
         return None
-    if verdict["outcome"] != "PASSED" or any(verdict["anomalies"].values()) or strategy not in KINDS:
+    if verdict["outcome"] != "PASSED" or any(verdict["anomalies"].values()) or strategy not in KINDS.keys() - KEEPS_VERSIONS:
         return None
     guarantee, promises = KINDS[strategy]
     sent = _columns(folder.sent, histories.SENT)

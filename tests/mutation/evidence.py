@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,9 @@ import pyarrow.parquet as pq
 from streamproof.evidence import expected, histories, manifest
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.second_reading import Stretch
+
+if TYPE_CHECKING:
+    from tests.mutation.versions import Versions
 
 ACKED, REJECTED, INDETERMINATE = "ACKED", "REJECTED", "INDETERMINATE"
 BEGUN_MS = 1_767_225_600_000
@@ -71,6 +74,8 @@ class Evidence:
     """Whether only they can see what is wrong."""
     expected: np.ndarray | None = None
     """How often each record is due, by its sequence, where that is not once."""
+    versions: Versions | None = None
+    """What its versions showed, of an output that keeps some."""
 
     def copy(self) -> Evidence:
         return Evidence(
@@ -94,6 +99,7 @@ class Evidence:
             self.stretches,
             self.only_suites,
             self.expected,
+            self.versions,
         )
 
     # --- rows ---
@@ -259,6 +265,9 @@ class Evidence:
             expected.write(folder, self.expected)
         if self.reread is not None:
             self.reread(folder)
+        shutil.rmtree(folder.versions, ignore_errors=True)
+        if self.versions is not None:
+            self.versions.write(folder, self.delivered)
         manifest.write(folder)
         self._write_journal(folder)
         if self.spoil is not None:

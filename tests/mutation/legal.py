@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.mutation import due_otherwise, second_reading, times
+from tests.mutation import due_otherwise, second_reading, times, versions
 from tests.mutation.clean import MADE, make
 from tests.mutation.damage import DAMAGES
 from tests.mutation.evidence import INDETERMINATE, REJECTED, Evidence, milliseconds, stamp
@@ -213,6 +213,7 @@ ALWAYS: tuple[Change, ...] = (
     payloads_that_are_equal,
     records_that_expired,
     *times.LEGAL,
+    versions.rows_that_came_and_went,
 )
 RARELY: tuple[Change, ...] = (nothing_acknowledged, nothing_at_all)
 WHERE: dict[str, tuple[Change, ...]] = {

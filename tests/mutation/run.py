@@ -44,7 +44,7 @@ from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise
 from streamproof.verdict.judge import RunSpec, judge
 from streamproof.verdict.scan import ranges, scan
-from tests.mutation import clean, counts, damage, due_otherwise, legal, results, second_reading, times, unjudged, values  # noqa: F401
+from tests.mutation import clean, counts, damage, due_otherwise, legal, results, second_reading, times, unjudged, values, versions  # noqa: F401
 from tests.mutation.evidence import INJECTION, Evidence
 from tests.mutation.results import Computed
 
@@ -56,6 +56,7 @@ FORBIDDEN = {
     "exactly-once": {"LOST", "DUPLICATED", "PHANTOM", "CORRUPTED", "OFFSET_AHEAD"},
     "ordered": {"REORDERED"},
     "atomic": {"TORN"},
+    "monotonic": {"VANISHED"},
 }
 FORBIDDEN_RESULTS = {
     "at-most-once": {"UNEXPECTED", "WRONG_VALUE", "REPEATED", "DROPPED"},

@@ -39,8 +39,9 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import KafkaPorts
 from streamproof.testbed.postgres import PostgresPorts
 from streamproof.testbed.spark import SparkPorts
+from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import Facts, RunOutcome, decide
-from streamproof.verdict.guarantee import Guarantee
+from streamproof.verdict.guarantee import Guarantee, Promise
 from tests.support.checkout import ROOT
 
 JOB: dict[str, Any] = {"engine": "command", "command": ["{python}", "orders.py"], "promises": "exactly-once"}
@@ -121,6 +122,7 @@ def test_the_workload_puts_the_identity_where_the_job_reads_it(described: Any, d
         ({"reads": {"kafka": {"topic": "__consumer_offsets"}}}, "should match pattern"),
         ({"progress": "output", "also_promises": ["atomic"]}, "where progress is read from the output nobody knows the records of a batch"),
         ({"delivers": TABLE, "also_promises": ["atomic"]}, "rows keep no order, and nobody knows which batch wrote one"),
+        ({"delivers": TABLE, "also_promises": ["monotonic"]}, "only a table of Delta or Iceberg keeps versions"),
         ({"delivers": TABLE, "transactions": True}, "the job delivers to no topic"),
         ({"delivers": {"kafka": {"identity": {"key": True}}}, "also_promises": ["ordered"]}, "each record has a key of its own"),
     ],
@@ -128,6 +130,27 @@ def test_the_workload_puts_the_identity_where_the_job_reads_it(described: Any, d
 def test_what_does_not_fit_together_is_refused_before_anything_is_started(described: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         experiment(described)
+
+
+def test_a_table_that_keeps_versions_is_held_to_them_unless_the_job_says_otherwise() -> None:
+    lake = {"delivers": {"delta": {"path": "orders", "identity": {"column": "id"}}}}
+    assert experiment(lake).promises == {Promise.MONOTONIC}
+    assert experiment({**lake, "also_promises": []}).promises == set()
+    assert experiment({"delivers": TABLE}).promises == set()
+
+
+def test_what_is_held_beside_the_guarantee_can_be_said_by_the_experiment() -> None:
+    lake = {"strategy": "delta_sink", "workload": {"source": "synthetic"}}
+    assert Anomaly.VANISHED in Experiment.model_validate(lake).forbidden
+    control = {**lake, "guarantee": "at-most-once", "expect": ["LOST", "VANISHED"]}
+    with pytest.raises(ValidationError, match="VANISHED is forbidden by what is promised beside it: monotonic; leave that out of"):
+        Experiment.model_validate(control)
+    assert Experiment.model_validate({**control, "also_promised": []}).promises == set()
+    topic = {**lake, "strategy": "checkpoint"}
+    with pytest.raises(ValidationError, match="also_promised: monotonic: the output of checkpoint keeps no versions; leave it out"):
+        Experiment.model_validate({**topic, "also_promised": ["monotonic"]})
+    with pytest.raises(ValidationError, match="expect: VANISHED cannot be seen: the output of checkpoint keeps no versions"):
+        Experiment.model_validate({**topic, "expect": ["VANISHED"]})
 
 
 def test_what_needs_the_jobs_own_offsets_is_refused_where_they_cannot_be_read() -> None:

@@ -203,6 +203,7 @@ OF_ANOMALY = {
     Anomaly.REORDERED: "expect_no_record_to_be_reordered",
     Anomaly.TORN: "expect_no_batch_to_be_torn",
     Anomaly.OFFSET_AHEAD: "expect_no_offset_to_be_committed_ahead_of_its_output",
+    Anomaly.VANISHED: "expect_no_record_to_vanish",
     Anomaly.MISSING: "expect_no_result_to_be_missing",
     Anomaly.UNEXPECTED: "expect_no_unexpected_result",
     Anomaly.WRONG_VALUE: "expect_no_result_to_be_wrong",
@@ -221,7 +222,11 @@ def test_a_suite_expects_what_its_guarantee_forbids(guarantee: Guarantee, statef
 
 @pytest.mark.parametrize("promise", Promise)
 def test_a_promise_has_a_suite_of_its_own(promise: Promise) -> None:
-    judged = {Promise.ATOMIC: "expect_every_batch_to_be_judged", Promise.ORDERED: "expect_the_order_to_be_judged"}
+    judged = {
+        Promise.ATOMIC: "expect_every_batch_to_be_judged",
+        Promise.ORDERED: "expect_the_order_to_be_judged",
+        Promise.MONOTONIC: "expect_every_version_to_be_judged",
+    }
     assert [each["type"] for each in shipped.read(promise)["expectations"]] == [OF_ANOMALY[promise.forbidden], judged[promise]]
 
 

@@ -72,7 +72,7 @@ def test_a_verdict_of_an_older_version_is_read(path: Path) -> None:
         ("{}", "is not a verdict (run: Field required)"),
         (json.dumps({**unjudged(SPEC, RunOutcome.PASSED, ""), "outcome": "SPLENDID"}), "is not a verdict (outcome: "),
         (json.dumps({**unjudged(SPEC, RunOutcome.PASSED, ""), "injections": 5}), "is not a verdict (injections: "),
-        (json.dumps({**unjudged(SPEC, RunOutcome.PASSED, ""), "anomalies": {"VANISHED": 1}}), "is not a verdict (anomalies.VANISHED"),
+        (json.dumps({**unjudged(SPEC, RunOutcome.PASSED, ""), "anomalies": {"EVAPORATED": 1}}), "is not a verdict (anomalies.EVAPORATED"),
     ],
 )
 def test_what_is_no_verdict_is_an_error_that_names_the_file(folder: RunFolder, content: str, message: str) -> None:

@@ -103,6 +103,14 @@ class RunFolder:
         return self.path / "delivered_again"
 
     @property
+    def versions(self) -> Path:
+        return self.path / "versions"
+
+    @property
+    def known_versions(self) -> Path:
+        return self.path / "versions" / "versions.json"
+
+    @property
     def payloads(self) -> Path:
         return self.path / "payloads"
 

@@ -43,6 +43,8 @@ _PATTERNS = (
     "delivered_again/*.parquet",
     "delivered_again/ranges.json",
     "payloads/*.parquet",
+    "versions/versions.json",
+    "versions/*.parquet",
 )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -28,6 +29,7 @@ from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import JobProfile
 from streamproof.load.spec import Source, Stateful, Strict, Workload
 from streamproof.shown import shown
+from streamproof.sinks.outputs import SINKS
 from streamproof.testbed.external import External
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
@@ -217,6 +219,9 @@ class Experiment(Strict):
         None, description="The external Kafka, and what of it may be broken; or the name of the YAML file that says so"
     )
     guarantee: Guarantee | None = Field(None, description="What is to hold; the strategy's own promise when absent")
+    also_promised: frozenset[Promise] | None = Field(
+        None, description="What is to hold beside it: ordered, atomic, monotonic; what the strategy promises when absent, nothing with []"
+    )
     workload: Workload = Field(Workload(), description="What is sent to the input topic")
     stateful: Stateful = Field(default=Stateful(), description="For a stateful pipeline: windows, watermark, and how late events come")
     suite: Annotated[Suite, BeforeValidator(_read)] | None = Field(
@@ -269,9 +274,8 @@ class Experiment(Strict):
             raise ValueError("job: `pipeline` and `on_lost_decision` are for built-in Spark jobs; leave them out")
         contradicted = [anomaly for anomaly in self.expect if anomaly in self.forbidden]
         if contradicted:
-            raise ValueError(
-                f"expect: {', '.join(contradicted)} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
-            )
+            raise ValueError(self._contradicted(contradicted))
+        self._check_versions()
         if self.profile.expected is not None and (unjudged := {Anomaly.TORN, Anomaly.REORDERED}.intersection(self.expect)):
             raise ValueError(f"expect: {', '.join(sorted(unjudged))} is judged of jobs that deliver each record once")
         if (
@@ -303,6 +307,21 @@ class Experiment(Strict):
         for group in overlap.groups(self.faults):
             self._check_overlaps(group)
         return self
+
+    def _contradicted(self, anomalies: Sequence[Anomaly]) -> str:
+        names = ", ".join(anomalies)
+        broken = sorted(promise for promise in self.promises if promise.forbidden in anomalies)
+        if broken and all(anomaly not in self.promised.forbidden for anomaly in anomalies):
+            return f"expect: {names} is forbidden by what is promised beside it: {', '.join(broken)}; leave that out of `also_promised`"
+        return f"expect: {names} is forbidden by {self.promised}; set `guarantee` to what the strategy can keep"
+
+    def _check_versions(self) -> None:
+        if SINKS[self.profile.sink].keeps_versions:
+            return
+        if Promise.MONOTONIC in self.promises:
+            raise ValueError(f"also_promised: monotonic: the output of {self.label} keeps no versions; leave it out")
+        if Anomaly.VANISHED in self.expect:
+            raise ValueError(f"expect: {Anomaly.VANISHED} cannot be seen: the output of {self.label} keeps no versions; leave it out")
 
     def _check_pipeline(self) -> None:
         pipeline = PIPELINES[self.pipeline]
@@ -418,8 +437,8 @@ class Experiment(Strict):
 
     @property
     def promises(self) -> frozenset[Promise]:
-        """What the strategy promises beside its guarantee; the run is held to it."""
-        return self.profile.promises
+        """What the run is held to beside the guarantee: what the strategy promises, unless the experiment says otherwise."""
+        return self.profile.promises if self.also_promised is None else self.also_promised
 
     @property
     def forbidden(self) -> frozenset[Anomaly]:

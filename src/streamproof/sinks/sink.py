@@ -79,6 +79,8 @@ class Sink(Implementation, Protocol):
     name: str
     links: frozenset[str]
     """The servers that a job needs to deliver there."""
+    keeps_versions: bool
+    """Whether each state of the output is a version that can be read later."""
 
     def follower(self, job: Job, testbed: Testbed) -> Follower:
         """Follows which records are delivered. Raises TypeError for a sink that no job of a user's own delivers to."""
@@ -87,8 +89,8 @@ class Sink(Implementation, Protocol):
 class Deferred:
     """A sink whose implementation, ``module:Class``, is imported when it is first used: forms and DAG files name sinks and use none."""
 
-    def __init__(self, name: str, links: frozenset[str], implementation: str) -> None:
-        self.name, self.links, self._implementation = name, links, implementation
+    def __init__(self, name: str, links: frozenset[str], implementation: str, keeps_versions: bool = False) -> None:
+        self.name, self.links, self._implementation, self.keeps_versions = name, links, implementation, keeps_versions
 
     @cached_property
     def _sink(self) -> Implementation:

@@ -15,6 +15,8 @@ class Anomaly(StrEnum):
         its key's dominant partition in the output.
     TORN: a micro-batch whose records one start of the job made visible only in part.
     OFFSET_AHEAD: an ACKED record that was delivered, but only after the job had committed an offset above the record's own.
+    VANISHED: a record that was sent (ACKED or INDETERMINATE), which a version of the output showed and a later version did not, whether or
+        not one after that does again.
     MISSING: a result of a stateful job (a window, a joined pair) that the recomputation requires, without a delivered copy.
     UNEXPECTED: a delivered result that the recomputation does not give.
     WRONG_VALUE: a delivered result whose value differs from the recomputation.
@@ -29,6 +31,7 @@ class Anomaly(StrEnum):
     REORDERED = "REORDERED"
     TORN = "TORN"
     OFFSET_AHEAD = "OFFSET_AHEAD"
+    VANISHED = "VANISHED"
     MISSING = "MISSING"
     UNEXPECTED = "UNEXPECTED"
     WRONG_VALUE = "WRONG_VALUE"

@@ -79,6 +79,12 @@ class Timeline:
             self._causes[stamp] = self._cause_before(stamp)
         return self._causes[stamp]
 
+    def during(self, stamp: datetime) -> str | None:
+        """The injections that were going on at ``stamp``, or else what was broken shortly before."""
+        at = stamp.isoformat(timespec="milliseconds")
+        names = [name for name, (begun, ended) in self._injections.items() if begun <= at <= ended]
+        return f"during {' and '.join(names)}" if names else self.cause_before(stamp)
+
     def _cause_before(self, stamp: datetime) -> str | None:
         near = [event for event in self._strikes if timedelta(0) <= stamp - datetime.fromisoformat(event.at) <= NEARBY]
         telling = min(reversed(near), key=lambda event: _STRIKES.index(type(event)), default=None)
@@ -165,6 +171,9 @@ def explain(finding: Finding, sent: Sent, delivered: Delivered, delivered_at: np
         return f"batch {finding.batch} of start {finding.start} is torn: {finding.copies} of its records are visible, others not; {first}"
     if finding.anomaly is Anomaly.OFFSET_AHEAD:
         return f"{name} was delivered only after its offset had been committed; {_held(finding, sent, timeline)}{_at(copies)}"
+    if finding.anomaly is Anomaly.VANISHED:
+        cause = timeline.during(datetime.fromtimestamp(finding.about[0] / 1000, UTC)) if finding.about else None
+        return f"{name} vanished: {finding.detail}" + (f"; {cause}" if cause else "")
     if finding.anomaly is Anomaly.PHANTOM:
         why = "nobody sent it" if finding.sent is None else "its send was refused" if sent.rejected[finding.sent] else "it was not to be"
         return f"{name} was delivered although {why}: {', '.join(copies)}{more}"

@@ -38,10 +38,12 @@ class Promise(StrEnum):
 
     ORDERED: the records of a key leave in the order in which they were read; forbids REORDERED.
     ATOMIC: a micro-batch becomes visible as a whole; forbids TORN.
+    MONOTONIC: of an output that keeps versions: what one version shows, each later one does (monotonic reads); forbids VANISHED.
     """
 
     ORDERED = "ordered"
     ATOMIC = "atomic"
+    MONOTONIC = "monotonic"
 
     @property
     def forbidden(self) -> Anomaly:
@@ -56,8 +58,9 @@ def forbidden(guarantee: Guarantee, promises: Iterable[Promise], stateful: bool 
 
 
 def allowed(guarantee: Guarantee, promises: Iterable[Promise]) -> frozenset[Anomaly]:
-    """The anomalies of records that ``guarantee`` and ``promises`` do not forbid."""
-    return frozenset(Anomaly) - frozenset(RESULT_KINDS) - forbidden(guarantee, promises)
+    """The anomalies of records that ``guarantee`` and ``promises`` do not forbid. VANISHED is none of them: an output that does not promise
+    its versions has none in which it could be seen."""
+    return frozenset(Anomaly) - frozenset(RESULT_KINDS) - {Anomaly.VANISHED} - forbidden(guarantee, promises)
 
 
 _FORBIDDEN: dict[Guarantee, frozenset[Anomaly]] = {
@@ -71,4 +74,4 @@ _FORBIDDEN_OF_RESULTS: dict[Guarantee, frozenset[Anomaly]] = {
     Guarantee.AT_LEAST_ONCE: frozenset({Anomaly.MISSING}),
     Guarantee.EXACTLY_ONCE: frozenset({Anomaly.MISSING, Anomaly.REPEATED}),
 }
-_BROKEN_BY = {Promise.ORDERED: Anomaly.REORDERED, Promise.ATOMIC: Anomaly.TORN}
+_BROKEN_BY = {Promise.ORDERED: Anomaly.REORDERED, Promise.ATOMIC: Anomaly.TORN, Promise.MONOTONIC: Anomaly.VANISHED}

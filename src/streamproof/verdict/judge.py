@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from streamproof.evidence import manifest
+from streamproof.evidence import manifest, versions
 from streamproof.evidence.batches import read_batches
 from streamproof.evidence.clock import Clock
 from streamproof.evidence.coverage import Coverage
@@ -49,11 +49,12 @@ from streamproof.verdict.checks.read_twice import check_second_reading
 from streamproof.verdict.checks.records import KINDS, Reconciliation, count, sent_only
 from streamproof.verdict.checks.source import behind_the_end
 from streamproof.verdict.checks.unjudged import unjudged
+from streamproof.verdict.checks.vanished import NOTHING, Gaps, check_versions, gaps, vanished
 from streamproof.verdict.decide import PHASES
 from streamproof.verdict.ending import notes
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 from streamproof.verdict.reconciliation import reconciliation_table
-from streamproof.verdict.scan.scan import Scan, scan_histories
+from streamproof.verdict.scan.scan import Identities, Scan, scan_histories
 from streamproof.verdict.stateful import by_sql, reference
 from streamproof.verdict.stateful.by_sql import BySql
 from streamproof.verdict.stateful.reference import ReferenceModel
@@ -146,7 +147,7 @@ class Judgement:
     findings: tuple[Finding, ...]
 
 
-Scanner = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps], Scan]
+Scanner = Callable[[RunFolder, Collection[Anomaly], Sequence[dict[str, Any]], np.ndarray, Stamps, Identities], Scan]
 
 
 def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> Judgement:
@@ -163,8 +164,10 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
     if not spec.of_results:
-        scanned = scan(folder, spec.asked, progress, ends(events, progress), stamps(drain))
+        gone = _gone(folder, spec, drain)
+        scanned = scan(folder, spec.asked, progress, ends(events, progress), stamps(drain), (gone.producer, gone.sequence))
         compared = _records(spec, progress, scanned, Clock.of(folder))
+        compared.findings.extend(vanished(gone, scanned.matched, versions.known(folder)))
     else:
         compared = _results(folder, spec, drain, progress)
     reconciliation, flow = compared.reconciliation, compared.flow
@@ -231,6 +234,12 @@ def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan, c
         findings += compared.findings
         unordered = compared.unordered
     return _Compared(evidence, scanned.reconciliation, scanned.flow, findings, unordered=unordered)
+
+
+def _gone(folder: RunFolder, spec: RunSpec, drain: Mapping[str, Any]) -> Gaps:
+    """The records that some version of the output did not show any more, where that is asked."""
+    check_versions(folder, drain["records"])
+    return gaps(folder, versions.known(folder)) if Anomaly.VANISHED in spec.asked else NOTHING
 
 
 def places(drain: Mapping[str, Any]) -> dict[int, str]:

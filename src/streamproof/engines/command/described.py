@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from streamproof.evidence.locations import Kind, Location
 from streamproof.jobs.expected import ExpectedCounts
 from streamproof.jobs.results import Results
+from streamproof.sinks.outputs import SINKS
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
@@ -146,6 +147,11 @@ class Delivers(Described):
     @property
     def sink(self) -> str:
         return next(sink for name, sink in _SINKS.items() if getattr(self, name) is not None)
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether each state of the output is a version that can be read later."""
+        return SINKS[self.sink].keeps_versions
 
     @property
     def _described(self) -> KafkaOutput | TableOutput | FilesOutput | DeltaOutput | IcebergOutput:

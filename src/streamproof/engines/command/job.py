@@ -49,7 +49,10 @@ class CommandSpec(BaseModel):
     engine: Literal["command"] = "command"
     command: list[Argument] = Field(min_length=1, description="The command line, with placeholders as {python} and {bootstrap_servers}")
     promises: Guarantee = Field(description="What the job promises of every record")
-    also_promises: frozenset[Promise] = Field(frozenset(), description="What it promises beside that: ordered, atomic")
+    also_promises: frozenset[Promise] | None = Field(
+        None,
+        description="What it promises beside that: ordered, atomic; monotonic of an output that keeps versions, where it is the default",
+    )
     name: str | None = Field(None, pattern=r"^[a-z0-9][a-z0-9_-]{0,59}$", description="What it is called; its script's name when absent")
     cwd: str | None = Field(None, description="Its working folder, from the project's; the project's own when absent")
     env: dict[str, str] = Field(default_factory=dict, description="Variables of its own, with placeholders")
@@ -75,24 +78,38 @@ class CommandSpec(BaseModel):
             if (name := unknown(text)) is not None:
                 known = ", ".join(PLACEHOLDERS)
                 raise ValueError(f"there is no placeholder {{{name}}}; there are: {known}. Write {{{{{name}}}}} for the braces themselves")
-        if Promise.ORDERED in self.also_promises and self._location_read.kind is Kind.KEY:
-            raise ValueError("also_promises: with the identity as its key each record has a key of its own, and keys have no order to keep")
-        if self.also_promises and self.delivers.kafka is None:
-            raise ValueError("also_promises: rows keep no order, and nobody knows which batch wrote one: leave it out")
-        if self.also_promises and self.expected is not None:
-            raise ValueError("also_promises: ordered and atomic are judged of jobs that deliver each record once; leave one of the two out")
+        self._check_promises()
         self._check_results()
         if self.progress == "output" and (self.expected is not None or self.results is not None):
             raise ValueError("progress: it is read from the output where each record is delivered once; leave `expected` and `results` out")
         if (topic := self.reads.kafka.topic) is not None and self.delivers.kafka is not None and topic == self.delivers.kafka.topic:
             raise ValueError(f"delivers.kafka.topic: {topic} is what the job reads; its output must be another topic")
-        if self.progress == "output" and Promise.ATOMIC in self.also_promises:
-            raise ValueError(
-                "also_promises: atomic: where progress is read from the output nobody knows the records of a batch; leave it out"
-            )
         if self.transactions and self.delivers.kafka is None:
             raise ValueError("transactions: the job delivers to no topic, so it has no transactions of Kafka; leave it out")
         return self
+
+    @property
+    def _also(self) -> frozenset[Promise]:
+        """What it promises beside its guarantee: an output that keeps versions is held to that, unless the job says otherwise."""
+        if self.also_promises is None:
+            return frozenset({Promise.MONOTONIC} if self.delivers.keeps_versions and self.results is None else ())
+        return self.also_promises
+
+    def _check_promises(self) -> None:
+        asked = self.also_promises or frozenset()
+        of_batches = asked - {Promise.MONOTONIC}
+        if Promise.MONOTONIC in asked and not self.delivers.keeps_versions:
+            raise ValueError("also_promises: monotonic: only a table of Delta or Iceberg keeps versions; leave it out")
+        if Promise.ORDERED in asked and self._location_read.kind is Kind.KEY:
+            raise ValueError("also_promises: with the identity as its key each record has a key of its own, and keys have no order to keep")
+        if of_batches and self.delivers.kafka is None:
+            raise ValueError("also_promises: rows keep no order, and nobody knows which batch wrote one: leave it out")
+        if of_batches and self.expected is not None:
+            raise ValueError("also_promises: ordered and atomic are judged of jobs that deliver each record once; leave one of the two out")
+        if self.progress == "output" and Promise.ATOMIC in asked:
+            raise ValueError(
+                "also_promises: atomic: where progress is read from the output nobody knows the records of a batch; leave it out"
+            )
 
     def _check_results(self) -> None:
         if self.results is None:
@@ -121,7 +138,7 @@ class CommandSpec(BaseModel):
             engine=self.engine,
             sink=self.delivers.sink,
             guarantee=self.promises,
-            promises=self.also_promises,
+            promises=self._also,
             roles=frozenset({Role.DRIVER, *_EXECUTORS[self.executors]}),
             executors_link=False,
             links=SINKS[self.delivers.sink].links,

@@ -2,5 +2,5 @@
 
 from streamproof.sinks.sink import Deferred
 
-DELTA_TABLE = Deferred("delta", frozenset({"kafka"}), "streamproof.sinks.delta.table:DeltaTable")
-DELTA_ROWS = Deferred("delta_rows", frozenset({"kafka"}), "streamproof.sinks.delta.rows:DeltaRows")
+DELTA_TABLE = Deferred("delta", frozenset({"kafka"}), "streamproof.sinks.delta.table:DeltaTable", keeps_versions=True)
+DELTA_ROWS = Deferred("delta_rows", frozenset({"kafka"}), "streamproof.sinks.delta.rows:DeltaRows", keeps_versions=True)

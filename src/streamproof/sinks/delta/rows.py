@@ -7,8 +7,9 @@ from pathlib import Path
 from streamproof.evidence.folder import EvidenceError
 from streamproof.jobs.job import Job
 from streamproof.sinks.delta import log
-from streamproof.sinks.delta.table import VersionsReader, end, files, files_again
+from streamproof.sinks.delta.table import VersionsReader, end, files, files_again, history, versions_again
 from streamproof.sinks.files.rows import root
+from streamproof.sinks.lakehouse.history import Files, History
 from streamproof.sinks.lakehouse.rows import LakeRows
 from streamproof.sinks.lakehouse.table import Contents
 from streamproof.testbed.embedded import Testbed
@@ -22,8 +23,14 @@ class DeltaRows(LakeRows):
         if not (table / log.LOG).is_dir():
             there = ", ".join(sorted(path.name for path in job.files.iterdir())) or "nothing"
             raise EvidenceError(f"the job made no Delta table {table}; in {job.files} there is: {there}")
-        history = log.versions(table)
-        return Contents(files(table, history), end(history), len(history))
+        found = log.versions(table)
+        return Contents(files(table, found), end(found), len(found))
+
+    def history(self, job: Job, testbed: Testbed) -> History:
+        return history(root(job))
+
+    def history_again(self, job: Job, testbed: Testbed) -> list[Files]:
+        return [frozenset(root(job) / name for name in there) for _, there in versions_again(root(job))]
 
     def files_again(self, job: Job, testbed: Testbed) -> list[Path]:
         return list(files_again(root(job)))

@@ -58,7 +58,7 @@ class FileRows:
         delivered, end, files = Delivered(folder), self.end(job, testbed), self.files(job, testbed)
         unreadable, ends = [], {}
         for number, path in enumerate(files):
-            found = _identities(path, job)
+            found = identities(path, job)
             if found is None:
                 unreadable.append(path.name)
                 continue
@@ -117,7 +117,7 @@ class FilesFollower:
                 continue
             if self._read.get(path) != (state := (now.st_size, now.st_mtime_ns)):
                 self._read[path] = state
-                yield from _identities(path, self._job) or ()
+                yield from identities(path, self._job) or ()
 
     def close(self) -> None:
         """Nothing is open."""
@@ -149,7 +149,7 @@ def _hidden(path: Path) -> bool:
 # --- the drain --------------------------------------------------------------------------------------------------------------------
 
 
-def _identities(path: Path, job: Job) -> list[Found] | None:
+def identities(path: Path, job: Job) -> list[Found] | None:
     """The identity of each row; None for a file that is not whole."""
     location = job.location_delivered
     if job.output["format"] == "json":

@@ -2,5 +2,5 @@
 
 from streamproof.sinks.sink import Deferred
 
-ICEBERG_TABLE = Deferred("iceberg", frozenset({"kafka", "postgres"}), "streamproof.sinks.iceberg.table:IcebergTable")
-ICEBERG_ROWS = Deferred("iceberg_rows", frozenset({"kafka", "postgres"}), "streamproof.sinks.iceberg.rows:IcebergRows")
+ICEBERG_TABLE = Deferred("iceberg", frozenset({"kafka", "postgres"}), "streamproof.sinks.iceberg.table:IcebergTable", keeps_versions=True)
+ICEBERG_ROWS = Deferred("iceberg_rows", frozenset({"kafka", "postgres"}), "streamproof.sinks.iceberg.rows:IcebergRows", keeps_versions=True)

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlparse
 import fastavro
 
 from streamproof.evidence.folder import EvidenceError
+from streamproof.sinks.lakehouse.history import Files, History, changes
 from streamproof.sinks.lakehouse.table import File
 
 QUERY, EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
@@ -51,19 +52,94 @@ class Snapshot:
 def snapshots(metadata: Path) -> list[Snapshot]:
     """The current snapshot and those it comes from, the oldest first, as far as they have not expired; none of an empty table. Raises
     EvidenceError."""
-    try:
-        document = json.loads(metadata.read_text())
-        known = {found.id: found for found in map(_snapshot, document.get("snapshots", []))}
-        current = document.get("current-snapshot-id")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EvidenceError(f"{metadata} is no metadata of an Iceberg table: {error}") from error
-    if current not in (None, -1) and current not in known:
-        raise EvidenceError(f"{metadata} does not have its current snapshot, {current}: the table is damaged")
+    known, current = _known(metadata, _document(metadata))
     line: list[Snapshot] = []
     while current in known:
         line.append(known[current])
         current = line[-1].parent
     return line[::-1]
+
+
+def _document(metadata: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(metadata.read_text())
+    except (OSError, ValueError) as error:
+        raise EvidenceError(f"{metadata} is no metadata of an Iceberg table: {error}") from error
+    if not isinstance(document, dict):
+        raise EvidenceError(f"{metadata} is no metadata of an Iceberg table: it holds no object")
+    return document
+
+
+def _known(metadata: Path, document: dict[str, Any]) -> tuple[dict[int, Snapshot], int | None]:
+    """The snapshots, and which is the current one; None of an empty table."""
+    try:
+        known = {found.id: found for found in map(_snapshot, document.get("snapshots", []))}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EvidenceError(f"{metadata} is no metadata of an Iceberg table: {error}") from error
+    current = document.get("current-snapshot-id")
+    if current in (None, -1):
+        return known, None
+    if current not in known:
+        raise EvidenceError(f"{metadata} does not have its current snapshot, {current}: the table is damaged")
+    return known, int(current)
+
+
+def documents(metadata: Path) -> list[Path]:
+    """The metadata files that the catalog named one after the other, up to this one. Some may not be there any more. Raises
+    EvidenceError."""
+    found = [metadata]
+    while (oldest := found[0]).exists() and (before := _before(oldest)):
+        found[:0] = before
+    return found
+
+
+def _before(metadata: Path) -> list[Path]:
+    try:
+        return [path_of(entry["metadata-file"]) for entry in _document(metadata).get("metadata-log", [])]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise EvidenceError(f"{metadata} is no metadata of an Iceberg table: {error}") from error
+
+
+def history(metadata: Path) -> History:
+    """Every snapshot that was the current one, in turn: also those that expired, or that the table was rolled back from, as long as their
+    own metadata are there. Raises EvidenceError."""
+    found, gone, manifests = list[tuple[int, str, Files | None]](), 0, dict[str, Files]()
+    before: int | None = None
+    for path in documents(metadata):
+        if not path.exists():
+            gone += 1
+            continue
+        known, current = _known(path, _document(path))
+        if current != before:
+            before = current
+            if current is not None:
+                found.append((known[current].at_ms, known[current].told, _files(known[current], manifests)))
+            elif found:
+                found.append((int(path.stat().st_mtime * 1000), "an empty table", frozenset()))
+    unknown = [told for _, told, files in found if files is None]
+    others = f", nor what {len(unknown) - 1} others did" if len(unknown) > 1 else ""
+    unread = [f"what {unknown[0]} held is not known any more{others}"] if unknown else []
+    if gone:
+        unread.append(f"{gone} metadata files of older states are not there any more")
+    return History(list(changes(found)), unread)
+
+
+def _files(snapshot: Snapshot, manifests: dict[str, Files]) -> Files | None:
+    """The files of a snapshot; None where its metadata are gone. ``manifests`` are those that were read before."""
+    if not path_of(snapshot.manifests).exists():
+        return None
+    found: set[Path] = set()
+    for manifest in _records(snapshot.manifests):
+        name = str(manifest["manifest_path"])
+        if manifest.get("content", DATA) == DELETES:
+            raise EvidenceError(f"{snapshot.told} deletes rows of files ({name}), which is not read")
+        if name not in manifests:
+            if not path_of(name).exists():
+                return None
+            entries = (entry for entry in _records(name) if entry["status"] != DELETED)
+            manifests[name] = frozenset(path_of(str(entry["data_file"]["file_path"])) for entry in entries)
+        found |= manifests[name]
+    return frozenset(found)
 
 
 def _snapshot(found: dict[str, Any]) -> Snapshot:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from streamproof.evidence.folder import EvidenceError
 from streamproof.jobs.job import Job
-from streamproof.sinks.iceberg.table import SnapshotsReader, catalog, contents, files_again
+from streamproof.sinks.iceberg.table import SnapshotsReader, catalog, contents, files_again, history, history_again
+from streamproof.sinks.lakehouse.history import Files, History
 from streamproof.sinks.lakehouse.rows import LakeRows
 from streamproof.sinks.lakehouse.table import Contents
 from streamproof.testbed.embedded import Testbed
@@ -21,6 +22,12 @@ class IcebergRows(LakeRows):
 
     def contents(self, job: Job, testbed: Testbed) -> Contents:
         return contents(_metadata(job, testbed))
+
+    def history(self, job: Job, testbed: Testbed) -> History:
+        return history(_metadata(job, testbed))
+
+    def history_again(self, job: Job, testbed: Testbed) -> list[Files | None]:
+        return history_again(_metadata(job, testbed))
 
     def files_again(self, job: Job, testbed: Testbed) -> list[Path]:
         return list(files_again(_metadata(job, testbed)))

@@ -14,6 +14,7 @@ from streamproof.jobs.job import Job
 from streamproof.sinks.iceberg import metadata
 from streamproof.sinks.iceberg.catalog import Catalog
 from streamproof.sinks.iceberg.metadata import Snapshot, path_of
+from streamproof.sinks.lakehouse.history import Files, History
 from streamproof.sinks.lakehouse.table import Contents, LakeTable
 from streamproof.sinks.own_schema import schema_of
 from streamproof.testbed.embedded import Testbed
@@ -36,6 +37,12 @@ class IcebergTable(LakeTable):
 
     def contents(self, job: Job, testbed: Testbed) -> Contents:
         return contents(catalog(job, testbed.direct_postgres).metadata(NAMESPACE, TABLE))
+
+    def history(self, job: Job, testbed: Testbed) -> History:
+        return history(catalog(job, testbed.direct_postgres).metadata(NAMESPACE, TABLE))
+
+    def history_again(self, job: Job, testbed: Testbed) -> list[Files | None]:
+        return history_again(catalog(job, testbed.direct_postgres).metadata(NAMESPACE, TABLE))
 
     def files_again(self, job: Job, testbed: Testbed) -> dict[Path, int]:
         return files_again(catalog(job, testbed.direct_postgres).metadata(NAMESPACE, TABLE))
@@ -69,12 +76,48 @@ def catalog(job: Job, conninfo: str) -> Catalog:
 
 def contents(current: Path | None) -> Contents:
     """Of the table with this metadata file."""
-    history = [] if current is None else metadata.snapshots(current)
-    return Contents(metadata.active(history), end(history), len(history))
+    line = [] if current is None else metadata.snapshots(current)
+    return Contents(metadata.active(line), end(line), len(line))
 
 
-def end(history: Sequence[Snapshot]) -> Any:
-    return [history[-1].id, history[-1].at_ms] if history else None
+def end(line: Sequence[Snapshot]) -> Any:
+    return [line[-1].id, line[-1].at_ms] if line else None
+
+
+def history(current: Path | None) -> History:
+    """Every snapshot that was the current one, of the table with this metadata file."""
+    return History() if current is None else metadata.history(current)
+
+
+def history_again(current: Path | None) -> list[Files | None]:
+    """The files of each snapshot that was the current one as pyiceberg finds them; None for one whose metadata are gone. Raises
+    EvidenceError."""
+    from pyiceberg.exceptions import NoSuchTableError, ValidationError
+    from pyiceberg.table import StaticTable
+
+    found, before = list[Files | None](), None
+    try:
+        for path in metadata.documents(current) if current is not None else ():
+            if not path.exists():
+                continue
+            table = StaticTable.from_metadata(str(path))
+            snapshot = table.current_snapshot()
+            if (now := snapshot and snapshot.snapshot_id) == before:
+                continue
+            before = now
+            if snapshot is not None or found:
+                found.append(_planned(table))
+    except (NoSuchTableError, ValidationError, ValueError) as error:
+        raise EvidenceError(f"{current}: pyiceberg cannot read the table: {error}") from error
+    return found
+
+
+def _planned(table: StaticTable) -> Files | None:
+    """What it would read; None where it finds no metadata of that."""
+    try:
+        return frozenset(path_of(task.file.file_path) for task in table.scan().plan_files())
+    except OSError:
+        return None
 
 
 def files_again(current: Path | None) -> dict[Path, int]:

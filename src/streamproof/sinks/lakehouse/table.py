@@ -4,7 +4,8 @@ Drained without a JVM. A file that the metadata do not name is no delivery, what
 
 ``partition`` is the number of the file, in the order of their names, ``offset`` the row in it, ``delivered_at`` when the file was written
 (of a compaction's file, when the oldest that it replaces was). Which version brought a file, by which operation and transaction, is
-said in ``drain.json``: a batch cannot be told from it, for a version may hold files that another one wrote.
+said in ``drain.json``: a batch cannot be told from it, for a version may hold files that another one wrote. What the older versions showed
+goes into ``versions/``.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ from streamproof.evidence import histories, identities
 from streamproof.evidence.columns import array
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.second_reading import Stretch
+from streamproof.evidence.versions import Identities
 from streamproof.jobs.job import Job
 from streamproof.sinks.delivered import Delivered
 from streamproof.sinks.files import second_reader
+from streamproof.sinks.lakehouse import history
+from streamproof.sinks.lakehouse.history import Files, History
 from streamproof.sinks.sink import Reader, Row
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.timing.recovery import Stamps
@@ -66,6 +70,14 @@ class LakeTable(ABC):
         """As the table's metadata have it. Raises EvidenceError when they are damaged."""
 
     @abstractmethod
+    def history(self, job: Job, testbed: Testbed) -> History:
+        """Every version, as the table's metadata have it. Raises EvidenceError when they are damaged."""
+
+    @abstractmethod
+    def history_again(self, job: Job, testbed: Testbed) -> Sequence[Files | None]:
+        """The files of every version as another reader finds them; None for one that it cannot read. Raises EvidenceError."""
+
+    @abstractmethod
     def files_again(self, job: Job, testbed: Testbed) -> Mapping[Path, int]:
         """The files of the newest version as another reader finds them, each with when its rows were written, in ms since the epoch. Raises
         EvidenceError."""
@@ -81,6 +93,7 @@ class LakeTable(ABC):
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
         delivered, found = Delivered(folder), self._contents(job, testbed)
+        history.write(folder, self.history(job, testbed), self.history_again(job, testbed), shown)
         ends, places = dict[int, int](), dict[int, str]()
         for number, file in enumerate(found.files):
             table = read(file.path)
@@ -119,10 +132,21 @@ def read(path: Path) -> pa.Table:
         raise EvidenceError(f"{path}: the table's metadata name this file, and it cannot be read: {error}") from error
 
 
-def _columns(table: pa.Table, number: int, written_ms: int) -> dict[str, Any]:
-    rows = len(table)
+def shown(path: Path) -> Identities | None:
+    """The identity of each row of a file of some version; None where the file is not there any more. Raises EvidenceError."""
+    if not path.exists():
+        return None
+    decoded = _decoded(read(path))
+    return array(decoded.producer, ~decoded.present), array(decoded.sequence, ~decoded.present)
+
+
+def _decoded(table: pa.Table) -> identities.Identities:
     data, at, size = _bytes(table, COLUMNS)
-    decoded = identities.decode(data, at["value"], size["value"], at["key"], size["key"])
+    return identities.decode(data, at["value"], size["value"], at["key"], size["key"])
+
+
+def _columns(table: pa.Table, number: int, written_ms: int) -> dict[str, Any]:
+    rows, decoded = len(table), _decoded(table)
     nothing = np.ones(rows, bool)
     return {
         "producer": array(decoded.producer, ~decoded.present),

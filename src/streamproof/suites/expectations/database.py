@@ -1,6 +1,7 @@
 """A run's folder as a DuckDB database: its Parquet files as views, its lines of JSON as tables, the anomalies as views over both.
 
     sent, delivered            the two histories; the second one as the second reader has it (:mod:`.second_reading`)
+    shown, judged_versions     which versions of the output showed which record, see :mod:`.versions`
     intents                    producer, first, count
     expected                   sequence, due: where the run says how often each record is to be delivered
     progress                   line, batch, start, committed_ms
@@ -28,7 +29,7 @@ from typing import Any
 
 import duckdb
 
-from . import clock, faults, files, records, results, second_reading
+from . import clock, faults, files, records, results, second_reading, versions
 from .files import Unreadable, document, lines, milliseconds, parquet, table
 
 _INTENTS = {"producer": "INTEGER", "first": "BIGINT", "count": "BIGINT"}
@@ -116,6 +117,7 @@ def histories(
     clock.define(connection, folder)
     parquet(connection, "sent", folder / "sent", HISTORIES["sent"], keep)
     second_reading.define(connection, folder, HISTORIES["delivered"], keep, location)
+    versions.define(connection, folder, keep)
     connection.execute("DROP TABLE IF EXISTS expected")
     if (expected := folder / "expected.parquet").exists():
         quoted = str(expected).replace("'", "''")

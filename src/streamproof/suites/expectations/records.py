@@ -8,9 +8,11 @@
                                                  are only in another partition of the output than those of its key
     torn            start, batch                 of the records of a micro-batch that one start made visible, others are missing
     offset_ahead    producer, sequence           delivered only after the job had committed an offset above the record's own
+    vanished        producer, sequence           a version of the output showed it, and a later one did not
     unordered       producer, sequence           whether it is one of these is not known, because its times are not
 
-    unjudged_atomic, unjudged_ordered   missing, records   what the promise is about and the evidence does not say
+    unjudged_atomic, unjudged_ordered, unjudged_monotonic
+                    missing, records             what the promise is about and the evidence does not say
 
 A record is due once, or as often as ``expected`` says (the file ``expected.parquet``) of its sequence.
 
@@ -26,7 +28,7 @@ import duckdb
 
 from . import files
 
-ANOMALIES = ("lost", "duplicated", "phantom", "corrupted", "reordered", "torn", "offset_ahead")
+ANOMALIES = ("lost", "duplicated", "phantom", "corrupted", "reordered", "torn", "offset_ahead", "vanished")
 TORN = ("start", "batch")
 
 _UNSETTLED = """
@@ -129,6 +131,21 @@ _VIEWS = {
     "offset_ahead": """
         SELECT producer, sequence, input_partition, input_offset, at_ms - committed_ms AS late_ms FROM passed_over
         WHERE at_ms > committed_ms AND NOT untimed AND NOT twice""",
+    "vanished": """
+        WITH ended AS (
+            SELECT DISTINCT producer, sequence, until FROM shown SEMI JOIN sends USING (producer, sequence) WHERE until IS NOT NULL
+            AND (producer, sequence) NOT IN (SELECT (producer, sequence) FROM sends WHERE outcome = 'REJECTED')
+        ), missed AS (
+            SELECT ended.producer, ended.sequence, ended.until, min(later.since) AS back
+            FROM ended LEFT JOIN shown AS later
+            ON later.producer = ended.producer AND later.sequence = ended.sequence AND later.since > ended.until
+            WHERE NOT EXISTS (
+                FROM shown AS other WHERE other.producer = ended.producer AND other.sequence = ended.sequence
+                AND other.since <= ended.until AND (other.until IS NULL OR other.until > ended.until))
+            GROUP BY ended.producer, ended.sequence, ended.until
+        )
+        SELECT DISTINCT producer, sequence FROM missed
+        JOIN judged_versions ON number >= missed.until AND (back IS NULL OR number < back)""",
     "unordered": """
         SELECT producer, sequence, input_partition, input_offset, at_ms - committed_ms AS late_ms FROM passed_over
         WHERE twice OR (untimed AND (at_ms IS NULL OR at_ms > committed_ms))""",
@@ -145,6 +162,7 @@ _VIEWS["unjudged_atomic"] = """
 _VIEWS["unjudged_ordered"] = """
     SELECT 'acknowledged records without a known offset' AS missing, count(*) AS records FROM sent
     WHERE outcome = 'ACKED' AND "offset" IS NULL AND key IS NOT NULL HAVING count(*) > 0"""
+_VIEWS["unjudged_monotonic"] = "SELECT missing, 1 AS records FROM unread_versions"
 _PHANTOM = _VIEWS["phantom"]
 _BY_COUNT = {
     "lost": """

@@ -201,6 +201,17 @@ class ExpectTheOrderToBeJudged(RunExpectation):
         SELECT coalesce(string_agg(records || ' ' || missing, ', '), 'every place was known') FROM unjudged_ordered"""
 
 
+class ExpectNoRecordToVanish(RunExpectation):
+    description: str = "No record vanishes: what one version of the output showed, each later one shows."
+    unexpected_query, observed_query = _always("vanished")
+
+
+class ExpectEveryVersionToBeJudged(RunExpectation):
+    description: str = "Every version is judged: the output keeps versions, and the files of each one can be read."
+    unexpected_query: ClassVar[str] = "SELECT * FROM unjudged_monotonic"
+    observed_query: ClassVar[str] = "SELECT coalesce(string_agg(missing, ', '), 'every version was judged') FROM unjudged_monotonic"
+
+
 class ExpectNoOffsetToBeCommittedAheadOfItsOutput(RunExpectation):
     description: str = "No offset was committed ahead of its output: a crash between the two would have lost the records."
     unexpected_query: ClassVar[str] = "SELECT * FROM offset_ahead UNION ALL SELECT * FROM unordered"

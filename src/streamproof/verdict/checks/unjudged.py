@@ -2,9 +2,10 @@
 
 A promise that nothing contradicts is kept only if everything that it is about was judged. Each promise needs some evidence:
 
-    atomic    each copy names the start and the batch that wrote it; the range of each visible batch is known; each ACKED record has an
-              offset
-    ordered   each ACKED record with a key has an offset
+    atomic      each copy names the start and the batch that wrote it; the range of each visible batch is known; each ACKED record has
+                an offset
+    ordered     each ACKED record with a key has an offset
+    monotonic   the output keeps versions, and the files of each one can be read
 
 A job of the user's own need not name batches. A broker may acknowledge a retried record without repeating its offset. Records without a
 key have no order, and INDETERMINATE records have no known place in the source: no promise is about them.
@@ -28,6 +29,7 @@ from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.histories import files
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.checks.atomicity import ranges
+from streamproof.verdict.checks.vanished import unseen
 from streamproof.verdict.guarantee import Promise
 
 SHOWN = 5
@@ -38,6 +40,7 @@ def unjudged(folder: RunFolder, promises: Collection[Promise], progress: Sequenc
     missing = {
         Promise.ATOMIC: lambda: [*_without_batch(folder, progress), *_without_offset(folder, keyed=False)],
         Promise.ORDERED: lambda: _without_offset(folder, keyed=True),
+        Promise.MONOTONIC: lambda: unseen(folder),
     }
     facts = {promise: list(missing[promise]()) for promise in sorted(promises)}
     return tuple(f"{promise} was not judged: {', '.join(found)}" for promise, found in facts.items() if found)

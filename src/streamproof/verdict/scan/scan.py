@@ -8,6 +8,7 @@ checker finds about a candidate there, it would also find in the whole histories
     every copy of a candidate, and every delivered record that was never sent
     REORDERED   all records with a candidate's key from its source partition
     TORN        all records of a candidate's batch, and all copies of a candidate's write set
+    VANISHED    the records themselves, which the versions of the output name
 
 A record that is due more than once is always a candidate: a job that splits records is judged with all its evidence in memory.
 
@@ -43,6 +44,9 @@ from streamproof.verdict.timing.recovery import Flow, Stamps
 RANGE_SIZE = 1 << 22
 SPARSE = 4
 AT_ONCE = 2
+Identities = tuple[np.ndarray, np.ndarray]
+"""Producer and sequence of each of some records."""
+NONE: Identities = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,15 @@ class Scan:
 
 
 def scan_histories(
-    folder: RunFolder, asked: Collection[Anomaly], progress: Sequence[dict[str, Any]], ends: np.ndarray, kind: Stamps
+    folder: RunFolder,
+    asked: Collection[Anomaly],
+    progress: Sequence[dict[str, Any]],
+    ends: np.ndarray,
+    kind: Stamps,
+    also: Identities = NONE,
 ) -> Scan:
-    """Compare what was sent with what was delivered. Raises EvidenceError when a file cannot be read, or holds what no run writes."""
+    """Compare what was sent with what was delivered. ``also`` are records that are candidates whatever the fast pass says. Raises
+    EvidenceError when a file cannot be read, or holds what no run writes."""
     sent, delivered = Parts(folder.sent, SENT), Parts(folder.delivered, DELIVERED)
     intents = [(int(line["producer"]), int(line["first"]), int(line["count"])) for line in read_json_lines(folder.intents)]
     wanted = Asked(
@@ -73,6 +83,9 @@ def scan_histories(
     scanned = _scan_ranges(sent, delivered, intents, wanted)
     if scanned is None:
         return _whole(folder, wanted.expected, ends, kind)
+    index, result, _ = scanned
+    others = index.of(*also)
+    result.candidates.append(others[others >= 0])
     return _Candidates(folder, sent, delivered, intents, wanted.expected, *scanned).scan(ends, kind)
 
 

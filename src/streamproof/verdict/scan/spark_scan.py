@@ -41,7 +41,7 @@ from streamproof.verdict.checks.atomicity import ranges
 from streamproof.verdict.checks.commits import PARTITION_BITS, passed
 from streamproof.verdict.checks.matching import match
 from streamproof.verdict.checks.records import PartitionCount, Reconciliation, reconcile
-from streamproof.verdict.scan.scan import Scan
+from streamproof.verdict.scan.scan import NONE, Identities, Scan
 from streamproof.verdict.timing import recovery
 from streamproof.verdict.timing.recovery import Stamps
 
@@ -155,7 +155,13 @@ _WAITED = """
 
 
 def scan_histories(
-    spark: SparkSession, folder: RunFolder, asked: Collection[Anomaly], progress: Sequence[dict[str, Any]], ends: np.ndarray, kind: Stamps
+    spark: SparkSession,
+    folder: RunFolder,
+    asked: Collection[Anomaly],
+    progress: Sequence[dict[str, Any]],
+    ends: np.ndarray,
+    kind: Stamps,
+    also: Identities = NONE,
 ) -> Scan:
     """The result of :func:`streamproof.verdict.scan.scan.scan_histories`. Raises EvidenceError when a file cannot be read, or holds
     what no run writes."""
@@ -172,7 +178,9 @@ def scan_histories(
         for name, query in (("intended", _INTENDED), ("sends", _SENDS), ("copies", copies)):
             spark.sql(query).createOrReplaceTempView(name)
         spark.sql(_SETTLED).cache().createOrReplaceTempView("settled")
-        candidates = _candidates(spark, asked, progress, clock).distinct().cache()
+        producers, sequences = also
+        others = _table(spark, producer=producers, sequence=sequences)
+        candidates = _candidates(spark, asked, progress, clock).union(others).distinct().cache()
         _sent_to_all(candidates, candidates.count()).createOrReplaceTempView("candidates")
         number, producer, sequence = _numbers(spark, _INTENDED_CANDIDATES)
         order = np.lexsort((sequence, number))

@@ -52,6 +52,7 @@ class DeltaStrategy(Strategy):
     sink = "delta"
     jars = ("delta",)
     settings = SETTINGS
+    monotonic = True
     relies_on = frozenset({Trait.DELTA_TABLE})
 
 

@@ -56,6 +56,7 @@ class IcebergStrategy(Strategy):
     sink = "iceberg"
     jars = ("iceberg", "jdbc")
     settings = SETTINGS
+    monotonic = True
     relies_on = frozenset({Trait.ICEBERG_TABLE})
 
 

@@ -29,6 +29,8 @@ class Strategy(Protocol):
     ordered: bool = False
     """Whether a key's records leave in the order in which they were read. Only if a failed attempt's output is taken back: see
     ``streamproof.verdict.checks.order``."""
+    monotonic: bool = False
+    """Whether its output keeps versions, and a record that one of them shows is in each later one."""
     relies_on: frozenset[Trait] = frozenset()
     """What else its protocol relies on: see :attr:`traits`."""
     jars: tuple[str, ...] = ()
@@ -50,7 +52,7 @@ class Strategy(Protocol):
     @property
     def promises(self) -> frozenset[Promise]:
         """What a run is held to beside the guarantee."""
-        kept = {Promise.ATOMIC: self.atomic, Promise.ORDERED: self.ordered}
+        kept = {Promise.ATOMIC: self.atomic, Promise.ORDERED: self.ordered, Promise.MONOTONIC: self.monotonic}
         return frozenset(promise for promise, kept_here in kept.items() if kept_here)
 
     @property

@@ -1,0 +1,146 @@
+"""Versions of the output: which records one version showed and a later one did not.
+
+Every version of a table is a state that a reader may have seen. A file that a version takes away takes its rows with it, unless files that
+it brings, or that stay, have them too: a compaction, or a MERGE that writes a file anew. With a record's rows, each shown from one version
+until before another:
+
+    VANISHED   a record that was sent (ACKED or INDETERMINATE) and is not shown by some version behind the first that showed it
+
+It is found by its rows in the order in which they were first shown: the record is there for as long as a row begins before those until then
+have ended. Whether a later version shows it again is told, and makes no difference: a reader of the one in between missed it.
+
+Rows are compared for some of the identities at a time, so memory does not grow with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamproof.evidence import versions
+from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.histories import MAX_PRODUCER
+from streamproof.evidence.versions import STILL, Known
+from streamproof.verdict.anomaly import Anomaly
+from streamproof.verdict.checks.matching import Finding, Matching
+
+AT_ONCE = 1 << 22
+"""How many rows are compared at a time."""
+_SEQUENCE_BITS = 48
+_VERSION_BITS = 32
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """The records that were not shown any more, columns of equal length: the version that showed one last, the next one, which did not,
+    and the first that showed it again, -1 where none does."""
+
+    producer: np.ndarray
+    sequence: np.ndarray
+    last: np.ndarray
+    gone: np.ndarray
+    back: np.ndarray
+
+
+NOTHING = Gaps(*(np.zeros(0, np.int64) for _ in range(5)))
+
+
+def gaps(folder: RunFolder, known: Known | None) -> Gaps:
+    """The records that were not shown any more, by whomever they were sent; of each the first time. A version of which some file could
+    not be read may have shown any record. Raises EvidenceError."""
+    total = sum(len(shown.since) for shown in versions.rows(folder))
+    parts = -(-total // AT_ONCE)
+    whole = np.cumsum(np.r_[0, np.array(known.whole if known is not None else (), np.int64)])
+    found = [_gaps(*_part(folder, number, parts), whole) for number in range(parts)] or [NOTHING]
+    columns = (np.concatenate([getattr(each, name) for each in found]) for name in ("producer", "sequence", "last", "gone", "back"))
+    return Gaps(*columns)
+
+
+def _part(folder: RunFolder, number: int, parts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Identity (as one number), since and until of each row of some identities."""
+    chosen: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    for shown in versions.rows(folder):
+        identity = shown.producer << _SEQUENCE_BITS | shown.sequence
+        mine = shown.identified & ((shown.producer + shown.sequence) % parts == number)
+        chosen.append((identity[mine], shown.since[mine], shown.until[mine]))
+    identity, since, until = (np.concatenate(columns) for columns in zip(*chosen, strict=True))
+    return identity, since, until
+
+
+def _gaps(identity: np.ndarray, since: np.ndarray, until: np.ndarray, whole: np.ndarray) -> Gaps:
+    """``whole`` counts before each version, and behind the last, those of which all files could be read."""
+    if not len(identity):
+        return NOTHING
+    order = np.lexsort((since, identity))
+    identity, since, until = identity[order], since[order], until[order]
+    first = np.r_[True, identity[1:] != identity[:-1]]
+    last, following = np.r_[first[1:], True], np.r_[since[1:], STILL]
+    rank = np.cumsum(first)
+    covered = np.maximum.accumulate(rank << _VERSION_BITS | until) & ((1 << _VERSION_BITS) - 1)
+    back = np.where(last, len(whole) - 1, np.minimum(following, len(whole) - 1))
+    ended = np.flatnonzero((covered < back) & (whole[back] > whole[np.minimum(covered, len(whole) - 1)]))
+    ended = ended[np.r_[True, rank[ended][1:] != rank[ended][:-1]]] if len(ended) else ended  # of each the first time
+    return Gaps(
+        (identity[ended] >> _SEQUENCE_BITS) & MAX_PRODUCER,
+        identity[ended] & ((1 << _SEQUENCE_BITS) - 1),
+        covered[ended] - 1,
+        covered[ended],
+        np.where(last[ended], -1, following[ended]),
+    )
+
+
+def vanished(gone: Gaps, matched: Matching, known: Known | None) -> Iterator[Finding]:
+    """The findings about records that were sent. ``matched`` holds each that ``gone`` names."""
+    sent = matched.sent
+    identity = sent.producer << _SEQUENCE_BITS | sent.sequence
+    order = np.argsort(identity, kind="stable")
+    sought = gone.producer << _SEQUENCE_BITS | gone.sequence
+    at = np.searchsorted(identity[order], sought)
+    copies = np.bincount(matched.send[matched.was_sent], minlength=len(sent))
+    for number, place in enumerate(at):
+        row = int(order[place]) if place < len(order) else -1
+        if row < 0 or identity[row] != sought[number] or sent.rejected[row]:
+            continue
+        last, version, back = int(gone.last[number]), int(gone.gone[number]), int(gone.back[number])
+        again = f"{_told(known, back)} did again" if back >= 0 else "and none after it"
+        detail = f"{_told(known, last)} still showed it, {_told(known, version)} did not, {again}"
+        yield Finding(
+            Anomaly.VANISHED,
+            int(gone.producer[number]),
+            int(gone.sequence[number]),
+            int(copies[row]),
+            row,
+            (),
+            detail=detail,
+            about=(known.at_ms[version],) if known is not None and version < len(known.at_ms) else (),
+        )
+
+
+def _told(known: Known | None, version: int) -> str:
+    return known.told[version] if known is not None and version < len(known.told) else f"the version behind {version} others"
+
+
+def check_versions(folder: RunFolder, delivered: int) -> None:
+    """Raises EvidenceError where ``versions/`` does not fit ``delivered/``, which holds so many records: what its newest version shows."""
+    known = versions.known(folder)
+    there, still, highest = False, 0, -1
+    for shown in versions.rows(folder):
+        there, ends = True, shown.until[shown.until < STILL]
+        still += int((shown.until == STILL).sum())
+        highest = max(highest, int(shown.since.max(initial=-1)), int(ends.max(initial=-1)))
+    if known is None:
+        if there:
+            raise EvidenceError(f"{folder.known_versions} is missing, and {folder.versions} holds what versions showed")
+        return
+    if highest >= len(known.told):
+        raise EvidenceError(f"{folder.known_versions} has {len(known.told)} versions, {folder.versions} holds a row of version {highest}")
+    if there and still != delivered:
+        raise EvidenceError(f"the newest version of {folder.versions} shows {still} records, {folder.delivered} holds {delivered}")
+
+
+def unseen(folder: RunFolder) -> list[str]:
+    """What is not known of the versions, a sentence each."""
+    known = versions.known(folder)
+    return ["the output keeps no versions"] if known is None else list(known.unread)
