@@ -178,7 +178,8 @@ def test_what_a_fault_must_show_is_only_what_the_job_may_show(fault: str, strate
         assert FAULTS[fault].provokes(job, {}) == shown
 
 
-@pytest.mark.parametrize("fault", ["restore_table", "compact_table"])
+@pytest.mark.parametrize("fault", ["restore_table", "compact_table", "concurrent_writer", "lose_table_log_entry"])
 def test_a_table_is_broken_only_where_there_is_one(fault: str) -> None:
-    with pytest.raises(ValueError, match=r"has no .*Delta table"):
+    with pytest.raises(ValueError, match=r"has no .*(Delta table|table of Delta or Iceberg)"):
         FAULTS[fault].check(profile("checkpoint"), {})
+    FAULTS[fault].check(profile("delta_merge"), {})

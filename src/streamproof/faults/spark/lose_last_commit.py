@@ -63,13 +63,17 @@ class LoseLastCommit(KillDriver):
             os.kill(int(target["driver"]["jvm_pid"]), signal.SIGSTOP)
             try:
                 batch = _at_rest(checkpoint)
-                if batch is not None:
+                if batch is not None and self.ready(run):
                     target |= {"batch": batch, **self.damage(run, parameters, checkpoint, batch)}
                     failpoints.kill_driver(run.folder)
                     return
             finally:
                 wake(target["driver"])
         raise FaultError(f"the job was not seen between two micro-batches within {STRIKE_S:.0f} s")
+
+    def ready(self, run: RunContext) -> bool:
+        """Whether this is the moment; asked while nothing of the job moves."""
+        return True
 
     def damage(self, run: RunContext, parameters: Any, checkpoint: Path, batch: int) -> dict[str, Any]:
         """What is done while nothing of the job moves, after ``batch`` was committed. Returns what the target must hold of it."""

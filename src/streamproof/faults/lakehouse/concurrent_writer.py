@@ -1,0 +1,117 @@
+"""``concurrent_writer``: somebody else commits to the table, again and again, while the job does.
+
+The model: a team that changes the table's properties, maintenance, a second job. Commits of a table come one after the other: of two that
+began at the same version one wins, and the other must look again. To a Delta table the other writer commits a change of the metadata, with
+which every commit that had begun before conflicts: the batch fails, the driver with it, and the next start runs it again. To an Iceberg
+table it commits a snapshot without rows; the job's own commit loses the race in the catalog, and Iceberg repeats it by itself.
+
+Done by delta-rs or pyiceberg, which are other writers than the job's.
+
+Evidence: it committed several times; the job committed between two of those, or a start of it ended; it committed a batch afterwards.
+Checked against: Delta 4.4 and Iceberg 1.11 on Spark 4.1, delta-rs 1.6, pyiceberg 0.12.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import Field
+
+from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import DriverExited
+from streamproof.faults.fault import DRIVER, EvidenceCheck, Parameters, RunContext, Unconditional
+from streamproof.faults.lakehouse import tables
+from streamproof.jobs.profile import JobProfile, Trait
+from streamproof.testbed.embedded import Testbed
+
+GOES_ON_S = 120.0
+TABLE_S = 60.0
+PROPERTY = "streamproof.another_writer"
+
+
+class ConcurrentWriterParameters(Parameters):
+    seconds: float = Field(4.0, ge=0.5, le=60.0, description="How long it goes on committing, in s")
+    every_s: float = Field(0.3, ge=0.02, le=10.0, description="How long it waits between two commits, in s")
+
+
+class ConcurrentWriter(Unconditional):
+    name = "concurrent_writer"
+    summary = "Commit to the table of Delta or Iceberg as another writer, again and again, beside the job"
+    target = "the table"
+    parameters_model: type[Parameters] = ConcurrentWriterParameters
+    occupies = frozenset({"the table", DRIVER})
+
+    def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
+        super().check(profile, parameters)
+        tables.check(self.name, profile)
+
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
+        return {"seconds": round(rng.uniform(1.0, 4.0), 1)}
+
+    def batches(self, parameters: Any) -> int:
+        return 4
+
+    def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
+        run.wait_for("the table to be there", lambda: tables.newest(run) is not None, TABLE_S)
+        return {"role": self.target, "before": tables.newest(run), "start": run.driver()["start"]}
+
+    def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
+        commit, committed, lost = _writer(run), list[int](), 0
+        until = time.monotonic() + parameters.seconds
+        while time.monotonic() < until:
+            run.check_alive()
+            number = commit(len(committed))
+            lost += number is None
+            committed += [] if number is None else [number]
+            time.sleep(parameters.every_s)
+        target |= {"committed": committed, "lost_races": lost}
+
+    def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
+        mine = target["committed"]
+        several = EvidenceCheck("another writer committed several times", len(mine) > 1, f"{len(mine)} times, lost {target['lost_races']}")
+        between = max(mine) - min(mine) + 1 - len(mine) if mine else 0
+        ended = sorted({event.start for event in run.folder.journal.all(DriverExited) if event.start >= target["start"]})
+        detail = f"{between} of its commits lie between those; starts {ended or 'none'} ended"
+        return [several, EvidenceCheck("the job met it", between > 0 or bool(ended), detail), run.goes_on(GOES_ON_S)]
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
+        """There is nothing to undo: the rows are the same."""
+        return []
+
+
+def _writer(run: RunContext) -> Callable[[int], int | None]:
+    """What commits once, and says which version that was; None where another commit came first."""
+    return _to_delta(run) if Trait.DELTA_TABLE in run.profile.traits else _to_iceberg(run)
+
+
+def _to_delta(run: RunContext) -> Callable[[int], int | None]:
+    import deltalake
+    from deltalake.exceptions import CommitFailedError
+
+    def commit(number: int) -> int | None:
+        table = deltalake.DeltaTable(str(run.job.files))
+        try:
+            table.alter.set_table_properties({PROPERTY: str(number)}, raise_if_not_exists=False)
+        except CommitFailedError:
+            return None
+        return table.version()
+
+    return commit
+
+
+def _to_iceberg(run: RunContext) -> Callable[[int], int | None]:
+    from pyiceberg.exceptions import CommitFailedException
+
+    def commit(number: int) -> int | None:
+        table = tables.opened(run)
+        try:
+            table.append(table.schema().as_arrow().empty_table(), snapshot_properties={PROPERTY: str(number)})
+        except CommitFailedException:
+            return None
+        snapshot = table.current_snapshot()
+        return None if snapshot is None else snapshot.sequence_number
+
+    return commit
