@@ -43,3 +43,11 @@ def test_a_batch_that_lost_the_race_against_another_writer_is_written_once(strat
 def test_a_table_that_lacks_a_part_of_its_metadata_is_refused_and_not_read_short(strategy: str, testbed: Testbed) -> None:
     verdict = _run(strategy, {"fault": "lose_table_log_entry"})
     assert (verdict.outcome, verdict.anomalies["LOST"]) == ("PASSED", 0), verdict.reason
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("strategy", ["delta_sink", "delta_merge"])
+def test_what_is_vacuumed_beside_the_job_is_missed_by_nobody(strategy: str, testbed: Testbed) -> None:
+    verdict = _run(strategy, {"fault": "vacuum_table"})
+    assert (verdict.outcome, verdict.broken) == ("PASSED", {}), verdict.reason

@@ -116,6 +116,21 @@ def test_a_file_that_was_vacuumed_is_told_and_what_it_held_is_not_judged(folder:
     assert unseen(folder) == [told]
 
 
+def test_a_file_that_was_kept_before_it_was_deleted_is_read(folder: RunFolder, table: Path) -> None:
+    deltalake.DeltaTable(table).optimize.compact()
+    found = deltalake.DeltaTable(table)
+    doomed = [table / name for name in found.vacuum(0, dry_run=True, enforce_retention_duration=False)]
+    lake.keep(folder, table, doomed)
+    lake.keep(folder, table, doomed)  # may be repeated
+    found.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert len(doomed) == 4
+    assert not any(path.exists() for path in doomed)
+    assert _drained(folder) == {}
+    assert unseen(folder) == []
+    DeltaTable().delete(spark_job(folder, "delta_sink"), TESTBED)
+    assert not folder.kept.exists()
+
+
 def test_two_readers_that_do_not_find_the_same_files_are_no_evidence(table: Path) -> None:
     found = history(table)
     again = [frozenset(table / name for name in there) for _, there in versions_again(table)]

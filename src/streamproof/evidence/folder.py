@@ -111,6 +111,11 @@ class RunFolder:
         return self.path / "versions" / "versions.json"
 
     @property
+    def kept(self) -> Path:
+        """Files of the output that somebody deleted during the run, and older versions of it showed. They go with the output."""
+        return self.path / "kept"
+
+    @property
     def payloads(self) -> Path:
         return self.path / "payloads"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,24 @@ def write(folder: RunFolder, history: History, again: Sequence[Files | None], id
     EvidenceError naming the first version of which the two have not found the same files."""
     compare(history.versions, again)
     versions.write(folder, history.versions, identities, history.unread)
+
+
+def keep(folder: RunFolder, table: Path, files: Iterable[Path]) -> None:
+    """Keep these files of a table for the drain: somebody is about to delete them, and older versions showed them."""
+    for file in files:
+        aside = folder.kept / file.relative_to(table)
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            aside.hardlink_to(file)
+        except FileExistsError:
+            continue
+        except OSError:  # another file system
+            shutil.copy2(file, aside)
+
+
+def kept(folder: RunFolder, table: Path, file: Path) -> Path:
+    """Where a file of a table can be read: where it is, or where it was kept."""
+    return file if file.exists() or not file.is_relative_to(table) else folder.kept / file.relative_to(table)
 
 
 def compare(history: Sequence[Version], again: Sequence[Files | None]) -> None:

@@ -14,6 +14,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -93,7 +94,7 @@ class LakeTable(ABC):
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
         delivered, found = Delivered(folder), self._contents(job, testbed)
-        history.write(folder, self.history(job, testbed), self.history_again(job, testbed), shown)
+        history.write(folder, self.history(job, testbed), self.history_again(job, testbed), partial(_shown, folder, job))
         ends, places = dict[int, int](), dict[int, str]()
         for number, file in enumerate(found.files):
             table = read(file.path)
@@ -117,6 +118,7 @@ class LakeTable(ABC):
 
     def delete(self, job: Job, testbed: Testbed) -> None:
         shutil.rmtree(job.files, ignore_errors=True)
+        shutil.rmtree(job.run.kept, ignore_errors=True)
 
     def _contents(self, job: Job, testbed: Testbed) -> Contents:
         if not job.files.is_dir():
@@ -130,6 +132,10 @@ def read(path: Path) -> pa.Table:
         return pq.read_table(path, columns=list(COLUMNS), partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise EvidenceError(f"{path}: the table's metadata name this file, and it cannot be read: {error}") from error
+
+
+def _shown(folder: RunFolder, job: Job, path: Path) -> Identities | None:
+    return shown(history.kept(folder, job.files, path))
 
 
 def shown(path: Path) -> Identities | None:
