@@ -57,7 +57,9 @@ class Versions:
             pa.array([None if value < 0 else value for value in column], each.type) for column, each in zip(columns, SHOWN, strict=True)
         ]
         pq.write_table(pa.Table.from_arrays(arrays, schema=SHOWN), folder.versions / "shown.parquet")
+        nothing = {"added": 0, "removed": 0, "records": None}
         said = [{"at_ms": 1000 * number, "told": f"version {number}", "whole": number not in self.unread} for number in range(self.count)]
+        said = [{**one, **nothing} for one in said]
         unread = ["a file cannot be read any more"] if self.unread else []
         folder.known_versions.write_text(json.dumps({"versions": said, "unread": unread}))
 

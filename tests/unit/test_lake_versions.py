@@ -20,6 +20,7 @@ from pyiceberg.table import Table
 from streamproof.evidence import identity, versions
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.versions import Version
+from streamproof.report.report import render
 from streamproof.sinks.delta.table import DeltaTable, history, versions_again
 from streamproof.sinks.iceberg import metadata
 from streamproof.sinks.iceberg.metadata import path_of
@@ -80,6 +81,7 @@ def test_a_table_that_only_grew_shows_what_it_showed_and_needs_no_rows(folder: R
     known = versions.known(folder)
     assert known is not None
     assert (known.told, known.whole, known.unread) == (tuple(f"version {number}, WRITE" for number in range(4)), (True,) * 4, ())
+    assert (known.records, known.added, known.removed) == ((10, 20, 30, 40), (1,) * 4, (0,) * 4)
     assert list(versions.rows(folder)) == []
     assert unseen(folder) == []
 
@@ -127,6 +129,9 @@ def test_a_file_that_was_kept_before_it_was_deleted_is_read(folder: RunFolder, t
     assert not any(path.exists() for path in doomed)
     assert _drained(folder) == {}
     assert unseen(folder) == []
+    known = versions.known(folder)
+    assert known is not None
+    assert known.records == (10, 20, 30, 40, *[40] * (len(known.told) - 4))
     DeltaTable().delete(spark_job(folder, "delta_sink"), TESTBED)
     assert not folder.kept.exists()
 
@@ -160,7 +165,7 @@ def iceberg(tmp_path: Path) -> Iterator[Table]:
 def _found(folder: RunFolder, table: Table) -> tuple[Gone, History]:
     current = path_of(table.metadata_location)
     found = metadata.history(current)
-    lake.write(folder, found, history_again(current), shown)
+    lake.write(folder, current.parent.parent, found, history_again(current), shown)
     return _gone(folder), found
 
 
@@ -273,3 +278,18 @@ def test_blame_names_the_versions_and_what_went_on_then(tmp_path: Path) -> None:
     says = rf"{where} vanished: version \d+ still showed it, version \d+ did not, version \d+ did again"
     assert all(re.fullmatch(says, blame) for blame in blames), blames
     assert judgement.verdict.reason == f"delta_sink broke exactly-once: {len(blames)} VANISHED"
+
+
+def test_the_report_has_a_row_for_each_version_and_says_what_it_lacks(folder: RunFolder, table: Path) -> None:
+    deltalake.DeltaTable(table).optimize.compact()
+    deltalake.DeltaTable(table).restore(1)
+    deltalake.write_deltalake(table, _rows(20, 10), mode="append")
+    _drained(folder)
+    page = render(folder).read_text()
+    section = page[page.index('id="versions-title"') :].partition("</section>")[0]
+    rows = [re.sub(r"<[^>]+>", " ", row).split() for row in section.split("<tr>")[2:]]
+    assert [(row[row.index("version") + 1].rstrip(","), row[-3:]) for row in rows[4:]] == [
+        ("4", ["4", "40", "–"]),
+        ("5", ["✗", "20", "records"]),
+        ("6", ["✗", "10", "records"]),
+    ]

@@ -1,8 +1,9 @@
 """Which versions of a table showed which record: ``versions/``, of an output that keeps versions (Delta, Iceberg).
 
 Each version is a state that a reader may have seen. Files:
-    ``versions/versions.json``  every version, the oldest first: when it was committed, in ms since the epoch, what it is, in words, and
-                                whether all files that it showed could be read; and what is not known of them
+    ``versions/versions.json``  every version, the oldest first: when it was committed, in ms since the epoch, what it is, in words, how
+                                many files it added and removed, how many rows it showed, and whether all files that it showed could be
+                                read; and what is not known of them
     ``versions/*.parquet``      producer?, sequence?, since, until?: a row of one of the table's files, from the first version that showed
                                 it until the first that did not; null where the newest one does. Versions are counted from 0 here.
 
@@ -54,27 +55,63 @@ class Version:
 
 @dataclass(frozen=True)
 class Known:
-    """What a run knows of the versions of its output, see :class:`Version`. ``whole`` says whether all files of a version could be read;
-    ``unread`` has a sentence for each thing that is not known."""
+    """What a run knows of the versions of its output, see :class:`Version`. ``whole`` says whether all files of a version could be read,
+    ``records`` how many rows it showed, None where that is not known; ``unread`` has a sentence for each thing that is not known."""
 
     at_ms: tuple[int, ...]
     told: tuple[str, ...]
     whole: tuple[bool, ...]
+    records: tuple[int | None, ...]
+    added: tuple[int, ...]
+    removed: tuple[int, ...]
     unread: tuple[str, ...]
 
 
-def write(folder: RunFolder, versions: Sequence[Version], identities: Callable[[Path], Identities | None], unread: Sequence[str]) -> None:
-    """Write what these versions showed, in place of what was written before. ``identities`` reads a file; None: it cannot be read."""
+def write(
+    folder: RunFolder,
+    versions: Sequence[Version],
+    identities: Callable[[Path], Identities | None],
+    unread: Sequence[str],
+    place: Callable[[Path], Path] = Path,
+) -> None:
+    """Write what these versions showed, in place of what was written before. ``identities`` reads a file; None: it cannot be read.
+    ``place`` says where a file lies, if it has been moved."""
     shutil.rmtree(folder.versions, ignore_errors=True)
     folder.versions.mkdir()
-    shown = spans(versions) if any(each.removed for each in versions) else {}
-    missing = _write_rows(folder.versions / "shown.parquet", shown, identities) if shown else []
+    shown = spans(versions)
+    changed = any(each.removed for each in versions)
+    missing = _write_rows(folder.versions / "shown.parquet", shown, identities) if changed else []
     whole = np.array([each.known for each in versions], bool)
     for since, until in (span for file in missing for span in shown[file]):
         whole[since:until] = False
-    said = [{"at_ms": each.at_ms, "told": each.told, "whole": bool(all_read)} for each, all_read in zip(versions, whole, strict=True)]
+    counts = _counts(shown, len(versions), place)
+    said = [
+        {
+            "at_ms": each.at_ms,
+            "told": each.told,
+            "added": len(each.added),
+            "removed": len(each.removed),
+            "records": count if all_read else None,
+            "whole": bool(all_read),
+        }
+        for each, all_read, count in zip(versions, whole, counts, strict=True)
+    ]
     sentences = [*unread, *_about(missing, shown, versions)]
     write_atomically(folder.known_versions, json.dumps({"versions": said, "unread": sentences}, indent=1) + "\n")
+
+
+def _counts(shown: Mapping[Path, list[Span]], versions: int, place: Callable[[Path], Path]) -> list[int]:
+    """How many rows each version showed, as far as its files can be read."""
+    change = np.zeros(versions + 1, np.int64)
+    for file, when in shown.items():
+        try:
+            rows = pq.read_metadata(place(file)).num_rows
+        except (OSError, pa.ArrowException):
+            continue
+        for since, until in when:
+            change[since] += rows
+            change[versions if until is None else until] -= rows
+    return list(map(int, np.cumsum(change[:-1])))
 
 
 def _write_rows(path: Path, shown: Mapping[Path, list[Span]], identities: Callable[[Path], Identities | None]) -> list[Path]:
@@ -129,6 +166,9 @@ def known(folder: RunFolder) -> Known | None:
             tuple(int(each["at_ms"]) for each in versions),
             tuple(str(each["told"]) for each in versions),
             tuple(bool(each["whole"]) for each in versions),
+            tuple(None if each["records"] is None else int(each["records"]) for each in versions),
+            tuple(int(each["added"]) for each in versions),
+            tuple(int(each["removed"]) for each in versions),
             tuple(map(str, document["unread"])),
         )
     except (KeyError, TypeError, ValueError) as error:

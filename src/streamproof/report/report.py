@@ -14,12 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 from markupsafe import Markup
 
+from streamproof.evidence import versions
 from streamproof.evidence.coverage import Coverage
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines, write_atomically
 from streamproof.evidence.journal import Event, InjectionStarted, RunCreated, StageFailed, StageFinished, StageStarted
@@ -28,6 +30,7 @@ from streamproof.report import charts, pages, vega
 from streamproof.report.checks import checks
 from streamproof.report.timeline import timeline
 from streamproof.suites.evaluate import Evaluation, results_path
+from streamproof.verdict.checks.vanished import gaps
 from streamproof.verdict.decide import PHASES
 from streamproof.verdict.scan.scan import read_flow
 from streamproof.verdict.stateful import reference
@@ -37,6 +40,7 @@ from streamproof.verdict.verdict import Injection, Verdict, WindowCoverage
 ANOMALIES = "anomalies.csv"
 SHOWN_RECORDS = 200  # of each anomaly
 SHOWN_BATCHES = 200
+SHOWN_VERSIONS = 200
 RECORD_COLUMNS = ("anomaly", "producer", "sequence", "partition", "offset", "copies", "blame")
 PARTITION_COLUMNS = ("partition", "acked", "indeterminate", "rejected", "delivered", "lost", "duplicated")
 
@@ -80,6 +84,8 @@ def render(folder: RunFolder, kept: Path | None = None) -> Path:
         shown_batches=SHOWN_BATCHES,
         injections=_injections(folder, contents),
         windows=_passed(folder, contents),
+        table_versions=_shown(folder, contents, shown.began if shown else None),
+        shown_versions=SHOWN_VERSIONS,
         phases=[(phase, verdict.phases.get(phase) if verdict is not None else None) for phase in PHASES],
         records=contents.records,
         record_count=contents.record_count,
@@ -203,6 +209,36 @@ def _passed(folder: RunFolder, contents: _Contents) -> list[dict[str, Any]]:
             "killed": f"{one['after']} > {one['before']}" in covered.hit,
         }
         for one in coverage.passed
+    ]
+
+
+def _shown(folder: RunFolder, contents: _Contents, began: datetime | None) -> list[dict[str, Any]]:
+    """What each version of the output showed, of an output that keeps some: ``lacks`` counts the records that an older one showed."""
+    try:
+        known = versions.known(folder)
+        gone = gaps(folder, known)
+    except EvidenceError as error:
+        contents.missing.append(f"What the versions of the output showed is not known: {error}.")
+        return []
+    if known is None:
+        return []
+    count = len(known.told)
+    lacks = np.zeros(count + 1, np.int64)
+    np.add.at(lacks, gone.gone, 1)
+    np.add.at(lacks, np.where(gone.back < 0, count, gone.back), -1)
+    most = max((records for records in known.records if records is not None), default=0) or 1
+    columns = zip(known.at_ms, known.told, known.added, known.removed, known.records, np.cumsum(lacks).tolist(), strict=False)
+    return [
+        {
+            "second": None if began is None else at_ms / 1000 - began.timestamp(),
+            "told": told,
+            "added": added,
+            "removed": removed,
+            "records": records,
+            "share": 0 if records is None else 100 * records / most,
+            "lacks": lacking,
+        }
+        for at_ms, told, added, removed, records, lacking in columns
     ]
 
 

@@ -22,11 +22,17 @@ class History:
     unread: Sequence[str] = ()
 
 
-def write(folder: RunFolder, history: History, again: Sequence[Files | None], identities: Callable[[Path], Identities | None]) -> None:
-    """Write ``versions/``. ``again`` are the files of each version as another reader finds them, None for one that it does not know. Raises
-    EvidenceError naming the first version of which the two have not found the same files."""
+def write(
+    folder: RunFolder, table: Path, history: History, again: Sequence[Files | None], identities: Callable[[Path], Identities | None]
+) -> None:
+    """Write ``versions/`` of the table. ``again`` are the files of each version as another reader finds them, None for one that it does not
+    know. Raises EvidenceError naming the first version of which the two have not found the same files."""
     compare(history.versions, again)
-    versions.write(folder, history.versions, identities, history.unread)
+
+    def place(file: Path) -> Path:
+        return kept(folder, table, file)
+
+    versions.write(folder, history.versions, lambda file: identities(place(file)), history.unread, place)
 
 
 def keep(folder: RunFolder, table: Path, files: Iterable[Path]) -> None:

@@ -39,7 +39,7 @@ class LakeRows(FileRows):
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
         if job.delivers_identity:
-            history.write(folder, self.history(job, testbed), self.history_again(job, testbed), lambda path: _shown(path, job))
+            history.write(folder, job.files, self.history(job, testbed), self.history_again(job, testbed), lambda path: _shown(path, job))
         return super().drain(folder, job, testbed, timeout_s)
 
     def files(self, job: Job, testbed: Testbed) -> list[Path]:

@@ -14,7 +14,6 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -94,7 +93,7 @@ class LakeTable(ABC):
 
     def drain(self, folder: RunFolder, job: Job, testbed: Testbed, timeout_s: float) -> dict[str, Any]:
         delivered, found = Delivered(folder), self._contents(job, testbed)
-        history.write(folder, self.history(job, testbed), self.history_again(job, testbed), partial(_shown, folder, job))
+        history.write(folder, job.files, self.history(job, testbed), self.history_again(job, testbed), shown)
         ends, places = dict[int, int](), dict[int, str]()
         for number, file in enumerate(found.files):
             table = read(file.path)
@@ -132,10 +131,6 @@ def read(path: Path) -> pa.Table:
         return pq.read_table(path, columns=list(COLUMNS), partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise EvidenceError(f"{path}: the table's metadata name this file, and it cannot be read: {error}") from error
-
-
-def _shown(folder: RunFolder, job: Job, path: Path) -> Identities | None:
-    return shown(history.kept(folder, job.files, path))
 
 
 def shown(path: Path) -> Identities | None:
