@@ -1,4 +1,5 @@
-"""Orders from Kafka into an Iceberg table. WRITE is how: `append` in `foreachBatch`, as most tutorials do, or `sink`, Iceberg's own."""
+"""Orders from Kafka into an Iceberg table. WRITE is how: `append` in `foreachBatch`, as most tutorials do, or `sink`, Iceberg's own.
+CATALOG is the address of a JDBC catalog, or `hadoop`: then the file system is the catalog."""
 
 import os
 
@@ -13,13 +14,14 @@ def append(batch: DataFrame, number: int) -> None:
 
 
 def main() -> None:
+    catalog = os.environ["CATALOG"]
     spark = (
         SparkSession.builder.appName("orders")
         .master("local[2]")
         .config("spark.jars", os.environ["SPARK_JARS"])
         .config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
-        .config("spark.sql.catalog.lake.type", "jdbc")
-        .config("spark.sql.catalog.lake.uri", os.environ["CATALOG"])
+        .config("spark.sql.catalog.lake.type", "hadoop" if catalog == "hadoop" else "jdbc")
+        .config("spark.sql.catalog.lake.uri", catalog)
         .config("spark.sql.catalog.lake.warehouse", os.environ["WAREHOUSE"])
         .getOrCreate()
     )

@@ -32,7 +32,7 @@ def _said_of(job: CommandSpec) -> dict[str, Any]:
 
 
 def test_there_are_jobs_to_hold_it_to() -> None:
-    assert {_said_of(_job(path))["delivers"] for path in OWN} == {"kafka", "postgres", "files", "delta", "iceberg"}
+    assert {_said_of(_job(path))["delivers"] for path in OWN} == {"kafka", "postgres", "files", "delta", "iceberg", "iceberg_folder"}
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: str(path.relative_to(ROOT)))

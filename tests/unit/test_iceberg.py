@@ -18,8 +18,10 @@ from streamproof.engines.command.job import CommandSpec
 from streamproof.evidence.folder import EvidenceError
 from streamproof.sinks.iceberg import metadata
 from streamproof.sinks.iceberg.metadata import path_of
+from streamproof.sinks.iceberg.rows import newest
 from streamproof.sinks.iceberg.table import contents, files_again
 from streamproof.sinks.lakehouse.table import File, read
+from streamproof.verdict.guarantee import Promise
 
 SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
@@ -135,6 +137,25 @@ def test_a_snapshot_that_deletes_rows_of_files_is_refused_and_not_read_short(tab
     shutil.move(copy, path)
     with pytest.raises(EvidenceError, match="deletes rows of files"):
         contents(path_of(table.metadata_location))
+
+
+def test_a_table_that_is_its_own_catalog_is_found_by_its_highest_version(tmp_path: Path) -> None:
+    folder = tmp_path / "shop" / "orders"
+    assert newest(folder) is None
+    (folder / "metadata").mkdir(parents=True)
+    for name in ("v2.metadata.json", "v10.metadata.json", "v9.metadata.json", "0b5c.metadata.json", "v11.metadata.json.crc"):
+        (folder / "metadata" / name).touch()
+    (folder / "metadata" / "version-hint.text").write_text("9")
+    assert newest(folder) == folder / "metadata" / "v10.metadata.json"
+
+
+def test_a_job_says_that_it_delivers_into_a_folder_that_is_its_own_catalog() -> None:
+    described = {"command": ["./job"], "promises": "exactly-once"}
+    delivers = {"iceberg_folder": {"path": "shop/orders", "identity": {"column": "id"}}}
+    spec = CommandSpec.model_validate({"engine": "command", **described, "delivers": delivers})
+    assert spec.profile.sink == "iceberg_folder_rows"
+    assert spec.profile.links == {"kafka"}
+    assert spec.profile.promises == {Promise.MONOTONIC}
 
 
 def test_a_job_says_that_it_delivers_there() -> None:

@@ -100,7 +100,7 @@ def test_the_workload_puts_the_identity_where_the_job_reads_it(described: Any, d
         ({"command": ["x", "{bootstrap_server}"]}, r"no placeholder \{bootstrap_server\}; there are: python, bootstrap_servers, .*braces"),
         ({"env": {"TOPIC": "{topic}"}}, r"no placeholder \{topic\}"),
         ({"progress": {"spark_checkpoint": "{checkpoints}/x"}}, r"no placeholder \{checkpoints\}"),
-        ({"delivers": {}}, "expected one of kafka, postgres, files, delta, iceberg, came none of them"),
+        ({"delivers": {}}, "expected one of kafka, postgres, files, delta, iceberg, iceberg_folder, came none of them"),
         ({"delivers": {"kafka": {}, **TABLE}}, "came kafka and postgres"),
         ({"delivers": {"kafka": {"identity": {}}}}, "expected one of header, key, json, column, columns, came none of them"),
         ({"delivers": {"kafka": {"identity": {"header": "a", "json": "/b"}}}}, "came header and pointer"),

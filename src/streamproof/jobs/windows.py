@@ -36,6 +36,9 @@ LOGS = ("offsets", "commits", "_spark_metadata", "_delta_log", "decisions")
 """Folders that get a file with each batch, named by its number, or by that of the table's version."""
 CHECKSUM = ".crc"  # Delta writes one beside each version
 OUTPUT_FILE = "output file"
+TABLE_METADATA = "metadata.json"
+"""A version of an Iceberg table whose catalog is the file system: to bring such a file is to commit."""
+_ICEBERG_VERSION, _ICEBERG_HINT = re.compile(r"v\d+\.metadata\.json"), "version-hint.text"
 _IDENTIFIER = r'(?:"[^"]+"|\w+)'
 _TABLE = re.compile(
     r"(?:INSERT\s+INTO|MERGE\s+INTO|UPDATE|DELETE\s+FROM|COPY|TRUNCATE(?:\s+TABLE)?)\s+(?:ONLY\s+)?"
@@ -79,6 +82,7 @@ _SAID = {
     "commits": ("the checkpoint counts the batch as done", "the checkpoint does not count the batch as done"),
     "_spark_metadata": ("the log names the batch's files", "the log does not name the batch's files"),
     "_delta_log": ("the table has a version more", "the table does not have the next version"),
+    TABLE_METADATA: ("the table has a version more", "the table does not have the next version"),
     "decisions": ("the commit is decided", "the commit is not decided"),
     OUTPUT_FILE: ("a file is written", "another is not"),
 }
@@ -127,7 +131,7 @@ def named(window: str | None) -> str | None:
 
 
 def is_file(step: str) -> bool:
-    return step in LOGS or step == OUTPUT_FILE
+    return step in LOGS or step in (OUTPUT_FILE, TABLE_METADATA)
 
 
 def kind(step: str) -> str:
@@ -290,7 +294,9 @@ def _of_file(path: Path, *, output: bool) -> str | None:
         return None
     if path.parent.name in LOGS:
         return path.parent.name if path.stem.isdigit() and path.suffix != CHECKSUM else None
-    return OUTPUT_FILE if output and not path.name.startswith("_") else None
+    if not output or path.name.startswith("_") or path.name == _ICEBERG_HINT:
+        return None
+    return TABLE_METADATA if _ICEBERG_VERSION.fullmatch(path.name) else OUTPUT_FILE
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,10 @@ class IcebergOutput(_Rows):
     )
 
 
+class IcebergFolderOutput(_FolderOutput):
+    """An Iceberg table whose catalog is the file system (``hadoop``): the newest version is the one that its folder names."""
+
+
 class FilesOutput(_FolderOutput):
     format: Literal["parquet", "json", "csv"] = Field(
         "parquet", description="json: an object in each line; csv: with a first line that names the columns"
@@ -128,7 +132,14 @@ class FilesOutput(_FolderOutput):
         return self
 
 
-_SINKS = {"kafka": "kafka", "postgres": "postgres_rows", "files": "file_rows", "delta": "delta_rows", "iceberg": "iceberg_rows"}
+_SINKS = {
+    "kafka": "kafka",
+    "postgres": "postgres_rows",
+    "files": "file_rows",
+    "delta": "delta_rows",
+    "iceberg": "iceberg_rows",
+    "iceberg_folder": "iceberg_folder_rows",
+}
 """The sink of each kind of output."""
 
 
@@ -138,6 +149,7 @@ class Delivers(Described):
     files: FilesOutput | None = None
     delta: DeltaOutput | None = None
     iceberg: IcebergOutput | None = None
+    iceberg_folder: IcebergFolderOutput | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -154,8 +166,8 @@ class Delivers(Described):
         return SINKS[self.sink].keeps_versions
 
     @property
-    def _described(self) -> KafkaOutput | TableOutput | FilesOutput | DeltaOutput | IcebergOutput:
-        found = self.kafka or self.postgres or self.files or self.delta or self.iceberg
+    def _described(self) -> KafkaOutput | TableOutput | FilesOutput | DeltaOutput | IcebergOutput | IcebergFolderOutput:
+        found = self.kafka or self.postgres or self.files or self.delta or self.iceberg or self.iceberg_folder
         assert found is not None, "validated"
         return found
 
@@ -223,6 +235,8 @@ def output(delivers: Delivers, ddl: str | None) -> dict[str, Any]:
         return {"path": delivers.delta.path, "format": "delta"}
     if delivers.iceberg is not None:
         return {"table": delivers.iceberg.table, "format": "parquet"}
+    if delivers.iceberg_folder is not None:
+        return {"path": delivers.iceberg_folder.path, "format": "parquet"}
     if delivers.files is not None:
         files = delivers.files
         return {"path": files.path, "format": files.format, "escape": files.escape or '"', "spark_log": files.spark_log}

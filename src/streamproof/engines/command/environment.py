@@ -20,7 +20,7 @@ from streamproof.sinks.own_schema import schema_of
 from streamproof.testbed import install, postgres, scratch, spark
 from streamproof.testbed.embedded import Testbed
 
-FORMATS = {"delta_rows": "delta", "iceberg_rows": "iceberg"}
+FORMATS = {"delta_rows": "delta", "iceberg_rows": "iceberg", "iceberg_folder_rows": "iceberg"}
 """The sets of jars that a job needs to deliver to a table of a format."""
 _OURS = re.compile(r"STREAMPROOF_.*|_?AIRFLOW.*|PYTHONPATH|PYTHONHOME|VIRTUAL_ENV|PYSPARK_SUBMIT_ARGS")
 

@@ -5,7 +5,7 @@ Drained by the table's metadata; the second reader is ``pyiceberg``, whose code 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,8 @@ class IcebergTable(LakeTable):
         return files_again(catalog(job, testbed.direct_postgres).metadata(NAMESPACE, TABLE))
 
     def reader(self, job: Job, testbed: Testbed) -> SnapshotsReader:
-        return SnapshotsReader(catalog(job, testbed.direct_postgres), NAMESPACE, TABLE)
+        found = catalog(job, testbed.direct_postgres)
+        return SnapshotsReader(lambda: found.metadata(NAMESPACE, TABLE))
 
     def delete(self, job: Job, testbed: Testbed) -> None:
         super().delete(job, testbed)
@@ -56,13 +57,13 @@ class IcebergTable(LakeTable):
 
 
 class SnapshotsReader:
-    """A snapshot becomes visible as a whole."""
+    """A snapshot becomes visible as a whole. ``newest`` gives the table's newest metadata file, None where there is no table yet."""
 
-    def __init__(self, found: Catalog, namespace: str, table: str) -> None:
-        self._catalog, self._namespace, self._table = found, namespace, table
+    def __init__(self, newest: Callable[[], Path | None]) -> None:
+        self._newest = newest
 
     def visible(self) -> dict[int, int]:
-        current = self._catalog.metadata(self._namespace, self._table)
+        current = self._newest()
         return {} if current is None else {snapshot.number: 1 for snapshot in metadata.snapshots(current)}
 
     def close(self) -> None:
