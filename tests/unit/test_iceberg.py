@@ -151,7 +151,7 @@ def test_a_table_that_is_its_own_catalog_is_found_by_its_highest_version(tmp_pat
 
 def test_a_job_says_that_it_delivers_into_a_folder_that_is_its_own_catalog() -> None:
     described = {"command": ["./job"], "promises": "exactly-once"}
-    delivers = {"iceberg_folder": {"path": "shop/orders", "identity": {"column": "id"}}}
+    delivers = {"iceberg_folder": {"table": "shop.orders", "identity": {"column": "id"}}}
     spec = CommandSpec.model_validate({"engine": "command", **described, "delivers": delivers})
     assert spec.profile.sink == "iceberg_folder_rows"
     assert spec.profile.links == {"kafka"}

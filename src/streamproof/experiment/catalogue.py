@@ -25,7 +25,7 @@ OWN_JOBS: dict[str, dict[Any, Any]] = {
         "files": {"identity": {"column": "id"}},
         "delta": {"identity": {"column": "id"}},
         "iceberg": {"table": "a.rows", "identity": {"column": "id"}},
-        "iceberg_folder": {"path": "a/rows", "identity": {"column": "id"}},
+        "iceberg_folder": {"table": "a.rows", "identity": {"column": "id"}},
     },
     "transactions": {False: False, True: True},
     "executors": {None: None, "jvm": "jvm", "python": "python"},

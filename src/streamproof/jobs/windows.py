@@ -13,7 +13,7 @@ import json
 import os
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -275,14 +275,20 @@ def files(job: Job) -> list[Step]:
     return sorted(found, key=lambda step: step.done_ns)
 
 
-def new_files(job: Job, step: str, since_ns: int) -> dict[Path, int]:
-    """The files that are such a step and were changed since then, with their sizes in bytes."""
-    return {path: status.st_size for name, path, status in _files(job) if name == step and status.st_mtime_ns > since_ns}
+def new_files(job: Job, step: str, since_ns: int, folders: Collection[Path] = ()) -> dict[Path, int]:
+    """The files that are such a step and were changed since then, with their sizes in bytes. With ``folders`` only these are looked at."""
+    return {path: status.st_size for name, path, status in _files(job, folders) if name == step and status.st_mtime_ns > since_ns}
 
 
-def _files(job: Job) -> Iterator[tuple[str, Path, os.stat_result]]:
+def folders_of(job: Job, step: str) -> set[Path]:
+    """The folders that hold files which are such a step; none where each batch may have one of its own."""
+    return set() if step == OUTPUT_FILE else {path.parent for name, path, _ in _files(job) if name == step}
+
+
+def _files(job: Job, folders: Collection[Path] = ()) -> Iterator[tuple[str, Path, os.stat_result]]:
     for folder in (job.run.checkpoint, job.files):
-        for path in folder.rglob("*") if folder.is_dir() else ():
+        chosen = [path for each in folders if each.is_relative_to(folder) for path in each.glob("*")]
+        for path in chosen if folders else folder.rglob("*") if folder.is_dir() else ():
             step = _of_file(path, output=folder == job.files)
             if step is not None:
                 with contextlib.suppress(FileNotFoundError):

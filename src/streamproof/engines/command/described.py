@@ -112,8 +112,11 @@ class IcebergOutput(_Rows):
     )
 
 
-class IcebergFolderOutput(_FolderOutput):
-    """An Iceberg table whose catalog is the file system (``hadoop``): the newest version is the one that its folder names."""
+class IcebergFolderOutput(_Rows):
+    table: str = Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*$",
+        description="NAMESPACE.TABLE in a catalog of the file system (hadoop), whose warehouse is {output_folder}",
+    )
 
 
 class FilesOutput(_FolderOutput):
@@ -236,7 +239,7 @@ def output(delivers: Delivers, ddl: str | None) -> dict[str, Any]:
     if delivers.iceberg is not None:
         return {"table": delivers.iceberg.table, "format": "parquet"}
     if delivers.iceberg_folder is not None:
-        return {"path": delivers.iceberg_folder.path, "format": "parquet"}
+        return {"table": delivers.iceberg_folder.table, "format": "parquet"}
     if delivers.files is not None:
         files = delivers.files
         return {"path": files.path, "format": files.format, "escape": files.escape or '"', "spark_log": files.spark_log}

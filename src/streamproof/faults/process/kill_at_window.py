@@ -2,8 +2,8 @@
 
 The model: a crash at the worst moment, in a job of which nobody knows the code. The message that ends the window is held before its server
 gets it, the driver is killed, and the message is thrown away. Where the window ends with a file, the answer to the message that begins it
-is held. Between two files nothing can be held: the driver is killed as soon as the first is there and does not grow any more, and the
-evidence says whether that was in time.
+is held. Between two files nothing can be held: the driver is stopped as soon as the first is there and does not grow any more, and looked
+at. One that is further goes on, and is stopped in the next batch; one that is there is killed.
 
 With ``linger_s`` the message is held for a while first. What other threads and processes of the job do meanwhile is done then: a job that
 commits an offset while the write that it stands for is still on its way is caught so.
@@ -26,7 +26,17 @@ from pydantic import AfterValidator, Field
 
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
 from streamproof.faults.process.kill_driver import gone_and_back
-from streamproof.faults.process.window_fault import WindowFault, WindowParameters, come_to, drawn, next_start, throw_away, was_in
+from streamproof.faults.process.window_fault import (
+    WindowFault,
+    WindowParameters,
+    come_to,
+    drawn,
+    edge,
+    next_start,
+    stopped_between_files,
+    throw_away,
+    was_in,
+)
 from streamproof.jobs import windows
 from streamproof.jobs.profile import Role
 from streamproof.jobs.windows import Strike
@@ -65,11 +75,13 @@ class KillAtWindow(WindowFault):
 
 
 def _strike(run: RunContext, window: str, linger_s: float, target: dict[str, Any]) -> None:
-    held = come_to(run, target, window)
+    between_files = edge(window) is None
+    stopped = stopped_between_files(run, window) if between_files else []
+    held = None if between_files else come_to(run, target, window)
     at_ns = time.time_ns() if held is not None and linger_s else None
     if at_ns is not None:
         run.let_pass(linger_s)
-    victims = run.recorded(Role.DRIVER)
+    victims = run.recorded(Role.DRIVER) or stopped
     target["killed"] += victims
     signal_recorded(victims, signal.SIGKILL)
     target["strikes"].append(asdict(Strike(window, at_ns or time.time_ns())))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import statistics
 import time
 import uuid
@@ -26,12 +27,14 @@ from streamproof.jobs.windows import Step, Strike, Trace
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.messages import Event, NoSuchThing, Rule, Side
+from streamproof.testbed.process import signal_recorded
 
 STRIKE_S = 60.0
 STARTED_S = 60.0
 LOOK_S = 1.0
 BARE = 4
 """Bytes that a file of Parquet has before there is anything in it."""
+WATCH_S = 0.002
 SETTLED_S, LOOK_AGAIN_S = 0.2, 0.01
 """How long what was sent before a held message may take to be answered."""
 
@@ -145,15 +148,33 @@ class _Aim:
 
 def wait_for_a_file(run: RunContext, step: str) -> None:
     """Until there is a new file of that kind that is whole: one that has not grown since the last look."""
-    armed_ns, sizes = time.time_ns(), dict[Path, int]()
+    armed_ns, sizes, until = time.time_ns(), dict[Path, int](), min(time.monotonic() + STRIKE_S, run.deadline)
+    while time.monotonic() < until:
+        run.check_alive()
+        folders, look_round = windows.folders_of(run.job, step), time.monotonic() + LOOK_S
+        while time.monotonic() < look_round:
+            new = windows.new_files(run.job, step, armed_ns, folders)
+            if any(size > BARE and sizes.get(path) == size for path, size in new.items()):
+                return
+            sizes.update(new)
+            time.sleep(WATCH_S)
+    raise FaultError(f"a new file {step}: not within {STRIKE_S:.0f} s")
 
-    def there() -> bool:
-        new = windows.new_files(run.job, step, armed_ns)
-        whole = any(size > BARE and sizes.get(path) == size for path, size in new.items())
-        sizes.update(new)
-        return whole
 
-    run.wait_for(f"a new file {step}", there, STRIKE_S)
+def stopped_between_files(run: RunContext, window: str) -> list[dict[str, Any]]:
+    """Stop the driver between two files; the processes that stand still. One that was further when it was looked at goes on, and is stopped
+    in another batch. Raises FaultError when none is found there in time."""
+    aiming, until = _Aim(run, "", "", "request"), min(time.monotonic() + STRIKE_S, run.deadline)
+    after, _ = windows.parsed(window)
+    while time.monotonic() < until:
+        processes = run.recorded(Role.DRIVER)
+        wait_for_a_file(run, after)
+        signal_recorded(processes, signal.SIGSTOP)
+        last = windows.last_before(aiming.steps(), time.time_ns())
+        if last is not None and last.name == after:
+            return processes
+        signal_recorded(processes, signal.SIGCONT)
+    raise FaultError(f"the window {window}: the driver was not found there within {STRIKE_S:.0f} s")
 
 
 def edge(window: str) -> tuple[Side, str] | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from streamproof.evidence.folder import EvidenceError
 from streamproof.jobs.job import Job
-from streamproof.sinks.files.rows import root
 from streamproof.sinks.iceberg.table import SnapshotsReader, catalog, contents, files_again, history, history_again
 from streamproof.sinks.lakehouse.history import Files, History
 from streamproof.sinks.lakehouse.rows import LakeRows
@@ -62,14 +61,14 @@ class IcebergRows(_IcebergRows):
 
 class IcebergFolderRows(_IcebergRows):
     def metadata(self, job: Job, testbed: Testbed) -> Path:
-        current = newest(root(job))
+        current = newest(_folder(job))
         if current is None:
-            there = ", ".join(sorted(path.name for path in job.files.iterdir())) or "nothing"
-            raise EvidenceError(f"the job made no Iceberg table {root(job)}; in {job.files} there is: {there}")
+            there = ", ".join(sorted(str(path.parent.parent.relative_to(job.files)) for path in job.files.rglob("v1.metadata.json")))
+            raise EvidenceError(f"the job made no Iceberg table {_folder(job)}; tables in {job.files}: {there or 'none'}")
         return current
 
     def reader(self, job: Job, testbed: Testbed) -> SnapshotsReader:
-        return SnapshotsReader(lambda: newest(root(job)))
+        return SnapshotsReader(lambda: newest(_folder(job)))
 
 
 def newest(table: Path) -> Path | None:
@@ -83,3 +82,8 @@ def _named(job: Job) -> tuple[str, str]:
     """The namespace and the name of the table."""
     namespace, _, name = str(job.output["table"]).rpartition(".")
     return namespace, name
+
+
+def _folder(job: Job) -> Path:
+    """Where a table lies whose catalog is the file system."""
+    return job.files.joinpath(*_named(job))
