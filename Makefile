@@ -72,6 +72,7 @@ wheel: setup  ## dist/: the wheels of the package and of the provider for Airflo
 	@rm -rf $(DIST)
 	@for project in . provider; do \
 		$(UV) build --quiet --no-build-isolation --offline --no-config --python $(RUN) --out-dir $(DIST) $$project || exit 1; done
+	@rm -rf src/*.egg-info provider/src/*.egg-info  # beside the package it would be found, and grow old
 	@ls $(DIST)
 
 soak: setup  ## many random schedules, one run each; SEEDS=1-20 by default

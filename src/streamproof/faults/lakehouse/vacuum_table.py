@@ -17,7 +17,6 @@ from typing import Any
 
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.lakehouse.compact_table import CompactTable
-from streamproof.sinks.lakehouse import history
 
 
 class VacuumTable(CompactTable):
@@ -27,6 +26,8 @@ class VacuumTable(CompactTable):
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         import deltalake
         from deltalake.exceptions import DeltaError
+
+        from streamproof.sinks.lakehouse import history
 
         super().inject(run, parameters, target)
         table, folder = deltalake.DeltaTable(str(run.job.files)), run.job.files
