@@ -26,8 +26,8 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.jobs.job import Job
 from streamproof.sinks.delta.table import DeltaTable
 from streamproof.sinks.iceberg.metadata import path_of
-from streamproof.sinks.iceberg.table import IcebergTable, contents
-from streamproof.sinks.lakehouse.table import Contents, LakeTable
+from streamproof.sinks.iceberg.table import IcebergTable
+from streamproof.sinks.lakehouse.table import LakeTable
 from streamproof.testbed.embedded import Testbed
 
 NOWHERE = cast(Testbed, None)
@@ -43,8 +43,8 @@ class _ByItsMetadata(IcebergTable):
     def __init__(self, metadata: Path) -> None:
         self._metadata = metadata
 
-    def contents(self, job: Job, testbed: Testbed) -> Contents:
-        return contents(self._metadata)
+    def metadata(self, job: Job, testbed: Testbed) -> Path:
+        return self._metadata
 
 
 def rows(records: int) -> pa.Table:

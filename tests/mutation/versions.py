@@ -37,6 +37,10 @@ class Versions:
     more: tuple[Row, ...] = ()
     unread: frozenset[int] = frozenset()
 
+    def showing(self, *rows: Row) -> Versions:
+        """The same, with more rows."""
+        return replace(self, more=(*self.more, *rows))
+
     def rows(self, delivered: Columns) -> list[Row]:
         rng = np.random.default_rng(self.seed)
         found: list[Row] = []
@@ -121,7 +125,7 @@ def a_record_that_was_there_and_is_gone(evidence: Evidence, rng: np.random.Gener
     record = int(rng.choice(once))
     evidence.lose([record])
     gone, _ = _gap(evidence.versions, rng)
-    evidence.versions = replace(evidence.versions, more=(*evidence.versions.more, (*evidence.id_of(record), 0, gone)))
+    evidence.versions = evidence.versions.showing((*evidence.id_of(record), 0, gone))
     evidence.must("VANISHED", record)
     return True
 
@@ -133,7 +137,7 @@ def a_record_of_unknown_outcome_that_was_there(evidence: Evidence, rng: np.rando
     if evidence.versions is None or not len(absent):
         return False
     record = int(rng.choice(absent))
-    evidence.versions = replace(evidence.versions, more=(*evidence.versions.more, (*evidence.id_of(record), *_gap(evidence.versions, rng))))
+    evidence.versions = evidence.versions.showing((*evidence.id_of(record), *_gap(evidence.versions, rng)))
     evidence.must("VANISHED", record)
     return True
 
@@ -193,7 +197,7 @@ def a_row_of_a_version_that_there_is_not(evidence: Evidence, rng: np.random.Gene
         return False
     count = evidence.versions.count
     row = (0, 0, 1, count + 1) if rng.random() < 0.5 else (0, 0, count, count + 2)
-    evidence.versions = replace(evidence.versions, more=(*evidence.versions.more, row))
+    evidence.versions = evidence.versions.showing(row)
     evidence.spoilt = "version"
     return True
 
@@ -204,7 +208,7 @@ def a_row_that_was_gone_before_it_was_there(evidence: Evidence, rng: np.random.G
         return False
     since = int(rng.integers(1, evidence.versions.count))
     row = (0, 0, since, int(rng.integers(0, since + 1)))
-    evidence.versions = replace(evidence.versions, more=(*evidence.versions.more, row))
+    evidence.versions = evidence.versions.showing(row)
     evidence.spoilt = "gone before it was there"
     return True
 
@@ -213,7 +217,7 @@ def a_row_that_was_gone_before_it_was_there(evidence: Evidence, rng: np.random.G
 def a_newest_version_that_shows_more_than_was_delivered(evidence: Evidence, rng: np.random.Generator) -> bool:
     if evidence.versions is None:
         return False
-    evidence.versions = replace(evidence.versions, more=(*evidence.versions.more, (0, 0, 0, STILL)))
+    evidence.versions = evidence.versions.showing((0, 0, 0, STILL))
     evidence.spoilt, evidence.only_checkers = "the newest version", True
     return True
 
@@ -228,4 +232,4 @@ def rows_that_came_and_went(evidence: Evidence, rng: np.random.Generator) -> Non
     gap, more = _gap(evidence.versions, rng), [(-1, -1), (0xFFFE, 77)]
     more += [evidence.id_of(int(record)) for record in np.flatnonzero(evidence.sent["outcome"] == "REJECTED")]
     rows = [(*named, *gap) for named in more if named[0] != 0xFFFE or not evidence.was_sent(*named)]
-    evidence.versions = replace(evidence.versions, more=(*evidence.versions.more, *rows))
+    evidence.versions = evidence.versions.showing(*rows)

@@ -80,7 +80,7 @@ def write(
     folder.versions.mkdir()
     shown = spans(versions)
     changed = any(each.removed for each in versions)
-    missing = _write_rows(folder.versions / "shown.parquet", shown, identities) if changed else []
+    missing = _write_rows(folder.versions / "shown.parquet", shown, identities, place) if changed else []
     whole = np.array([each.known for each in versions], bool)
     for since, until in (span for file in missing for span in shown[file]):
         whole[since:until] = False
@@ -114,12 +114,14 @@ def _counts(shown: Mapping[Path, list[Span]], versions: int, place: Callable[[Pa
     return list(map(int, np.cumsum(change[:-1])))
 
 
-def _write_rows(path: Path, shown: Mapping[Path, list[Span]], identities: Callable[[Path], Identities | None]) -> list[Path]:
+def _write_rows(
+    path: Path, shown: Mapping[Path, list[Span]], identities: Callable[[Path], Identities | None], place: Callable[[Path], Path]
+) -> list[Path]:
     """The files that cannot be read."""
     missing = []
     with pq.ParquetWriter(path, SHOWN, **_FAST) as writer:
         for file, when in shown.items():
-            if (found := identities(file)) is None:
+            if (found := identities(place(file))) is None:
                 missing.append(file)
                 continue
             for since, until in when:
@@ -184,6 +186,14 @@ class Shown:
     sequence: np.ndarray
     since: np.ndarray
     until: np.ndarray
+
+
+def count(folder: RunFolder) -> int:
+    """How many rows there are. Raises EvidenceError."""
+    try:
+        return sum(pq.read_metadata(path).num_rows for path in files(folder.versions))
+    except (OSError, pa.ArrowException) as error:
+        raise EvidenceError(f"{folder.versions} cannot be read as evidence: {error}") from error
 
 
 def rows(folder: RunFolder) -> Iterator[Shown]:

@@ -49,7 +49,7 @@ from streamproof.verdict.checks.read_twice import check_second_reading
 from streamproof.verdict.checks.records import KINDS, Reconciliation, count, sent_only
 from streamproof.verdict.checks.source import behind_the_end
 from streamproof.verdict.checks.unjudged import unjudged
-from streamproof.verdict.checks.vanished import NOTHING, Gaps, check_versions, gaps, vanished
+from streamproof.verdict.checks.vanished import NOTHING, check_versions, gaps, vanished
 from streamproof.verdict.decide import PHASES
 from streamproof.verdict.ending import notes
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
@@ -164,10 +164,12 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
     needed = ("batch", "start", "rows", "committed_at", "from", "until")
     progress = [_with(folder.progress, line, *needed) for line in read_json_lines(folder.progress)]
     if not spec.of_results:
-        gone = _gone(folder, spec, drain)
+        check_versions(folder, drain["records"])
+        known = versions.known(folder)
+        gone = gaps(folder, known) if Anomaly.VANISHED in spec.asked else NOTHING
         scanned = scan(folder, spec.asked, progress, ends(events, progress), stamps(drain), (gone.producer, gone.sequence))
         compared = _records(spec, progress, scanned, Clock.of(folder))
-        compared.findings.extend(vanished(gone, scanned.matched, versions.known(folder)))
+        compared.findings.extend(vanished(gone, scanned.matched, known))
     else:
         compared = _results(folder, spec, drain, progress)
     reconciliation, flow = compared.reconciliation, compared.flow
@@ -234,12 +236,6 @@ def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan, c
         findings += compared.findings
         unordered = compared.unordered
     return _Compared(evidence, scanned.reconciliation, scanned.flow, findings, unordered=unordered)
-
-
-def _gone(folder: RunFolder, spec: RunSpec, drain: Mapping[str, Any]) -> Gaps:
-    """The records that some version of the output did not show any more, where that is asked."""
-    check_versions(folder, drain["records"])
-    return gaps(folder, versions.known(folder)) if Anomaly.VANISHED in spec.asked else NOTHING
 
 
 def places(drain: Mapping[str, Any]) -> dict[int, str]:

@@ -13,6 +13,7 @@ from streamproof.sinks.outputs import SINKS
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
+TABLE = r"^[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*$"
 UNREAD = "streamproof-id"
 """The header that holds the identity of what a job reads that need not know it."""
 Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-][A-Za-z0-9._-]{0,199}$")]
@@ -107,14 +108,14 @@ class DeltaOutput(_FolderOutput):
 
 class IcebergOutput(_Rows):
     table: str = Field(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*$",
+        pattern=TABLE,
         description="NAMESPACE.TABLE in a JDBC catalog at {jdbc_url}, whose warehouse is {output_folder}; the job names the catalog",
     )
 
 
 class IcebergFolderOutput(_Rows):
     table: str = Field(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*$",
+        pattern=TABLE,
         description="NAMESPACE.TABLE in a catalog of the file system (hadoop), whose warehouse is {output_folder}",
     )
 
@@ -236,10 +237,8 @@ def output(delivers: Delivers, ddl: str | None) -> dict[str, Any]:
         return {"table": delivers.postgres.table, "ddl": ddl}
     if delivers.delta is not None:
         return {"path": delivers.delta.path, "format": "delta"}
-    if delivers.iceberg is not None:
-        return {"table": delivers.iceberg.table, "format": "parquet"}
-    if delivers.iceberg_folder is not None:
-        return {"table": delivers.iceberg_folder.table, "format": "parquet"}
+    if (of_iceberg := delivers.iceberg or delivers.iceberg_folder) is not None:
+        return {"table": of_iceberg.table, "format": "parquet"}
     if delivers.files is not None:
         files = delivers.files
         return {"path": files.path, "format": files.format, "escape": files.escape or '"', "spark_log": files.spark_log}

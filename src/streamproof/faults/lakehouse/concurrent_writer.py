@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.journal import DriverExited
+from streamproof.faults.ended import ended
 from streamproof.faults.fault import DRIVER, EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.faults.lakehouse import tables
 from streamproof.jobs.profile import JobProfile, Trait
@@ -75,7 +75,7 @@ class ConcurrentWriter(Unconditional):
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         mine = target["committed"]
         several = EvidenceCheck("another writer committed several times", len(mine) > 1, f"{len(mine)} times, lost {target['lost_races']}")
-        detail = f"{_between(mine)} of its commits lie between those; starts {_ended(run, target) or 'none'} ended"
+        detail = f"{_between(mine)} of its commits lie between those; starts {ended(run.folder, target['start']) or 'none'} ended"
         return [several, EvidenceCheck("the job met it", _met(run, target, mine), detail), run.goes_on(GOES_ON_S)]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
@@ -84,17 +84,12 @@ class ConcurrentWriter(Unconditional):
 
 
 def _met(run: RunContext, target: dict[str, Any], committed: Sequence[int]) -> bool:
-    return _between(committed) > 0 or bool(_ended(run, target))
+    return _between(committed) > 0 or bool(ended(run.folder, target["start"]))
 
 
 def _between(committed: Sequence[int]) -> int:
     """How many versions lie between these that are somebody else's."""
     return max(committed) - min(committed) + 1 - len(committed) if committed else 0
-
-
-def _ended(run: RunContext, target: dict[str, Any]) -> list[int]:
-    """The starts of the job that ended since the fault."""
-    return sorted({event.start for event in run.folder.journal.all(DriverExited) if event.start >= target["start"]})
 
 
 def _writer(run: RunContext) -> Callable[[int], int | None]:

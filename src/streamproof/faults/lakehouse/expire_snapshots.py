@@ -15,39 +15,26 @@ Checked against: Iceberg 1.11 on Spark 4.1 (``SparkWrite.BaseStreamingWrite``), 
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
-from streamproof.faults.spark.lose_last_commit import LoseLastCommit
-from streamproof.jobs.profile import JobProfile, Trait
-from streamproof.sinks.own_schema import schema_of
-from streamproof.verdict.anomaly import Anomaly
+from streamproof.faults.lakehouse import tables
+from streamproof.faults.spark.lose_last_commit import LosesMemory
+from streamproof.jobs.profile import Trait
 
 
-class ExpireSnapshots(LoseLastCommit):
+class ExpireSnapshots(LosesMemory):
     name = "expire_snapshots"
     summary = "Another writer commits to the Iceberg table, older snapshots expire, the checkpoint loses its newest commit; SIGKILL"
     target = "the table, the checkpoint, and the driver"
     of_traits = frozenset({Trait.RESUMES_FROM_CHECKPOINT, Trait.ICEBERG_TABLE})
 
-    def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
-        shown = [Anomaly.DUPLICATED] if Trait.KNOWS_THE_QUERY in profile.traits else super().provokes(profile, parameters)
-        return sorted(set(shown) - profile.guarantee.forbidden)  # what breaks the promise makes the run FAILED
-
-    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
-        """Not for chance: no promise of a sink covers it that knows its batches by the snapshots."""
-        return None
-
     def damage(self, run: RunContext, parameters: Any, checkpoint: Path, batch: int) -> dict[str, Any]:
         import pyarrow as pa
         from pyiceberg.exceptions import CommitFailedException
 
-        from streamproof.sinks.iceberg.catalog import opened
-        from streamproof.sinks.iceberg.table import NAMESPACE, TABLE
-
-        table = opened(run.testbed.direct_postgres, schema_of(run.job), f"{NAMESPACE}.{TABLE}")
+        table = tables.opened(run)
         before = [snapshot.snapshot_id for snapshot in table.snapshots()]
         try:
             table.append(pa.table({"key": pa.array([], pa.binary()), "value": pa.array([], pa.binary())}))
@@ -58,9 +45,8 @@ class ExpireSnapshots(LoseLastCommit):
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         from streamproof.sinks.iceberg import metadata
-        from streamproof.sinks.iceberg.table import NAMESPACE, TABLE, catalog
 
-        current = catalog(run.job, run.testbed.direct_postgres).metadata(NAMESPACE, TABLE)
+        current = tables.metadata_file(run)
         known = {snapshot.id for snapshot in metadata.snapshots(current)} if current is not None else set[int]()
         gone = bool(known) and known.isdisjoint(target["expired"])
         detail = f"{len(target['expired'])} expired, {len(known)} there now"

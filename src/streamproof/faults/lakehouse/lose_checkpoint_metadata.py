@@ -14,29 +14,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
-from streamproof.faults.spark.lose_last_commit import LoseLastCommit, deleted
-from streamproof.jobs.profile import JobProfile, Trait
-from streamproof.verdict.anomaly import Anomaly
+from streamproof.faults.spark.lose_last_commit import LosesMemory, deleted
 
 METADATA = "metadata"
 
 
-class LoseCheckpointMetadata(LoseLastCommit):
+class LoseCheckpointMetadata(LosesMemory):
     name = "lose_checkpoint_metadata"
     summary = "Delete the checkpoint's metadata and its newest commit, and SIGKILL the driver: the batch runs again, as another query's"
-
-    def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
-        shown = [Anomaly.DUPLICATED] if Trait.KNOWS_THE_QUERY in profile.traits else super().provokes(profile, parameters)
-        return sorted(set(shown) - profile.guarantee.forbidden)  # what breaks the promise makes the run FAILED
-
-    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
-        """Not for chance: no promise of a sink covers it that knows its batches by the query's id."""
-        return None
 
     def damage(self, run: RunContext, parameters: Any, checkpoint: Path, batch: int) -> dict[str, Any]:
         before = _query(checkpoint)

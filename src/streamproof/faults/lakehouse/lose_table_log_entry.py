@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.journal import DriverExited
+from streamproof.faults.ended import ended_saying
 from streamproof.faults.fault import STALL, EvidenceCheck, Parameters, RunContext
 from streamproof.faults.lakehouse import tables
 from streamproof.faults.process.hold import wake
@@ -54,14 +54,13 @@ class LoseTableLogEntry(LoseLastCommit):
         return 4
 
     def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
-        away = run.folder.path / "metadata-taken-away"
-        return {**super().aim(run, parameters), "table": str(run.job.files), "away": str(away)}
+        return {**super().aim(run, parameters), "table": str(run.job.files), "away": str(_away(run))}
 
     def ready(self, run: RunContext) -> bool:
         return _entry(run) is not None
 
     def damage(self, run: RunContext, parameters: Any, checkpoint: Path, batch: int) -> dict[str, Any]:
-        table, away, entry = run.job.files, run.folder.path / "metadata-taken-away", _entry(run)
+        table, away, entry = run.job.files, _away(run), _entry(run)
         assert entry is not None, "ready"
         newest = tables.newest(run)
         for file in (entry, entry.with_name(f".{entry.name}.crc"), entry.with_suffix(".crc")):
@@ -103,6 +102,10 @@ class LoseTableLogEntry(LoseLastCommit):
         return [EvidenceCheck("the file is back", there, ", ".join(lacking) or "all of it")]
 
 
+def _away(run: RunContext) -> Path:
+    return run.folder.path / "metadata-taken-away"
+
+
 def _entry(run: RunContext) -> Path | None:
     """The file to take away; None as long as there is none that a reader must have."""
     if Trait.DELTA_TABLE in run.profile.traits:
@@ -132,7 +135,5 @@ def _newer(run: RunContext, target: dict[str, Any]) -> list[Path]:
 
 def _refused(run: RunContext, target: dict[str, Any]) -> list[int]:
     """The starts since then that ended, and whose log names the file, or says that a version is missing."""
-    ended = [event.start for event in run.folder.journal.all(DriverExited) if event.start > target["start"]]
-    logs = {start: run.folder.logs / f"driver-{start}.log" for start in ended}
     said = (Path(target["entry"]).name, "not contiguous", "NotContiguous", "VERSIONS_NOT_CONTIGUOUS")
-    return [start for start, log in logs.items() if log.exists() and any(words in log.read_text(errors="replace") for words in said)]
+    return ended_saying(run.folder, target["start"] + 1, said)

@@ -21,10 +21,10 @@ from typing import Any
 from pydantic import Field
 
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
+from streamproof.faults.lakehouse import tables
 from streamproof.faults.spark.lose_last_commit import LoseLastCommit
 from streamproof.faults.spark.rewind_checkpoint import rewound
 from streamproof.jobs.profile import JobProfile, Trait
-from streamproof.sinks.own_schema import schema_of
 from streamproof.verdict.anomaly import Anomaly
 
 
@@ -50,10 +50,7 @@ class RollbackTable(LoseLastCommit):
         return 2 + int(parameters.snapshots)
 
     def damage(self, run: RunContext, parameters: Any, checkpoint: Path, batch: int) -> dict[str, Any]:
-        from streamproof.sinks.iceberg.catalog import opened
-        from streamproof.sinks.iceberg.table import NAMESPACE, TABLE
-
-        table, back = opened(run.testbed.direct_postgres, schema_of(run.job), f"{NAMESPACE}.{TABLE}"), parameters.snapshots
+        table, back = tables.opened(run), parameters.snapshots
         history = [entry.snapshot_id for entry in table.history()]
         if len(history) <= back or batch < back:
             raise FaultError(f"the table has {len(history)} snapshots, the checkpoint batches 0 to {batch}: {back} is too far")
@@ -62,9 +59,8 @@ class RollbackTable(LoseLastCommit):
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         from streamproof.sinks.iceberg import metadata
-        from streamproof.sinks.iceberg.table import NAMESPACE, TABLE, catalog
 
-        current = catalog(run.job, run.testbed.direct_postgres).metadata(NAMESPACE, TABLE)
+        current = tables.metadata_file(run)
         line = [snapshot.id for snapshot in metadata.snapshots(current)] if current is not None else []
         back = target["to"] in line and not set(target["taken_back"]) & set(line)
         detail = f"to the snapshot {target['to']}; {len(target['taken_back'])} are none of its line any more"

@@ -29,11 +29,11 @@ from streamproof.faults.process.kill_driver import gone_and_back
 from streamproof.faults.process.window_fault import (
     WindowFault,
     WindowParameters,
-    come_to,
     drawn,
     edge,
+    hold_at,
     next_start,
-    stopped_between_files,
+    stop_between_files,
     throw_away,
     was_in,
 )
@@ -75,13 +75,15 @@ class KillAtWindow(WindowFault):
 
 
 def _strike(run: RunContext, window: str, linger_s: float, target: dict[str, Any]) -> None:
-    between_files = edge(window) is None
-    stopped = stopped_between_files(run, window) if between_files else []
-    held = None if between_files else come_to(run, target, window)
+    held = None
+    if (at := edge(window)) is not None:
+        held = hold_at(run, target, window, *at)
+    else:
+        stop_between_files(run, window)
     at_ns = time.time_ns() if held is not None and linger_s else None
     if at_ns is not None:
         run.let_pass(linger_s)
-    victims = run.recorded(Role.DRIVER) or stopped
+    victims = run.recorded(Role.DRIVER)
     target["killed"] += victims
     signal_recorded(victims, signal.SIGKILL)
     target["strikes"].append(asdict(Strike(window, at_ns or time.time_ns())))

@@ -148,32 +148,39 @@ class _Aim:
 
 def wait_for_a_file(run: RunContext, step: str) -> None:
     """Until there is a new file of that kind that is whole: one that has not grown since the last look."""
-    armed_ns, sizes, until = time.time_ns(), dict[Path, int](), min(time.monotonic() + STRIKE_S, run.deadline)
-    while time.monotonic() < until:
-        run.check_alive()
+    armed_ns, sizes = time.time_ns(), dict[Path, int]()
+
+    def there() -> bool:
         folders, look_round = windows.folders_of(run.job, step), time.monotonic() + LOOK_S
         while time.monotonic() < look_round:
             new = windows.new_files(run.job, step, armed_ns, folders)
             if any(size > BARE and sizes.get(path) == size for path, size in new.items()):
-                return
+                return True
             sizes.update(new)
             time.sleep(WATCH_S)
-    raise FaultError(f"a new file {step}: not within {STRIKE_S:.0f} s")
+        return False
+
+    run.wait_for(f"a new file {step}", there, STRIKE_S)
 
 
-def stopped_between_files(run: RunContext, window: str) -> list[dict[str, Any]]:
-    """Stop the driver between two files; the processes that stand still. One that was further when it was looked at goes on, and is stopped
-    in another batch. Raises FaultError when none is found there in time."""
+def stop_between_files(run: RunContext, window: str) -> None:
+    """Stop the driver between two files. One that was further when it was looked at goes on, and is stopped in another batch. Raises
+    FaultError when it is not found there in time; then it stands still no more."""
     aiming, until = _Aim(run, "", "", "request"), min(time.monotonic() + STRIKE_S, run.deadline)
     after, _ = windows.parsed(window)
     while time.monotonic() < until:
         processes = run.recorded(Role.DRIVER)
         wait_for_a_file(run, after)
         signal_recorded(processes, signal.SIGSTOP)
-        last = windows.last_before(aiming.steps(), time.time_ns())
-        if last is not None and last.name == after:
-            return processes
-        signal_recorded(processes, signal.SIGCONT)
+        found = False
+        try:
+            last = windows.last_before(aiming.steps(), time.time_ns())
+            found = last is not None and last.name == after
+        finally:
+            if not found:
+                signal_recorded(processes, signal.SIGCONT)
+        if found:
+            return
     raise FaultError(f"the window {window}: the driver was not found there within {STRIKE_S:.0f} s")
 
 

@@ -14,28 +14,17 @@ Checked against: Spark 4.1 (a query without a checkpoint starts at ``startingOff
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
 from streamproof.faults.process.kill_driver import EVIDENCE_S, KillDriver
-from streamproof.faults.spark.lose_last_commit import LoseLastCommit
-from streamproof.jobs.profile import JobProfile, Trait
-from streamproof.verdict.anomaly import Anomaly
+from streamproof.faults.spark.lose_last_commit import LosesMemory
 
 
-class FreshCheckpoint(LoseLastCommit):
+class FreshCheckpoint(LosesMemory):
     name = "fresh_checkpoint"
     summary = "Take the whole checkpoint away while the driver is stopped, and SIGKILL it: the job begins again from the first record"
-
-    def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
-        shown = [Anomaly.DUPLICATED] if Trait.KNOWS_THE_QUERY in profile.traits else super().provokes(profile, parameters)
-        return sorted(set(shown) - profile.guarantee.forbidden)  # what breaks the promise makes the run FAILED
-
-    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
-        """Not for chance: it is beyond most promises."""
-        return None
 
     def damage(self, run: RunContext, parameters: Any, checkpoint: Path, batch: int) -> dict[str, Any]:
         away = checkpoint.with_name(f"{checkpoint.name}-taken-away-after-{batch}")

@@ -16,6 +16,7 @@ Checked against: Spark 4.1 (``MicroBatchExecution.populateStartOffsets``: the la
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from pathlib import Path
@@ -97,6 +98,19 @@ class LoseLastCommit(KillDriver):
         """What was deleted comes back with the batch; a driver that was left stopped is woken."""
         wake(target["driver"])
         return []
+
+
+class LosesMemory(LoseLastCommit):
+    """What faults share after which a sink that remembers its batches by the query, or by what the query left, no longer knows them: it
+    writes them again."""
+
+    def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
+        shown = [Anomaly.DUPLICATED] if Trait.KNOWS_THE_QUERY in profile.traits else super().provokes(profile, parameters)
+        return sorted(set(shown) - profile.guarantee.forbidden)  # what breaks the promise makes the run FAILED
+
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
+        """Not for chance: no promise of a sink covers it that knows its batches so."""
+        return None
 
 
 def _at_rest(checkpoint: Path) -> int | None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.journal import DriverExited
+from streamproof.faults.ended import ended_saying
 from streamproof.faults.fault import DRIVER, STALL, EvidenceCheck, FaultError, RunContext
 from streamproof.faults.outage import EVIDENCE_S, Outage, OutageParameters
 from streamproof.faults.process.hold import driver_stopped
@@ -108,8 +108,8 @@ class FullDisk(Outage):
 
     def evidence(self, run: RunContext, parameters: OutageParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         checks = super().evidence(run, parameters, target)
-        run.eventually(lambda: bool(_failed(run.folder, target)), EVIDENCE_S)
-        starts = _failed(run.folder, target)
+        run.eventually(lambda: bool(ended_saying(run.folder, target["start"], [SAYS])), EVIDENCE_S)
+        starts = ended_saying(run.folder, target["start"], [SAYS])
         return [*checks, EvidenceCheck(f"a driver ended with {SAYS!r}", bool(starts), f"starts {starts or 'none'}")]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
@@ -118,13 +118,6 @@ class FullDisk(Outage):
             *super().heal(testbed, folder, target),
             EvidenceCheck("nothing is mounted there", not os.path.ismount(mounted), str(mounted)),
         ]
-
-
-def _failed(folder: RunFolder, target: dict[str, Any]) -> list[int]:
-    """The starts since the fault that ended, and whose log says why."""
-    ended = [event.start for event in folder.journal.all(DriverExited) if event.start >= target["start"]]
-    logs = {start: folder.logs / f"driver-{start}.log" for start in ended}
-    return [start for start, log in logs.items() if log.exists() and SAYS in log.read_text(errors="replace")]
 
 
 def _driver(target: dict[str, Any]) -> dict[str, Any]:

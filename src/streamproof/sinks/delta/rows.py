@@ -7,7 +7,7 @@ from pathlib import Path
 from streamproof.evidence.folder import EvidenceError
 from streamproof.jobs.job import Job
 from streamproof.sinks.delta import log
-from streamproof.sinks.delta.table import VersionsReader, end, files, files_again, history, versions_again
+from streamproof.sinks.delta.table import VersionsReader, end, files, files_again, history, history_again
 from streamproof.sinks.files.rows import root
 from streamproof.sinks.lakehouse.history import Files, History
 from streamproof.sinks.lakehouse.rows import LakeRows
@@ -30,7 +30,7 @@ class DeltaRows(LakeRows):
         return history(root(job))
 
     def history_again(self, job: Job, testbed: Testbed) -> list[Files]:
-        return [frozenset(root(job) / name for name in there) for _, there in versions_again(root(job))]
+        return history_again(root(job))
 
     def files_again(self, job: Job, testbed: Testbed) -> list[Path]:
         return list(files_again(root(job)))

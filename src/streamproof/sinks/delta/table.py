@@ -29,7 +29,7 @@ class DeltaTable(LakeTable):
         return history(job.files)
 
     def history_again(self, job: Job, testbed: Testbed) -> list[Files]:
-        return [frozenset(job.files / name for name in there) for _, there in versions_again(job.files)]
+        return history_again(job.files)
 
     def files_again(self, job: Job, testbed: Testbed) -> dict[Path, int]:
         return files_again(job.files)
@@ -65,6 +65,11 @@ def history(table: Path) -> History:
     found = log.versions(table)
     paths = [(tuple(table / name for name in each.added), tuple(table / name for name in each.removed)) for each in found]
     return History([Version(each.at_ms, each.told, *changed) for each, changed in zip(found, paths, strict=True)])
+
+
+def history_again(table: Path) -> list[Files]:
+    """The files of every version as delta-rs lists them. Raises EvidenceError."""
+    return [frozenset(table / name for name in there) for _, there in versions_again(table)]
 
 
 def files_again(table: Path) -> dict[Path, int]:

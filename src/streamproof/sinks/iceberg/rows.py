@@ -8,31 +8,14 @@ from pathlib import Path
 
 from streamproof.evidence.folder import EvidenceError
 from streamproof.jobs.job import Job
-from streamproof.sinks.iceberg.table import SnapshotsReader, catalog, contents, files_again, history, history_again
-from streamproof.sinks.lakehouse.history import Files, History
+from streamproof.sinks.iceberg.table import ByMetadata, SnapshotsReader, catalog, files_again
 from streamproof.sinks.lakehouse.rows import LakeRows
-from streamproof.sinks.lakehouse.table import Contents
 from streamproof.testbed.embedded import Testbed
 
 _VERSION = re.compile(r"v(\d+)\.metadata\.json")
 
 
-class _IcebergRows(LakeRows):
-    extra = "iceberg"
-
-    def metadata(self, job: Job, testbed: Testbed) -> Path:
-        """The table's newest metadata file. Raises EvidenceError when there is no such table."""
-        raise NotImplementedError
-
-    def contents(self, job: Job, testbed: Testbed) -> Contents:
-        return contents(self.metadata(job, testbed))
-
-    def history(self, job: Job, testbed: Testbed) -> History:
-        return history(self.metadata(job, testbed))
-
-    def history_again(self, job: Job, testbed: Testbed) -> list[Files | None]:
-        return history_again(self.metadata(job, testbed))
-
+class _IcebergRows(ByMetadata, LakeRows):
     def files_again(self, job: Job, testbed: Testbed) -> list[Path]:
         return list(files_again(self.metadata(job, testbed)))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamproof.evidence.folder import EvidenceError
 from streamproof.jobs.job import Job
@@ -27,29 +27,40 @@ if TYPE_CHECKING:
 NAMESPACE, TABLE = "streamproof", "delivered"
 
 
-class IcebergTable(LakeTable):
-    extra = "iceberg"
+class ByMetadata:
+    """What is the same of every Iceberg table, whoever made it and whatever its catalog is: all is found from its newest metadata file."""
+
+    extra: ClassVar[str] = "iceberg"
+
+    def metadata(self, job: Job, testbed: Testbed) -> Path | None:
+        """The table's newest metadata file, None where there may be no table yet. Raises EvidenceError when there must be one."""
+        raise NotImplementedError
+
+    def contents(self, job: Job, testbed: Testbed) -> Contents:
+        return contents(self.metadata(job, testbed))
+
+    def history(self, job: Job, testbed: Testbed) -> History:
+        return history(self.metadata(job, testbed))
+
+    def history_again(self, job: Job, testbed: Testbed) -> list[Files | None]:
+        return history_again(self.metadata(job, testbed))
+
+
+class IcebergTable(ByMetadata, LakeTable):
     stamps = Stamps.VISIBLE
 
     def create(self, job: Job, testbed: Testbed, partitions: int) -> None:
         super().create(job, testbed, partitions)
         catalog(job, testbed.direct_postgres).create()
 
-    def contents(self, job: Job, testbed: Testbed) -> Contents:
-        return contents(catalog(job, testbed.direct_postgres).metadata(NAMESPACE, TABLE))
-
-    def history(self, job: Job, testbed: Testbed) -> History:
-        return history(catalog(job, testbed.direct_postgres).metadata(NAMESPACE, TABLE))
-
-    def history_again(self, job: Job, testbed: Testbed) -> list[Files | None]:
-        return history_again(catalog(job, testbed.direct_postgres).metadata(NAMESPACE, TABLE))
+    def metadata(self, job: Job, testbed: Testbed) -> Path | None:
+        return catalog(job, testbed.direct_postgres).metadata(NAMESPACE, TABLE)
 
     def files_again(self, job: Job, testbed: Testbed) -> dict[Path, int]:
-        return files_again(catalog(job, testbed.direct_postgres).metadata(NAMESPACE, TABLE))
+        return files_again(self.metadata(job, testbed))
 
     def reader(self, job: Job, testbed: Testbed) -> SnapshotsReader:
-        found = catalog(job, testbed.direct_postgres)
-        return SnapshotsReader(lambda: found.metadata(NAMESPACE, TABLE))
+        return SnapshotsReader(lambda: self.metadata(job, testbed))
 
     def delete(self, job: Job, testbed: Testbed) -> None:
         super().delete(job, testbed)

@@ -28,11 +28,7 @@ def write(
     """Write ``versions/`` of the table. ``again`` are the files of each version as another reader finds them, None for one that it does not
     know. Raises EvidenceError naming the first version of which the two have not found the same files."""
     compare(history.versions, again)
-
-    def place(file: Path) -> Path:
-        return kept(folder, table, file)
-
-    versions.write(folder, history.versions, lambda file: identities(place(file)), history.unread, place)
+    versions.write(folder, history.versions, identities, history.unread, lambda file: kept(folder, table, file))
 
 
 def keep(folder: RunFolder, table: Path, files: Iterable[Path]) -> None:

@@ -50,8 +50,7 @@ NOTHING = Gaps(*(np.zeros(0, np.int64) for _ in range(5)))
 def gaps(folder: RunFolder, known: Known | None) -> Gaps:
     """The records that were not shown any more, by whomever they were sent; of each the first time. A version of which some file could
     not be read may have shown any record. Raises EvidenceError."""
-    total = sum(len(shown.since) for shown in versions.rows(folder))
-    parts = -(-total // AT_ONCE)
+    parts = -(-versions.count(folder) // AT_ONCE)
     whole = np.cumsum(np.r_[0, np.array(known.whole if known is not None else (), np.int64)])
     found = [_gaps(*_part(folder, number, parts), whole) for number in range(parts)] or [NOTHING]
     columns = (np.concatenate([getattr(each, name) for each in found]) for name in ("producer", "sequence", "last", "gone", "back"))
