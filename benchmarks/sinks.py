@@ -300,7 +300,7 @@ def _session(testbed: Testbed, conf: dict[str, str]) -> Iterator[SparkSession]:
     jars = ":".join([spark_connector.connector_class_path(), *map(str, (settings.cache() / "jars" / JDBC_DRIVER).glob("*.jar"))])
     memory |= {"spark.driver.extraClassPath": jars, "spark.executor.extraClassPath": jars}
     settings_of_spark = {
-        **spark_settings.of_run(folder.path, STRATEGIES["checkpoint"], stateful=False),
+        **spark_settings.of_run(folder.path, STRATEGIES["checkpoint"], state=None),
         **memory,
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
         **conf,

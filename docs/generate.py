@@ -27,7 +27,7 @@ from streamproof.cli.main import EXIT_CODES, app
 from streamproof.engines.command.job import CommandSpec
 from streamproof.engines.command.placeholders import PLACEHOLDERS
 from streamproof.engines.spark.registry import PIPELINES, Strategy
-from streamproof.engines.spark.spec import profile
+from streamproof.engines.spark.spec import SparkSpec
 from streamproof.evidence import batches, events, histories, journal, payloads
 from streamproof.evidence.outcome import Outcome
 from streamproof.experiment import catalogue as catalogue_of_faults
@@ -154,18 +154,28 @@ def _range(about: dict[str, Any]) -> str:
 
 
 def _admits(found: Fault) -> str:
+    refused = _refused(found, "kafka_to_kafka")
+    taken = [name for name in STRATEGIES if name not in refused]
+    if not refused:
+        return "It can be injected into a job with any strategy."
+    if not taken:
+        stateful = next(name for name, pipeline in PIPELINES.items() if pipeline.stateful)
+        taken = [name for name in STRATEGIES if name not in _refused(found, stateful) and STRATEGIES[name].takes_results]
+        if taken:
+            return f"It can be injected into a job with a stateful pipeline, and {code(taken)}."
+        return f"It can be injected into a job with none of the built-in strategies ({next(iter(refused.values()))})."
+    return f"It can be injected into a job with {code(taken)}; others are refused ({next(iter(refused.values()))})."
+
+
+def _refused(found: Fault, pipeline: str) -> dict[str, str]:
+    """Why the fault is refused, by the strategy of a job with this pipeline."""
     refused: dict[str, str] = {}
     for name in STRATEGIES:
         try:
-            found.check(profile(name), {})
+            found.check(SparkSpec(name, pipeline).profile, {})
         except ValueError as error:
             refused[name] = str(error)
-    if not refused:
-        return "It can be injected into a job with any strategy."
-    taken = [name for name in STRATEGIES if name not in refused]
-    if not taken:
-        return f"It can be injected into a job with none of the built-in strategies ({next(iter(refused.values()))})."
-    return f"It can be injected into a job with {code(taken)}; others are refused ({next(iter(refused.values()))})."
+    return refused
 
 
 def _admits_own(found: Fault) -> str:

@@ -346,7 +346,7 @@ def test_an_application_that_the_master_does_not_know_is_an_error(testbed: Testb
 @pytest.fixture
 def job(testbed: Testbed, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A small Spark job: its application's id and the address of its UI."""
-    settings_of_spark = spark_settings.of_run(tmp_path, STRATEGIES["checkpoint"], stateful=False)
+    settings_of_spark = spark_settings.of_run(tmp_path, STRATEGIES["checkpoint"], state=None)
     order = json.dumps({"master": testbed.spark_master, "settings": settings_of_spark})
     environment = spark.driver_environment(Path(testbed.folder))
     with (tmp_path / "job.log").open("wb") as log:

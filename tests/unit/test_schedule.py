@@ -10,22 +10,23 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streamproof.engines.spark.registry import STRATEGIES
-from streamproof.engines.spark.spec import profile
+from streamproof.engines.spark.spec import SparkSpec
 from streamproof.errors import BadInput
 from streamproof.experiment.model import MAX_SEED, Experiment, FaultSpec, Phase
 from streamproof.experiment.room import LATEST_IMPACT_SHARE
 from streamproof.experiment.schedule import EARLIEST_AT, MIN_BATCHES, Schedule, plan
 from streamproof.faults import FAULTS
-from streamproof.load.spec import Workload
+from streamproof.load.spec import Source, Workload
 
 SEEDS = st.integers(0, MAX_SEED)
 A_JOB = {"engine": "command", "command": ["{python}", "pipelines/forward.py"], "promises": "at-least-once"}
+STATEFUL = "departures"
 STRATEGY = "postgres_two_phase_commit"  # nearly every fault can be injected into its jobs
 
 
-def admitted(fault: str, strategy: str) -> bool:
+def admitted(fault: str, strategy: str, pipeline: str = "kafka_to_kafka") -> bool:
     try:
-        FAULTS[fault].check(profile(strategy), {})
+        FAULTS[fault].check(SparkSpec(strategy, pipeline).profile, {})
     except ValueError:
         return False
     return True
@@ -105,7 +106,9 @@ def test_injections_are_numbered_by_fault_and_their_parameters_are_complete() ->
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_each_fault_alone_fits_into_a_run_of_the_default_size(fault: str, seed: int) -> None:
     strategy = next((each for each in (STRATEGY, *STRATEGIES) if admitted(fault, each)), None)
-    tested = {"job": A_JOB, "strategy": None} if strategy is None else {"strategy": strategy}
+    tested: dict[str, Any] = {"job": A_JOB, "strategy": None} if strategy is None else {"strategy": strategy}
+    if admitted(fault, STRATEGY, STATEFUL) and strategy is None:
+        tested = {"strategy": STRATEGY, "pipeline": STATEFUL, "workload": Workload(source=Source.FLIGHTS)}
     assert len(plan(experiment(FaultSpec(fault=fault), **tested, seed=seed)).injections) == 1
 
 

@@ -554,6 +554,8 @@ def _cost(verdict: Verdict) -> Iterator[str]:
         ratios = verdict.baseline.ratios
         rates = ", ".join(f"{phase} {_times(ratio)}" for phase, ratio in ratios.records_per_s.items())
         yield f"beside {verdict.baseline.run}, without faults: longest gap {_times(ratios.longest_gap_s)}; records/s {rates}"
+    if verdict.windows is not None and verdict.windows.missed and verdict.outcome == RunOutcome.PASSED:
+        yield f"not killed in {', '.join(verdict.windows.missed)}: `streamproof sweep` kills the job of this experiment in each window"
     yield from (f"not judged: {what}" for what in verdict.not_judged)
     yield from verdict.notes
 

@@ -419,7 +419,7 @@ class Experiment(Strict):
             spec: JobSpec = registry.registered("engines")[self.job["engine"]].spec_type.model_validate(self.job)
             return spec
         assert self.strategy is not None, "validated"
-        return SparkSpec(self.strategy, self.pipeline, self.options, self.on_lost_decision)
+        return SparkSpec(self.strategy, self.pipeline, self.options, self.on_lost_decision, self.stateful.state_store)
 
     @property
     def profile(self) -> JobProfile:

@@ -169,8 +169,10 @@ def experiment(script: str, name: str, hints: Hints) -> str:
             ),
             "workload: {source: synthetic, records: 12000, rate_per_s: 1000}",
             "faults:",
-            "  - fault: kill_driver            # SIGKILL, then the job is started again",
-            "  - fault: cut_kafka" if hints.sink != "postgres" else "  - fault: cut_postgres",
+            "  # SIGKILL between two steps of its commit protocol, each time between others; then the job is started again.",
+            "  - fault: kill_at_window",
+            "  - fault: kill_at_window",
+            f"  # - fault: cut_{'postgres' if hints.sink == 'postgres' else 'kafka'}         # no network, until the job has noticed it",
             "seed: 1",
             "",
         ]

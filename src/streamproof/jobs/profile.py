@@ -30,8 +30,8 @@ class Trait(StrEnum):
     checkpoint says, and asks nothing else. GROUP_OFFSETS: its progress is a consumer group's committed offsets.
     KAFKA_TRANSACTIONS: it writes in Kafka transactions whose ids begin with the job's name. SKIPS_COMPLETE_OUTPUT: a batch that runs again
     after its output was complete does not write it again, whatever its guarantee. KNOWS_THE_QUERY: it remembers batches by the id that the
-    checkpoint gives the query. DELTA_TABLE, ICEBERG_TABLE: it writes to a
-    table of that format.
+    checkpoint gives the query. DELTA_TABLE, ICEBERG_TABLE: it writes to a table of that format. STATE_STORE: it keeps state from batch to
+    batch, in Spark's state store.
     """
 
     CHECKPOINT = "checkpoint"
@@ -42,6 +42,7 @@ class Trait(StrEnum):
     KNOWS_THE_QUERY = "memory of its query's id"
     DELTA_TABLE = "Delta table"
     ICEBERG_TABLE = "Iceberg table"
+    STATE_STORE = "state store"
 
 
 if TYPE_CHECKING:  # what a task imports needs no validation

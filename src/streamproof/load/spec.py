@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamproof import settings
 from streamproof.evidence.locations import Location
+from streamproof.jobs.state_store import StateStore
 from streamproof.load import files
 
 
@@ -107,6 +108,9 @@ class Stateful(Strict):
         description="The delay that the job sets; the declared one when absent. A smaller one drops what was to count",
     )
     disorder_min: int = Field(1200, ge=0, le=100_000, description="One event in five comes up to so much late")
+    state_store: StateStore = Field(
+        StateStore.DEFAULT, description="Where Spark keeps the state: in memory, with files of changes (its default), or in RocksDB"
+    )
     late_share: float = Field(0.01, ge=0, le=0.5, description="The share of events that come later than the declared delay")
 
     @model_validator(mode="after")

@@ -182,7 +182,7 @@ def _facts(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _windows(windows: WindowCoverage) -> str:
-    hit, missed = windows.hit, [name for name in windows.known if name not in windows.hit]
+    hit, missed = windows.hit, windows.missed
     said = f"killed in {len(hit)} of {len(windows.known)}"
     others = {window: [fault for fault in faults if window not in hit] for window, faults in windows.struck.items()}
     struck = [f"{window} ({', '.join(faults)})" for window, faults in others.items() if faults]

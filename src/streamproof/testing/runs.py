@@ -165,7 +165,7 @@ class JudgedRun:
             )
         held_to = {"guarantee": guarantee, "promises": tuple(sorted(asked)), "forbidden": tuple(banned), "expected_anomalies": ()}
         self._assert(decide(self.verdict.model_copy(update=held_to).facts(ending(self.folder, self.verdict))))
-        if (windows := self.verdict.windows) is not None and (missed := [name for name in windows.known if name not in windows.hit]):
+        if (windows := self.verdict.windows) is not None and (missed := windows.missed):
             killed = f"killed in {len(windows.known) - len(missed)} of {len(windows.known)} windows, never in {', '.join(missed)}"
             raise AssertionError(
                 f"INCONCLUSIVE: {guarantee} was kept, but this run does not prove it: {killed}. `streamproof.sweep(...)` kills the job in "

@@ -69,6 +69,11 @@ class WindowCoverage(_Part):
     hit: tuple[str, ...]
     struck: dict[str, tuple[str, ...]] = {}
 
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """The windows in which it was never killed."""
+        return tuple(window for window in self.known if window not in self.hit)
+
 
 class Drain(BaseModel):
     """What ``delivered/drain.json`` holds; a sink may say more there."""

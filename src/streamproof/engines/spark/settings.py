@@ -9,12 +9,15 @@ from pathlib import Path
 from streamproof import settings
 from streamproof.engines.spark.strategies.strategy import Strategy
 from streamproof.jobs.engine import EXECUTOR_MARK
+from streamproof.jobs.state_store import StateStore
 from streamproof.testbed import java, spark
 
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-def of_run(folder: Path, strategy: Strategy, *, stateful: bool) -> dict[str, str]:
+
+def of_run(folder: Path, strategy: Strategy, *, state: StateStore | None) -> dict[str, str]:
     """The settings for the job of the run in ``folder``. What ``strategy`` needs comes behind the connector's jars: a class-data archive
-    holds for a class path that begins as its own."""
+    holds for a class path that begins as its own. ``state`` is where it keeps state, None for a job without."""
     class_path = ":".join(map(str, [*spark.connector_jars(), *chain.from_iterable(map(spark.jars, strategy.jars))]))
     flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver"), *failpoint_flags(folder)])
     executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor"), *failpoint_flags(folder)])
@@ -43,12 +46,13 @@ def of_run(folder: Path, strategy: Strategy, *, stateful: bool) -> dict[str, str
         # A killed executor counts as a failure of its tasks; the default of 4 would end the query at the fourth kill.
         "spark.task.maxFailures": "20",
         "spark.locality.wait": "0s",
-        "spark.sql.shuffle.partitions": "2" if stateful else "4",
+        "spark.sql.shuffle.partitions": "2" if state is not None else "4",
         "spark.sql.streaming.noDataProgressEventInterval": "1000",
         "spark.network.timeout": "30s",
         "spark.network.timeoutInterval": "10s",
         "spark.executor.heartbeatInterval": "5s",
         "spark.executor.processTreeMetrics.enabled": "false",
+        **({"spark.sql.streaming.stateStore.providerClass": ROCKSDB} if state is StateStore.ROCKSDB else {}),
         **strategy.settings,
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ from streamproof.engines.spark import settings
 from streamproof.engines.spark.job import OnLostDecision, SparkJob
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
 from streamproof.jobs.failpoint import Site
-from streamproof.jobs.profile import JobProfile, Role
+from streamproof.jobs.profile import JobProfile, Role, Trait
+from streamproof.jobs.state_store import StateStore
 from streamproof.sinks.outputs import SINKS
 from streamproof.testbed.embedded import Testbed
 
@@ -23,10 +24,12 @@ class SparkSpec:
     pipeline: str = "kafka_to_kafka"
     options: dict[str, int] = field(default_factory=dict)
     on_lost_decision: OnLostDecision = OnLostDecision.STOP
+    state_store: StateStore = StateStore.DEFAULT
 
     @property
     def profile(self) -> JobProfile:
-        return profile(self.strategy)
+        known = profile(self.strategy)
+        return replace(known, traits=known.traits | {Trait.STATE_STORE}) if PIPELINES[self.pipeline].stateful else known
 
     def check(self) -> None:
         """Its files are ours."""
@@ -43,7 +46,7 @@ class SparkSpec:
             strategy=self.strategy,
             sink=STRATEGIES[self.strategy].sink,
             master=testbed.spark_master,
-            spark=settings.of_run(Path(common["folder"]), STRATEGIES[self.strategy], stateful=stateful),
+            spark=settings.of_run(Path(common["folder"]), STRATEGIES[self.strategy], state=self.state_store if stateful else None),
             stateful=stateful,
             options=self.options,
             on_lost_decision=self.on_lost_decision,

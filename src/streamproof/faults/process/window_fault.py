@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.journal import DriverStarted
+from streamproof.evidence.journal import DriverStarted, InjectionInjected
 from streamproof.faults.fault import DRIVER, LINKS, EvidenceCheck, FaultError, Parameters, RunContext, Unconditional
 from streamproof.faults.messages.message_fault import disarmed
 from streamproof.jobs import windows
@@ -42,7 +42,8 @@ SETTLED_S, LOOK_AGAIN_S = 0.2, 0.01
 class WindowParameters(Parameters):
     window: Annotated[str | None, AfterValidator(windows.named)] = Field(
         None,
-        description="The window, as in `INSERT orders > commits`; drawn from those that the job has passed so far when absent",
+        description="The window, as in `INSERT orders > commits`. When absent it is drawn from those that the job has passed so far, "
+        "and in which this run has not struck yet",
     )
 
 
@@ -194,12 +195,14 @@ def edge(window: str) -> tuple[Side, str] | None:
 
 
 def drawn(run: RunContext) -> str:
-    """A window that the job has passed again and again, drawn from the seed evenly over windows, not over time."""
+    """A window that the job has passed again and again, drawn from the seed evenly over windows, not over time; one in which this run has
+    not struck yet, as long as there is one."""
     aiming = _Aim(run, "", "", "request")
-    found = run.wait_for(
+    passed = run.wait_for(
         "a window that the job passes", lambda: sorted(window.name for window in windows.windows(aiming.steps())), STRIKE_S
     )
-    return str(run.rng.choice(found))
+    struck = {strike.window for event in run.folder.journal.all(InjectionInjected) for strike in windows.strikes(event.target)}
+    return str(run.rng.choice([window for window in passed if window not in struck] or passed))
 
 
 def _trailing(steps: list[Step], name: str) -> int:
