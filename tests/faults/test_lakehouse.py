@@ -32,3 +32,11 @@ def test_a_table_that_lacks_a_part_of_its_metadata_is_refused_and_not_read_short
 def test_what_is_vacuumed_beside_the_job_is_missed_by_nobody(strategy: str, testbed: Testbed) -> None:
     verdict = struck(strategy, "vacuum_table", SEED)
     assert (verdict.outcome, verdict.broken) == ("PASSED", {}), verdict.reason
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("strategy", ["delta_sink", "delta_merge"])
+def test_an_output_whose_files_are_rewritten_has_each_record_once_in_every_version(strategy: str, testbed: Testbed) -> None:
+    verdict = struck(strategy, "rewrite_table", SEED)
+    assert (verdict.outcome, verdict.broken) == ("PASSED", {}), verdict.reason

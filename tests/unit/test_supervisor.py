@@ -66,6 +66,10 @@ def test_the_error_of_a_driver_whose_own_code_cannot_be_imported_is_the_last_lin
             'psycopg.errors.UndefinedTable: relation "orders" does not exist\nLINE 1: INSERT INTO orders\n                    ^\n',
             'psycopg.errors.UndefinedTable: relation "orders" does not exist',
         ),
+        (
+            'Traceback (most recent call last):\n  File "orders.py", line 3\nQueryException: the version is refused\njava.lang.Error: x\n\tat some.java.Class\n',
+            "QueryException: the version is refused",
+        ),
         ("ValueError: " + "x" * 1000, "ValueError: " + "x" * 488),
         ("", ""),
     ],

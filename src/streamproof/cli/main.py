@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from streamproof.run.sweep import Result
 
 BAD_INPUT = 2
+SHOWN_WINDOWS = 3
 SHOWN_RECORDS = 10
 JSON_RECORDS = 1000
 
@@ -555,7 +556,11 @@ def _cost(verdict: Verdict) -> Iterator[str]:
         rates = ", ".join(f"{phase} {_times(ratio)}" for phase, ratio in ratios.records_per_s.items())
         yield f"beside {verdict.baseline.run}, without faults: longest gap {_times(ratios.longest_gap_s)}; records/s {rates}"
     if verdict.windows is not None and verdict.windows.missed and verdict.outcome == RunOutcome.PASSED:
-        yield f"not killed in {', '.join(verdict.windows.missed)}: `streamproof sweep` kills the job of this experiment in each window"
+        missed = verdict.windows.missed
+        named = ", ".join(missed[:SHOWN_WINDOWS]) + (
+            f" and {len(missed) - SHOWN_WINDOWS} more windows" if len(missed) > SHOWN_WINDOWS else ""
+        )
+        yield f"not killed in {named}: `streamproof sweep` kills the job of an experiment in each"
     yield from (f"not judged: {what}" for what in verdict.not_judged)
     yield from verdict.notes
 

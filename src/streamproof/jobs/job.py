@@ -63,6 +63,11 @@ class Job:
     def checkpoint(self, name: str = "spark") -> Path:
         return self.run.checkpoint / name
 
+    @property
+    def state(self) -> Path:
+        """The folder of a job of the user's own, which outlives its starts."""
+        return self.checkpoint("state")
+
     def write(self) -> None:
         write_atomically(self.run.path / "job.json", json.dumps(asdict(self), indent=1))
 

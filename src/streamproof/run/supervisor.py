@@ -41,6 +41,7 @@ MAX_STARTS_OF_NOTHING = 3
 BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 10.0
 # What Python prints last of an exception: its class, with or without a module, and its message.
+TRACEBACK = "Traceback (most recent call last):"
 ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Failed|Lost|Busy)\b|[A-Za-z_]\w*(\.\w+)+: ")
 LONGEST_ERROR = 500
 log = logging.getLogger("streamproof.run.supervisor")
@@ -150,7 +151,7 @@ class Supervisor:
             advice = hint(errors[0])
             told = f"{errors[0]}{f' ({advice})' if advice else ''}"
             return f"the driver ended {len(errors)} times in a row before it was ready, each time with: {told}\n{ending}"
-        return f"the driver ended {self._start} times; {ending}"
+        return f"the driver ended {self._start} times, the last time with: {last_error(self._log()) or 'nothing'}\n{ending}"
 
     def _with_last_error(self, reason: str) -> str:
         error = last_error(self._log())
@@ -212,13 +213,19 @@ class Supervisor:
 
 
 def last_error(log: Path) -> str:
-    """The last line of a driver's log that names an error; else its last line. Empty when there is no line."""
+    """What ended a driver, by its log: the exception of the last traceback of Python, else the last line that names an error, else the last
+    line. Behind a traceback a JVM that is told to end may complain of that. Empty when there is no line."""
     try:
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        lines = [line.rstrip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except FileNotFoundError:
         return ""
-    errors = [line for line in lines if ERROR_LINE.match(line)]
-    return (errors or lines or [""])[-1][:LONGEST_ERROR]
+    raised, within = list[str](), False
+    for line in lines:
+        if within and not line.startswith(" "):
+            raised.append(line)
+        within = line == TRACEBACK or (within and line.startswith(" "))
+    errors = [line.strip() for line in lines if ERROR_LINE.match(line.strip())]
+    return (raised or errors or [line.strip() for line in lines] or [""])[-1][:LONGEST_ERROR]
 
 
 def kill_drivers(folder: RunFolder, but: int | None = None) -> list[int]:

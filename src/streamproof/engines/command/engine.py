@@ -42,7 +42,7 @@ class CommandEngine:
 
     def launch(self, job: Job, testbed: Testbed) -> Launch:
         assert isinstance(job, CommandJob)
-        job.checkpoint("state").mkdir(parents=True, exist_ok=True)
+        job.state.mkdir(parents=True, exist_ok=True)
         known = values(job, testbed)
         return Launch([filled(part, known) for part in job.command], environment(job, testbed, known), Path(job.cwd))
 

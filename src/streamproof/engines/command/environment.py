@@ -27,7 +27,7 @@ _OURS = re.compile(r"STREAMPROOF_.*|_?AIRFLOW.*|PYTHONPATH|PYTHONHOME|VIRTUAL_EN
 
 def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
     """What each placeholder stands for in this start."""
-    state, schema = job.checkpoint("state"), schema_of(job)
+    schema = schema_of(job)
     address = f"127.0.0.1:{testbed.postgres.proxy}/{postgres.DATABASE}"
     jars = [*sorted((settings.cache() / "jars" / "jdbc").glob("*.jar")), *spark.connector_jars()]
     jars += spark.jars(FORMATS[job.sink]) if job.sink in FORMATS else []
@@ -38,8 +38,8 @@ def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
         "output_topic": job.output_topic,
         "group": job.group or job.name,
         "job": job.name,
-        "state_folder": str(state),
-        "checkpoint": str(state / "checkpoint"),
+        "state_folder": str(job.state),
+        "checkpoint": str(job.state / "checkpoint"),
         "output_folder": str(job.files / job.output.get("path", "")),
         "start": str(job.start),
         "batch_records": str(job.batch_records),

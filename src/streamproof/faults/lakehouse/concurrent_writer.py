@@ -102,7 +102,7 @@ def _to_delta(run: RunContext) -> Callable[[int], int | None]:
     from deltalake.exceptions import CommitFailedError
 
     def commit(number: int) -> int | None:
-        table = deltalake.DeltaTable(str(run.job.files))
+        table = deltalake.DeltaTable(str(tables.folder(run)))
         try:
             table.alter.set_table_properties({PROPERTY: str(number)}, raise_if_not_exists=False)
         except CommitFailedError:

@@ -1,17 +1,23 @@
-"""What faults ask of the job's table, whichever format it has."""
+"""What faults ask of the job's table, whichever format it has.
+
+A job of a user's own may write a Delta table and read it again, beside its output: a fault that takes ``table`` strikes that one.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from streamproof.faults.fault import RunContext
+from pydantic import Field
+
+from streamproof.faults.fault import Parameters, RunContext, Unconditional
 from streamproof.jobs.profile import JobProfile, Trait
 from streamproof.sinks.own_schema import schema_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
+PATH = r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$"
 FORMATS = frozenset({Trait.DELTA_TABLE, Trait.ICEBERG_TABLE})
 
 
@@ -21,12 +27,42 @@ def check(fault: str, profile: JobProfile) -> None:
         raise ValueError(f"{fault}: a job with {profile.name!r} has no table of Delta or Iceberg")
 
 
+class TableParameters(Parameters):
+    table: str | None = Field(
+        None,
+        pattern=PATH,
+        description="Of a job of your own: another Delta table that it writes and reads, as a path below `{state_folder}`; its output "
+        "when absent",
+    )
+
+
+class DeltaTableFault(Unconditional):
+    """A fault of a Delta table: the output, or the one that its parameters name."""
+
+    target = "the table"
+    parameters_model: type[Parameters] = TableParameters
+    of_traits = frozenset({Trait.DELTA_TABLE})
+    occupies = frozenset({"the table"})
+
+    def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
+        if parameters.get("table") is None:
+            super().check(profile, parameters)
+        elif not profile.of_a_user:
+            raise ValueError(f"{self.name}: table: a job with {profile.name!r} has no table but its output; leave it out")
+
+
+def folder(run: RunContext, parameters: Parameters | None = None) -> Path:
+    """Where a Delta table of the job is: its output, or the one that the parameters name."""
+    named = parameters.table if isinstance(parameters, TableParameters) else None
+    return run.job.state / named if named is not None else run.job.files / run.job.output.get("path", "")
+
+
 def newest(run: RunContext) -> int | None:
-    """The number of the table's newest version; None where there is no table yet."""
+    """The number of the newest version of the output; None where there is no table yet."""
     if Trait.DELTA_TABLE in run.profile.traits:
         from streamproof.sinks.delta import log
 
-        versions = log.versions(run.job.files)
+        versions = log.versions(folder(run))
         return versions[-1].number if versions else None
     from streamproof.sinks.iceberg import metadata
 
