@@ -24,6 +24,7 @@ Traceback (most recent call last):
     spark = builder.getOrCreate()
 pyspark.errors.exceptions.base.PySparkRuntimeError: [JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.
 """
+PYTHON = 'Traceback (most recent call last):\n  File "orders.py", line 3, in <module>\nQueryException: the version is refused\n'
 NATIVE = "26/01/01 00:00:00 INFO SparkContext: started\n#\n# A fatal error has been detected by the Java Runtime Environment:\n"
 
 
@@ -67,7 +68,7 @@ def test_the_error_of_a_driver_whose_own_code_cannot_be_imported_is_the_last_lin
             'psycopg.errors.UndefinedTable: relation "orders" does not exist',
         ),
         (
-            'Traceback (most recent call last):\n  File "orders.py", line 3\nQueryException: the version is refused\njava.lang.Error: x\n\tat some.java.Class\n',
+            PYTHON + "java.lang.Error: x\n\tat some.java.Class\n",
             "QueryException: the version is refused",
         ),
         ("ValueError: " + "x" * 1000, "ValueError: " + "x" * 488),
