@@ -36,7 +36,7 @@ def test_what_is_vacuumed_beside_the_job_is_missed_by_nobody(strategy: str, test
 
 @pytest.mark.slow
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("strategy", ["delta_sink", "delta_merge"])
+@pytest.mark.parametrize("strategy", ["delta_sink", "delta_merge", "iceberg_merge"])
 def test_an_output_whose_files_are_rewritten_has_each_record_once_in_every_version(strategy: str, testbed: Testbed) -> None:
     verdict = struck(strategy, "rewrite_table", SEED)
     assert (verdict.outcome, verdict.broken) == ("PASSED", {}), verdict.reason

@@ -20,6 +20,8 @@ TAKES_A_TABLE = ["compact_table", "rewrite_table", "vacuum_table"]
 KAFKA: dict[str, Any] = {"command": ["job"], "promises": "exactly-once", "progress": "output"}
 DELTA = {**KAFKA, "delivers": {"delta": {"path": "silver", "identity": {"column": "id"}}}}
 
+ICEBERG = {**KAFKA, "delivers": {"iceberg": {"table": "shop.silver", "identity": {"column": "id"}}}}
+
 
 @pytest.mark.parametrize("fault", TAKES_A_TABLE)
 def test_a_table_beside_the_output_is_only_of_a_job_of_ones_own(fault: str) -> None:
@@ -35,6 +37,16 @@ def test_the_output_must_be_a_table_where_none_is_named(fault: str) -> None:
     FAULTS[fault].check(CommandSpec.model_validate(DELTA).profile, {})
     with pytest.raises(ValueError, match=f"^{fault}: a job with 'job' has no "):
         FAULTS[fault].check(CommandSpec.model_validate(KAFKA).profile, {})
+
+
+def test_a_table_of_iceberg_is_named_as_its_catalog_does() -> None:
+    own = CommandSpec.model_validate(ICEBERG).profile
+    FAULTS["rewrite_table"].check(own, {"table": "shop.bronze"})
+    with pytest.raises(ValueError, match=r"^rewrite_table: table: expected NAMESPACE\.TABLE in the catalog of the output, came 'bronze'$"):
+        FAULTS["rewrite_table"].check(own, {"table": "bronze"})
+    for table in (None, "shop.bronze"):
+        with pytest.raises(ValueError, match=r"^compact_table: a job with 'job' has no table of Delta$"):
+            FAULTS["compact_table"].check(own, {"table": table})
 
 
 @pytest.mark.parametrize("path", ["../other", "/bronze", "bronze/../..", "", "a//b", ".hidden"])

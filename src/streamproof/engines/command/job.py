@@ -134,6 +134,7 @@ class CommandSpec(BaseModel):
         by_group = self.progress == "group" or isinstance(self.progress, Group)
         traits = {*([Trait.GROUP_OFFSETS] if by_group else []), *([Trait.KAFKA_TRANSACTIONS] if self.transactions else [])}
         traits |= {Trait.DELTA_TABLE} if self.delivers.delta is not None else set()
+        traits |= {Trait.ICEBERG_TABLE} if self.delivers.iceberg is not None else set()
         return JobProfile(
             name=self.name or _script(self.command),
             engine=self.engine,

@@ -1,14 +1,16 @@
-"""``rewrite_table``: another writer sets every row of the Delta table to what it is, in one UPDATE, beside the job.
+"""``rewrite_table``: another writer puts every row of the table in anew, as it is, beside the job.
 
-The model: a column that is filled in later, a deletion that the law asks for. Delta rewrites each file that holds such a row, and the log
-says of it that data were removed and data were added, though all rows but a few are what they were. A job that reads the table as a stream
-cannot tell the two apart. By default Spark's Delta source refuses such a version; with `skipChangeCommits` it passes over it; with
-`ignoreChanges` it reads every row of the new files once more -> DUPLICATED.
+The model: a column that is filled in later, a deletion that the law asks for, a load that is done over. The format rewrites each file that
+holds such a row, and says of it that data were removed and data were added, though all rows but a few are what they were. A job that reads
+the table as a stream cannot tell the two apart. Spark's sources refuse such a version by default; with an option they pass over it; with
+another one they read every row of the new files once more -> DUPLICATED.
 
-Done by delta-rs, which is another writer than the job's.
+Done by delta-rs, in an UPDATE that sets a column to itself, or by pyiceberg, which takes all rows out in one snapshot and puts them in
+again in the next, in one commit.
 
-Evidence: a version UPDATE that removed files and added others; after it the job committed a batch, or a start of it ended.
-Checked against: Delta 4.4 on Spark 4.1, delta-rs 1.6.
+Evidence: the version, or snapshot, with files that were there before removed, and others added; after it the job committed a batch, or a
+start of it ended.
+Checked against: Delta 4.4 and Iceberg 1.11 on Spark 4.1, delta-rs 1.6, pyiceberg 0.12.
 """
 
 from __future__ import annotations
@@ -20,50 +22,41 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.faults.ended import ended
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.lakehouse import tables
-from streamproof.sinks.delta import log
+from streamproof.jobs.profile import Trait
 from streamproof.testbed.embedded import Testbed
 
-UPDATE = "UPDATE"
 FILES_S, GOES_ON_S = 60.0, 120.0
 RACES = 5
 
 
-class RewriteTable(tables.DeltaTableFault):
+class RewriteTable(tables.TableFault):
     name = "rewrite_table"
-    summary = "Set every row of the Delta table to what it is, in an UPDATE of another writer: all its files are rewritten"
+    summary = "Put every row of the table of Delta or Iceberg in anew, as it is, as another writer: all its files are rewritten"
 
     def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
-        table = tables.folder(run, parameters)
-        run.wait_for("a file in the table", lambda: bool(log.active(log.versions(table))), FILES_S)
-        start, before = run.driver()["start"], log.versions(table)[-1].number
-        return {"role": self.target, "table": str(table), "start": start, "before": before}
+        run.wait_for("a file in the table", lambda: bool(_files(run, parameters)), FILES_S)
+        before = tables.newest(run, parameters)
+        return {"role": self.target, "start": run.driver()["start"], "before": before, "files": len(_files(run, parameters))}
 
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
-        import deltalake
-        from deltalake.exceptions import CommitFailedError, DeltaError
-
+        rewrite = _rewrite_iceberg if Trait.ICEBERG_TABLE in run.profile.traits else _rewrite_delta
         for _ in range(RACES):
-            table = deltalake.DeltaTable(target["table"])
-            column = table.schema().fields[0].name
-            try:
-                table.update(updates={column: f"`{column}`"})
+            before = _files(run, parameters)
+            if rewrite(run, parameters):
+                left = before & _files(run, parameters)
+                target |= {"rewritten": len(before - left), "left": len(left), "version": tables.newest(run, parameters)}
                 return
-            except CommitFailedError:
-                continue  # the job committed first
-            except DeltaError as error:
-                raise FaultError(f"the table was not rewritten: {error}") from error
         raise FaultError(f"the table was not rewritten: {RACES} times another commit came first")
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         def ends() -> list[int]:
             return ended(run.folder, target["start"])
 
-        done = [each for each in log.versions(Path(target["table"])) if each.number > target["before"] and each.operation == UPDATE]
-        rewritten = bool(done) and bool(done[0].removed) and bool(done[0].added)
-        detail = f"version {done[0].number}: {len(done[0].removed)} files became {len(done[0].added)}" if done else "no such version"
+        rewritten = target["rewritten"] > 0 and target["left"] == 0
         before = run.progress.batches()
         met = run.eventually(lambda: run.progress.batches() > before or bool(ends()), GOES_ON_S)
         told = f"{run.progress.batches() - before} batches since, starts {ends() or 'none'} ended"
+        detail = f"{target['rewritten']} files were replaced, {target['left']} were not, up to version {target['version']}"
         return [
             EvidenceCheck("the table was rewritten", rewritten, detail),
             EvidenceCheck("the job met it: it committed a batch, or ended", met, told),
@@ -72,3 +65,42 @@ class RewriteTable(tables.DeltaTableFault):
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """There is nothing to undo: the rows are the same."""
         return []
+
+
+def _files(run: RunContext, parameters: Parameters) -> frozenset[Path]:
+    """The files of the newest version; none where there is no table yet."""
+    if Trait.ICEBERG_TABLE not in run.profile.traits:
+        from streamproof.sinks.delta import log
+
+        return frozenset(Path(name) for name in log.active(log.versions(tables.folder(run, parameters))))
+    from streamproof.sinks.iceberg import metadata
+
+    current = tables.metadata_file(run, parameters)
+    return frozenset(file.path for file in metadata.active(metadata.snapshots(current))) if current is not None else frozenset()
+
+
+def _rewrite_delta(run: RunContext, parameters: Parameters) -> bool:
+    """Whether the commit was the first one after what it had read."""
+    import deltalake
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    table = deltalake.DeltaTable(str(tables.folder(run, parameters)))
+    column = table.schema().fields[0].name
+    try:
+        table.update(updates={column: f"`{column}`"})
+    except CommitFailedError:
+        return False
+    except DeltaError as error:
+        raise FaultError(f"the table was not rewritten: {error}") from error
+    return True
+
+
+def _rewrite_iceberg(run: RunContext, parameters: Parameters) -> bool:
+    from pyiceberg.exceptions import CommitFailedException
+
+    table = tables.opened(run, parameters)
+    try:
+        table.overwrite(table.scan().to_arrow())
+    except CommitFailedException:
+        return False
+    return True

@@ -1,6 +1,7 @@
 """What faults ask of the job's table, whichever format it has.
 
-A job of a user's own may write a Delta table and read it again, beside its output: a fault that takes ``table`` strikes that one.
+A job of a user's own may write a table and read it again, beside its output: a fault that takes ``table`` strikes that one. It has the
+format of the output, Delta when that is no table.
 """
 
 from __future__ import annotations
@@ -31,24 +32,34 @@ class TableParameters(Parameters):
     table: str | None = Field(
         None,
         pattern=PATH,
-        description="Of a job of your own: another Delta table that it writes and reads, as a path below `{state_folder}`; its output "
-        "when absent",
+        description="Of a job of your own: another table that it writes and reads. A Delta table by its path below `{state_folder}`; an "
+        "Iceberg table, in the output's catalog, as NAMESPACE.TABLE. The output when absent",
     )
 
 
-class DeltaTableFault(Unconditional):
-    """A fault of a Delta table: the output, or the one that its parameters name."""
+class TableFault(Unconditional):
+    """A fault of a table: the output, or the one that its parameters name."""
 
     target = "the table"
     parameters_model: type[Parameters] = TableParameters
-    of_traits = frozenset({Trait.DELTA_TABLE})
+    formats = FORMATS
     occupies = frozenset({"the table"})
 
     def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
-        if parameters.get("table") is None:
-            super().check(profile, parameters)
-        elif not profile.of_a_user:
+        super().check(profile, parameters)
+        table = parameters.get("table")
+        if table is not None and not profile.of_a_user:
             raise ValueError(f"{self.name}: table: a job with {profile.name!r} has no table but its output; leave it out")
+        found = (FORMATS & profile.traits) or ({Trait.DELTA_TABLE} if table is not None else set())
+        if not found & self.formats:
+            formats = " or ".join(sorted(wanted.value.removesuffix(" table") for wanted in self.formats))
+            raise ValueError(f"{self.name}: a job with {profile.name!r} has no table of {formats}")
+        if table is not None and Trait.ICEBERG_TABLE in found and table.count(".") != 1:
+            raise ValueError(f"{self.name}: table: expected NAMESPACE.TABLE in the catalog of the output, came {table!r}")
+
+
+class DeltaTableFault(TableFault):
+    formats = frozenset({Trait.DELTA_TABLE})
 
 
 def folder(run: RunContext, parameters: Parameters | None = None) -> Path:
@@ -57,30 +68,38 @@ def folder(run: RunContext, parameters: Parameters | None = None) -> Path:
     return run.job.state / named if named is not None else run.job.files / run.job.output.get("path", "")
 
 
-def newest(run: RunContext) -> int | None:
-    """The number of the newest version of the output; None where there is no table yet."""
-    if Trait.DELTA_TABLE in run.profile.traits:
+def newest(run: RunContext, parameters: Parameters | None = None) -> int | None:
+    """The number of the newest version of the table; None where there is no table yet."""
+    if Trait.ICEBERG_TABLE not in run.profile.traits:
         from streamproof.sinks.delta import log
 
-        versions = log.versions(folder(run))
+        versions = log.versions(folder(run, parameters))
         return versions[-1].number if versions else None
     from streamproof.sinks.iceberg import metadata
 
-    current = metadata_file(run)
+    current = metadata_file(run, parameters)
     snapshots = metadata.snapshots(current) if current is not None else []
     return snapshots[-1].number if snapshots else None
 
 
-def metadata_file(run: RunContext) -> Path | None:
+def metadata_file(run: RunContext, parameters: Parameters | None = None) -> Path | None:
     """The current metadata file of an Iceberg table."""
-    from streamproof.sinks.iceberg.table import NAMESPACE, TABLE, catalog
+    from streamproof.sinks.iceberg.table import catalog
 
-    return catalog(run.job, run.testbed.direct_postgres).metadata(NAMESPACE, TABLE)
+    return catalog(run.job, run.testbed.direct_postgres).metadata(*_named(run, parameters))
 
 
-def opened(run: RunContext) -> Table:
+def opened(run: RunContext, parameters: Parameters | None = None) -> Table:
     """The Iceberg table as another writer than the job opens it."""
     from streamproof.sinks.iceberg.catalog import opened as table_of
+
+    return table_of(run.testbed.direct_postgres, schema_of(run.job), *_named(run, parameters))
+
+
+def _named(run: RunContext, parameters: Parameters | None) -> tuple[str, str]:
+    """The namespace and the name of an Iceberg table."""
     from streamproof.sinks.iceberg.table import NAMESPACE, TABLE
 
-    return table_of(run.testbed.direct_postgres, schema_of(run.job), f"{NAMESPACE}.{TABLE}")
+    named = parameters.table if isinstance(parameters, TableParameters) else None
+    namespace, _, name = str(named or run.job.output.get("table") or f"{NAMESPACE}.{TABLE}").rpartition(".")
+    return namespace, name

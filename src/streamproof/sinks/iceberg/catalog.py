@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 NAME = "lake"
-"""What jobs of ours call the catalog."""
+"""What jobs of ours call the catalog; others choose a name of their own."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,16 @@ class Catalog:
                 return None
         return None if found is None else path_of(found[0])
 
+    def name_of(self, namespace: str, table: str) -> str | None:
+        """What the job that made the table calls the catalog; None where there is no such table. Raises psycopg.Error."""
+        query = sql.SQL("SELECT catalog_name FROM {} WHERE table_namespace = %s AND table_name = %s")
+        with psycopg.connect(self.conninfo, autocommit=True) as connection:
+            try:
+                found = connection.execute(query.format(sql.Identifier(self.schema, "iceberg_tables")), [namespace, table]).fetchone()
+            except (errors.UndefinedTable, errors.InvalidSchemaName):
+                return None
+        return None if found is None else str(found[0])
+
     def tables(self) -> list[str]:
         """The names of the tables that there are."""
         query = sql.SQL("SELECT table_namespace || '.' || table_name FROM {} ORDER BY 1")
@@ -57,15 +67,16 @@ class Catalog:
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema)))
 
 
-def opened(conninfo: str, schema: str, name: str) -> Table:
-    """A table of a job of ours, ``NAMESPACE.TABLE``, as another writer than the job: pyiceberg. Raises EvidenceError when there is none."""
+def opened(conninfo: str, schema: str, namespace: str, name: str) -> Table:
+    """A table of a job, as another writer than the job: pyiceberg. Raises EvidenceError when there is none."""
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.exceptions import NoSuchTableError
 
     found = conninfo_to_dict(conninfo)
     words = {"passfile": found["passfile"], "options": f"-csearch_path={schema}"}
     uri = f"postgresql+psycopg://{found['user']}@{found['host']}:{found['port']}/{found['dbname']}?{urlencode(words)}"
+    known_as = Catalog(conninfo, schema).name_of(namespace, name) or NAME
     try:
-        return SqlCatalog(NAME, uri=uri, init_catalog_tables="false").load_table(name)
+        return SqlCatalog(known_as, uri=uri, init_catalog_tables="false").load_table((namespace, name))
     except NoSuchTableError as error:
-        raise EvidenceError(f"the catalog has no table {name}: {error}") from error
+        raise EvidenceError(f"the catalog has no table {namespace}.{name}: {error}") from error
