@@ -646,7 +646,7 @@ def tear_a_batch_that_was_not_reported(evidence: Evidence, rng: np.random.Genera
 CAREFUL = frozenset({"at-least-once", "exactly-once"})
 
 
-def _covered(evidence: Evidence, records: np.ndarray) -> np.ndarray:
+def covered(evidence: Evidence, records: np.ndarray) -> np.ndarray:
     """Those of these records that a micro-batch of their own start, or of a later one, was reported to have passed over."""
     sent, delivered = evidence.sent, evidence.delivered
     start = {int(i): int(s) for i, s in zip(evidence.ids, delivered["start"], strict=True)}
@@ -662,7 +662,7 @@ def _covered(evidence: Evidence, records: np.ndarray) -> np.ndarray:
 def output_after_its_commit(evidence: Evidence, rng: np.random.Generator) -> bool:
     if evidence.guarantee not in CAREFUL:
         return False
-    records = _covered(evidence, _some(rng, evidence.once(), 10))
+    records = covered(evidence, _some(rng, evidence.once(), 10))
     if not len(records):
         return False
     evidence.set(evidence.delivered, "delivered_at", evidence.rows_of(records), int(evidence.delivered["delivered_at"].max()) + 3_600_000)
@@ -674,7 +674,7 @@ def output_after_its_commit(evidence: Evidence, rng: np.random.Generator) -> boo
 def a_batch_after_its_commit(evidence: Evidence, rng: np.random.Generator) -> bool:
     if evidence.guarantee not in CAREFUL:
         return False
-    records = _covered(evidence, _of_batch_records(evidence, rng))
+    records = covered(evidence, _of_batch_records(evidence, rng))
     if not len(records):
         return False
     evidence.set(evidence.delivered, "delivered_at", evidence.rows_of(records), int(evidence.delivered["delivered_at"].max()) + 3_600_000)

@@ -214,6 +214,7 @@ ALWAYS: tuple[Change, ...] = (
     records_that_expired,
     *times.LEGAL,
     versions.rows_that_came_and_went,
+    versions.files_that_are_written_anew,
 )
 RARELY: tuple[Change, ...] = (nothing_acknowledged, nothing_at_all)
 WHERE: dict[str, tuple[Change, ...]] = {

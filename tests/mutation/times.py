@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.mutation.damage import CAREFUL, damage
-from tests.mutation.damage import _covered as covered
+from tests.mutation.damage import CAREFUL, covered, damage
 from tests.mutation.evidence import ACKED, Evidence, milliseconds, stamp
 
 HOURS_MS = 36_000_000
@@ -123,7 +122,9 @@ def _step(evidence: Evidence, since: int, until: int) -> None:
 
 
 def event_times_of_any_year(evidence: Evidence, rng: np.random.Generator) -> None:
-    """The job passes event times through, of all records or of some."""
+    """The job passes event times through, of all records or of some. Where the versions say when each was there, these do no harm."""
+    if evidence.versions is not None and evidence.versions.late:
+        return
     rows = np.flatnonzero(rng.random(len(evidence.ids)) < rng.choice([0.1, 1.0]))
     if len(rows):
         _lie(evidence, rng, rows)
@@ -131,7 +132,7 @@ def event_times_of_any_year(evidence: Evidence, rng: np.random.Generator) -> Non
 
 def a_clock_that_was_set(evidence: Evidence, rng: np.random.Generator) -> None:
     """Whatever happens from some moment on carries another time; what the clock showed twice is in the journal."""
-    if not len(evidence.ids) or not evidence.progress:
+    if not len(evidence.ids) or not evidence.progress or (evidence.versions is not None and evidence.versions.late):
         return
     step = int(rng.choice([-430, -120, -30, 250, 4_000_000]))
     commits = [milliseconds(line["committed_at"]) for line in evidence.progress]

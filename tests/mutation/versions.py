@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.versions import SHOWN
-from tests.mutation.damage import damage
+from tests.mutation.damage import CAREFUL, covered, damage
 
 if TYPE_CHECKING:
     from tests.mutation.evidence import Columns, Evidence
 
 STILL = -1
+LATER_MS = 4_000_000_000_000
 Row = tuple[int, int, int, int]
 """Producer, sequence (-1: none), since, until."""
 
@@ -29,13 +30,19 @@ Row = tuple[int, int, int, int]
 @dataclass(frozen=True)
 class Versions:
     """``gaps`` are the versions from which until before which all copies of a record, by its identity, are not there; ``more`` are rows
-    besides those of what was delivered. A file of each of ``unread`` cannot be read."""
+    besides those of what was delivered. A file of each of ``unread`` cannot be read. The versions before
+    ``late`` were committed at ``early_ms``; the others later than anything, so that the times of the copies are what counts."""
 
     count: int
     seed: int
     gaps: dict[tuple[int, int], tuple[int, int]]
     more: tuple[Row, ...] = ()
     unread: frozenset[int] = frozenset()
+    early_ms: int = 0
+    late: int = 0
+
+    def at_ms(self, number: int) -> int:
+        return self.early_ms if number < self.late else LATER_MS + number
 
     def showing(self, *rows: Row) -> Versions:
         """The same, with more rows."""
@@ -62,7 +69,9 @@ class Versions:
         ]
         pq.write_table(pa.Table.from_arrays(arrays, schema=SHOWN), folder.versions / "shown.parquet")
         nothing = {"added": 0, "removed": 0, "records": None}
-        said = [{"at_ms": 1000 * number, "told": f"version {number}", "whole": number not in self.unread} for number in range(self.count)]
+        said = [
+            {"at_ms": self.at_ms(number), "told": f"version {number}", "whole": number not in self.unread} for number in range(self.count)
+        ]
         said = [{**one, **nothing} for one in said]
         unread = ["a file cannot be read any more"] if self.unread else []
         folder.known_versions.write_text(json.dumps({"versions": said, "unread": unread}))
@@ -164,6 +173,26 @@ def a_record_that_a_version_lacks_beside_one_that_cannot_be_read(evidence: Evide
     return _vanish(evidence, rng.choice(once, 1), (gone, gone + 2))
 
 
+@damage
+def a_record_that_came_back_after_its_commit(evidence: Evidence, rng: np.random.Generator) -> bool:
+    """It was there in time, taken back, and there again after the commit of its offset."""
+    if (
+        evidence.versions is None
+        or evidence.guarantee not in CAREFUL
+        or "OFFSET_AHEAD" in evidence.truth
+        or evidence.lived
+        or evidence.steps
+    ):
+        return False
+    passed = covered(evidence, _some(rng, evidence.once()))
+    if not len(passed):
+        return False
+    gone, back = _gap(evidence.versions, rng)
+    _written_anew(evidence, passed[:1], back)
+    evidence.must("OFFSET_AHEAD", int(passed[0]))
+    return _vanish(evidence, passed[:1], (gone, back))
+
+
 # --- what cannot be judged ----------------------------------------------------------------------------------------------------------
 
 
@@ -233,3 +262,23 @@ def rows_that_came_and_went(evidence: Evidence, rng: np.random.Generator) -> Non
     more += [evidence.id_of(int(record)) for record in np.flatnonzero(evidence.sent["outcome"] == "REJECTED")]
     rows = [(*named, *gap) for named in more if named[0] != 0xFFFE or not evidence.was_sent(*named)]
     evidence.versions = evidence.versions.showing(*rows)
+
+
+def _some(rng: np.random.Generator, records: np.ndarray) -> np.ndarray:
+    return rng.choice(records, min(len(records), int(rng.integers(1, 11))), replace=False) if len(records) else records
+
+
+def files_that_are_written_anew(evidence: Evidence, rng: np.random.Generator) -> None:
+    """Long after the commit, by somebody else, with rows that each version showed."""
+    if evidence.versions is None or evidence.lived or evidence.steps or not len(evidence.once()):
+        return
+    _written_anew(evidence, _some(rng, evidence.once()), evidence.versions.count)
+
+
+def _written_anew(evidence: Evidence, records: np.ndarray, late: int) -> None:
+    """The copies of these records have the time of a file that was written after all commits. The versions before ``late`` were committed
+    before anything was."""
+    assert evidence.versions is not None
+    early_ms = int(evidence.delivered["delivered_at"].min()) - 1
+    evidence.versions = replace(evidence.versions, early_ms=early_ms, late=late)
+    evidence.set(evidence.delivered, "delivered_at", evidence.rows_of(records), int(evidence.delivered["delivered_at"].max()) + 3_600_000)

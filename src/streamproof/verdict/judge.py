@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,7 +50,7 @@ from streamproof.verdict.checks.read_twice import check_second_reading
 from streamproof.verdict.checks.records import KINDS, Reconciliation, count, sent_only
 from streamproof.verdict.checks.source import behind_the_end
 from streamproof.verdict.checks.unjudged import unjudged
-from streamproof.verdict.checks.vanished import NOTHING, check_versions, gaps, vanished
+from streamproof.verdict.checks.vanished import NOTHING, always_since, check_versions, gaps, vanished
 from streamproof.verdict.decide import PHASES
 from streamproof.verdict.ending import notes
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
@@ -168,7 +169,7 @@ def judge(folder: RunFolder, spec: RunSpec, scan: Scanner = scan_histories) -> J
         known = versions.known(folder)
         gone = gaps(folder, known) if Anomaly.VANISHED in spec.asked else NOTHING
         scanned = scan(folder, spec.asked, progress, ends(events, progress), stamps(drain), (gone.producer, gone.sequence))
-        compared = _records(spec, progress, scanned, Clock.of(folder))
+        compared = _records(spec, progress, scanned, Clock.of(folder), partial(always_since, folder, known))
         compared.findings.extend(vanished(gone, scanned.matched, known))
     else:
         compared = _results(folder, spec, drain, progress)
@@ -222,7 +223,7 @@ class _Compared:
     last_result_ms: int = -1
 
 
-def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan, clock: Clock) -> _Compared:
+def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan, clock: Clock, shown_since: commits.ShownSince) -> _Compared:
     """The findings about a job that delivers records."""
     evidence, matched = scanned.evidence, scanned.matched
     findings = list(scanned.reconciliation.findings)
@@ -232,7 +233,7 @@ def _records(spec: RunSpec, progress: Sequence[dict[str, Any]], scanned: Scan, c
         findings += torn(matched, progress)
     unordered = 0
     if Anomaly.OFFSET_AHEAD in spec.asked:
-        compared = commits.compare(matched, evidence.delivered_at, progress, clock)
+        compared = commits.compare(matched, evidence.delivered_at, progress, clock, shown_since)
         findings += compared.findings
         unordered = compared.unordered
     return _Compared(evidence, scanned.reconciliation, scanned.flow, findings, unordered=unordered)

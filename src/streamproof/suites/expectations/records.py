@@ -17,7 +17,7 @@
 A record is due once, or as often as ``expected`` says (the file ``expected.parquet``) of its sequence.
 
 Read first: ``span``, the range of each micro-batch; ``copies``, each delivered record beside its send; ``firsts``, of each record that was
-sent and delivered its first copy.
+sent and delivered its first copy; ``always_shown``, since when each version has shown a record whose copies came after its commit.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ _VIEWS = {
         ANTI JOIN (FROM copies WHERE start IS NULL OR batch IS NULL) AS nameless
             ON nameless.producer = read.producer AND nameless.sequence = read.sequence
         GROUP BY written.start, written.batch""",
-    "passed_over": """
+    "passed_by_copies": """
         WITH passed AS (
             SELECT own.start, reached.partition, reached.until,
                    min(min(reached.committed_ms)) OVER (
@@ -122,12 +122,28 @@ _VIEWS = {
             FROM (SELECT DISTINCT start FROM firsts) AS own JOIN reached ON own.start <= reached.start
             GROUP BY own.start, reached.partition, reached.until
         )
-        SELECT producer, sequence, input_partition, input_offset, at_ms, committed_ms, untimed, EXISTS (
-                   FROM shown_twice AS t
-                   WHERE at_ms BETWEEN t.since_ms AND t.until_ms AND committed_ms BETWEEN t.since_ms AND t.until_ms) AS twice
+        SELECT producer, sequence, input_partition, input_offset, at_ms, committed_ms, untimed
         FROM firsts ASOF JOIN passed
         ON firsts.start = passed.start AND firsts.input_partition = passed.partition AND firsts.input_offset < passed.until
         WHERE firsts.outcome = 'ACKED'""",
+    "always_shown": """
+        WITH late AS (FROM passed_by_copies WHERE at_ms IS NULL OR at_ms > committed_ms), pieces AS (
+            SELECT producer, sequence, since, coalesce(until, 2147483647) AS until,
+                   max(coalesce(until, 2147483647)) OVER (
+                       PARTITION BY producer, sequence ORDER BY since ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+            FROM shown SEMI JOIN late USING (producer, sequence)
+        ), stretches AS (
+            SELECT producer, sequence, max(since) FILTER (WHERE before IS NULL OR since > before) AS since, max(until) AS until
+            FROM pieces GROUP BY producer, sequence
+        )
+        SELECT producer, sequence, version_times.at_ms FROM stretches JOIN version_times ON version_times.number = stretches.since
+        WHERE until = 2147483647 AND version_times.at_ms BETWEEN (SELECT since_ms FROM clock) AND (SELECT until_ms FROM clock)""",
+    "passed_over": """
+        SELECT producer, sequence, input_partition, input_offset, least(p.at_ms, a.at_ms) AS at_ms, committed_ms, untimed, EXISTS (
+                   FROM shown_twice AS t
+                   WHERE least(p.at_ms, a.at_ms) BETWEEN t.since_ms AND t.until_ms
+                   AND committed_ms BETWEEN t.since_ms AND t.until_ms) AS twice
+        FROM passed_by_copies AS p LEFT JOIN always_shown AS a USING (producer, sequence)""",
     "offset_ahead": """
         SELECT producer, sequence, input_partition, input_offset, at_ms - committed_ms AS late_ms FROM passed_over
         WHERE at_ms > committed_ms AND NOT untimed AND NOT twice""",
@@ -194,7 +210,7 @@ _REFUSED = {
     "delivered/ holds a record without delivered_at": "SELECT 1 FROM delivered WHERE delivered_at IS NULL",
 }
 _VIEWS["output"] = "SELECT sent_ms, outcome = 'ACKED' AND sent_ms IS NOT NULL AS waited, at_ms, untimed FROM firsts"
-COMPUTED = ("copies", "firsts", "passed_over")
+COMPUTED = ("copies", "firsts", "passed_by_copies")
 """What several of the others read: computed once."""
 
 

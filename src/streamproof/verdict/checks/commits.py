@@ -16,14 +16,15 @@ takes. What the clock does not tell is not judged, and counted:
     unordered   a record that would have to be compared, and a copy of it has an unknown time, or both times were shown twice by a clock
                 that was set back (``streamproof.evidence.clock``)
 
-A record of which one copy was there in time is in order, whatever the times of its other copies.
+A record of which one copy was there in time is in order, whatever the times of its other copies. Of an output that keeps versions a copy is
+there from the commit of the version since which each one has shown the record: a file that is written anew brings the rows of others.
 
 A pure function of the matched histories, their times and the micro-batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +44,19 @@ class Commits:
     unordered: int
 
 
-def compare(matched: Matching, delivered_at: np.ndarray, progress: Sequence[dict[str, Any]], clock: Clock | None = None) -> Commits:
-    """Compare output and commits. ``delivered_at`` has the time of each delivered row, in ms since the epoch, or UNKNOWN."""
+ShownSince = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Since when each version has shown records, in ms since the epoch, by their producers and sequences; UNKNOWN where nobody knows."""
+
+
+def compare(
+    matched: Matching,
+    delivered_at: np.ndarray,
+    progress: Sequence[dict[str, Any]],
+    clock: Clock | None = None,
+    shown_since: ShownSince | None = None,
+) -> Commits:
+    """Compare output and commits. ``delivered_at`` has the time of each delivered row, in ms since the epoch, or UNKNOWN.
+    ``shown_since`` is asked about those alone whose copies came too late."""
     sent, delivered = matched.sent, matched.delivered
     rows, send = matched.rows[matched.was_sent], matched.send[matched.was_sent]
     untimed = np.zeros(len(sent), bool)
@@ -57,8 +69,12 @@ def compare(matched: Matching, delivered_at: np.ndarray, progress: Sequence[dict
     judged = sent.acked[send] & (sent.offset[send] >= 0)
     rows, send = rows[judged], send[judged]
     committed = _committed(sent.partition[send], sent.offset[send], delivered.start[rows], progress)
-    late = at[rows] > committed
-    unordered = late & untimed[send] | (clock or Clock()).unordered(at[rows], committed)
+    there = at[rows]
+    if shown_since is not None and (late := np.flatnonzero(there > committed)).size:
+        since = (clock or Clock()).believed(shown_since(sent.producer[send[late]], sent.sequence[send[late]]))
+        there[late] = np.minimum(there[late], np.where(since == UNKNOWN, NEVER, since))
+    late = there > committed
+    unordered = late & untimed[send] | (clock or Clock()).unordered(there, committed)
     ahead = np.flatnonzero(late & ~unordered)
     findings = tuple(matched.finding(Anomaly.OFFSET_AHEAD, int(send[row]), 1, (int(rows[row]),)) for row in ahead)
     return Commits(findings, int(unordered.sum()))

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamproof.evidence import versions
+from streamproof.evidence.clock import UNKNOWN
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.histories import MAX_PRODUCER
 from streamproof.evidence.versions import STILL, Known
@@ -55,6 +56,40 @@ def gaps(folder: RunFolder, known: Known | None) -> Gaps:
     found = [_gaps(*_part(folder, number, parts), whole) for number in range(parts)] or [NOTHING]
     columns = (np.concatenate([getattr(each, name) for each in found]) for name in ("producer", "sequence", "last", "gone", "back"))
     return Gaps(*columns)
+
+
+def always_since(folder: RunFolder, known: Known | None, producer: np.ndarray, sequence: np.ndarray) -> np.ndarray:
+    """Since when, in ms since the epoch, each version up to the newest one has shown these records; UNKNOWN of those that it does not show.
+    Raises EvidenceError."""
+    sought, found = producer << _SEQUENCE_BITS | sequence, np.full(len(producer), UNKNOWN)
+    if known is None:
+        return found
+    chosen = [(identity[mine], since[mine], until[mine]) for identity, since, until, mine in _among(folder, sought)]
+    if not chosen:
+        return found
+    identity, since, until = (np.concatenate(columns) for columns in zip(*chosen, strict=True))
+    order = np.lexsort((since, identity))
+    identity, since, until = identity[order], since[order], until[order]
+    first = np.r_[True, identity[1:] != identity[:-1]] if len(identity) else np.zeros(0, bool)
+    rank = np.cumsum(first)
+    covered = np.maximum.accumulate(rank << _VERSION_BITS | until) & ((1 << _VERSION_BITS) - 1)
+    begins = np.flatnonzero(first | (since > np.r_[0, covered[:-1]]))  # of each stretch without a gap
+    last = begins[np.r_[rank[begins][1:] != rank[begins][:-1], True]] if len(begins) else begins
+    ends = np.flatnonzero(np.r_[first[1:], True])
+    there = covered[ends] == STILL
+    at_ms = np.array(known.at_ms, np.int64)
+    place = np.searchsorted(identity[ends], sought)
+    hit = (place < len(ends)) & (identity[ends][np.minimum(place, len(ends) - 1)] == sought) if len(ends) else np.zeros(len(sought), bool)
+    hit[hit] = there[place[hit]]
+    found[hit] = at_ms[since[last[place[hit]]]]
+    return found
+
+
+def _among(folder: RunFolder, sought: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """The rows of the versions a group at a time: identity, since, until, and which of them are among these."""
+    for shown in versions.rows(folder):
+        identity = shown.producer << _SEQUENCE_BITS | shown.sequence
+        yield identity, shown.since, shown.until, shown.identified & np.isin(identity, sought)
 
 
 def _part(folder: RunFolder, number: int, parts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
