@@ -62,27 +62,39 @@ def always_since(folder: RunFolder, known: Known | None, producer: np.ndarray, s
     """Since when, in ms since the epoch, each version up to the newest one has shown these records; UNKNOWN of those that it does not show.
     Raises EvidenceError."""
     sought, found = producer << _SEQUENCE_BITS | sequence, np.full(len(producer), UNKNOWN)
-    if known is None:
-        return found
     chosen = [(identity[mine], since[mine], until[mine]) for identity, since, until, mine in _among(folder, sought)]
-    if not chosen:
+    if known is None or not sum(len(identity) for identity, _, _ in chosen):
         return found
-    identity, since, until = (np.concatenate(columns) for columns in zip(*chosen, strict=True))
-    order = np.lexsort((since, identity))
-    identity, since, until = identity[order], since[order], until[order]
-    first = np.r_[True, identity[1:] != identity[:-1]] if len(identity) else np.zeros(0, bool)
-    rank = np.cumsum(first)
-    covered = np.maximum.accumulate(rank << _VERSION_BITS | until) & ((1 << _VERSION_BITS) - 1)
-    begins = np.flatnonzero(first | (since > np.r_[0, covered[:-1]]))  # of each stretch without a gap
-    last = begins[np.r_[rank[begins][1:] != rank[begins][:-1], True]] if len(begins) else begins
-    ends = np.flatnonzero(np.r_[first[1:], True])
-    there = covered[ends] == STILL
-    at_ms = np.array(known.at_ms, np.int64)
-    place = np.searchsorted(identity[ends], sought)
-    hit = (place < len(ends)) & (identity[ends][np.minimum(place, len(ends) - 1)] == sought) if len(ends) else np.zeros(len(sought), bool)
-    hit[hit] = there[place[hit]]
-    found[hit] = at_ms[since[last[place[hit]]]]
+    shown = _Sorted.of(*(np.concatenate(columns) for columns in zip(*chosen, strict=True)))
+    begins = np.flatnonzero(shown.first | (shown.since > np.r_[0, shown.covered[:-1]]))  # of each stretch without a gap
+    last = begins[np.r_[shown.rank[begins][1:] != shown.rank[begins][:-1], True]]  # of each record
+    ends = np.flatnonzero(np.r_[shown.first[1:], True])
+    place = np.minimum(np.searchsorted(shown.identity[ends], sought), len(ends) - 1)
+    still = (shown.identity[ends][place] == sought) & (shown.covered[ends][place] == STILL)
+    found[still] = np.array(known.at_ms, np.int64)[shown.since[last[place[still]]]]
     return found
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """Rows of versions by identity and since, columns of equal length. ``first`` begins each identity, and ``rank`` counts them;
+    ``covered`` is until when the rows of it up to this one have shown it, without regard to gaps."""
+
+    identity: np.ndarray
+    since: np.ndarray
+    first: np.ndarray
+    rank: np.ndarray
+    covered: np.ndarray
+
+    @classmethod
+    def of(cls, identity: np.ndarray, since: np.ndarray, until: np.ndarray) -> _Sorted:
+        """Of one row at least."""
+        order = np.lexsort((since, identity))
+        identity, since, until = identity[order], since[order], until[order]
+        first = np.r_[True, identity[1:] != identity[:-1]]
+        rank = np.cumsum(first)
+        covered = np.maximum.accumulate(rank << _VERSION_BITS | until) & ((1 << _VERSION_BITS) - 1)
+        return cls(identity, since, first, rank, covered)
 
 
 def _among(folder: RunFolder, sought: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
@@ -107,12 +119,9 @@ def _gaps(identity: np.ndarray, since: np.ndarray, until: np.ndarray, whole: np.
     """``whole`` counts before each version, and behind the last, those of which all files could be read."""
     if not len(identity):
         return NOTHING
-    order = np.lexsort((since, identity))
-    identity, since, until = identity[order], since[order], until[order]
-    first = np.r_[True, identity[1:] != identity[:-1]]
-    last, following = np.r_[first[1:], True], np.r_[since[1:], STILL]
-    rank = np.cumsum(first)
-    covered = np.maximum.accumulate(rank << _VERSION_BITS | until) & ((1 << _VERSION_BITS) - 1)
+    shown = _Sorted.of(identity, since, until)
+    identity, rank, covered = shown.identity, shown.rank, shown.covered
+    last, following = np.r_[shown.first[1:], True], np.r_[shown.since[1:], STILL]
     back = np.where(last, len(whole) - 1, np.minimum(following, len(whole) - 1))
     ended = np.flatnonzero((covered < back) & (whole[back] > whole[np.minimum(covered, len(whole) - 1)]))
     ended = ended[np.r_[True, rank[ended][1:] != rank[ended][:-1]]] if len(ended) else ended  # of each the first time
