@@ -22,7 +22,8 @@ from streamproof.testbed import probes
 from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed
 from streamproof.testbed.probes import Echo
 
-BATCH_S = 90.0
+BATCH_S = 180.0
+"""A driver that is killed meanwhile may take most of it to start again, where the machine has other work."""
 DOWNSTREAM = ("downstream",)
 BOTH_STREAMS = ("upstream", "downstream")
 

@@ -20,7 +20,7 @@ from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import TestbedError, process_record, remembered, same_process
 
 NOTICE_S = 90.0
-BATCH_S = 90.0
+BATCH_S = 180.0
 
 
 class SparkOutageParameters(Parameters):
