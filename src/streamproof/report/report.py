@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
+import yaml
 from markupsafe import Markup
 
 from streamproof.evidence import versions
@@ -73,7 +74,7 @@ def render(folder: RunFolder, kept: Path | None = None) -> Path:
         verdict=verdict,
         outcome=verdict.outcome if verdict is not None else "UNKNOWN",
         reason=verdict.reason if verdict is not None else "no verdict was written",
-        facts=_facts(verdict) if verdict is not None else [],
+        facts=_facts(verdict, _of_a_user(contents.settings)) if verdict is not None else [],
         seed=_seed(contents),
         missing=contents.missing,
         timeline=shown,
@@ -156,9 +157,19 @@ def _seed(contents: _Contents) -> int | None:
     return next((event.seed for event in contents.events if isinstance(event, RunCreated)), None)
 
 
-def _facts(verdict: Verdict) -> list[tuple[str, str]]:
+def _of_a_user(settings: str) -> bool:
+    """Whether these settings of a run describe a job of the user's own, which has neither a pipeline nor a strategy of ours."""
+    try:
+        described = yaml.safe_load(settings)
+    except yaml.YAMLError:
+        return False
+    return isinstance(described, dict) and described.get("job") is not None
+
+
+def _facts(verdict: Verdict, of_a_user: bool) -> list[tuple[str, str]]:
     sent, drain, results = verdict.sent, verdict.drain, verdict.results
-    facts = [("Pipeline", verdict.pipeline), ("Commit strategy", verdict.strategy), ("Guarantee", str(verdict.guarantee))]
+    ours = [("Pipeline", verdict.pipeline), ("Commit strategy", verdict.strategy)]
+    facts = [*([("Job", verdict.strategy)] if of_a_user else ours), ("Guarantee", str(verdict.guarantee))]
     if sent is not None:
         unsure = [(sent.rejected, "rejected"), (sent.indeterminate, f"indeterminate ({sent.indeterminate_share:.1%})")]
         facts.append(("Sent", ", ".join([f"{_number(sent.acked)} acknowledged", *(f"{_number(n)} {what}" for n, what in unsure if n)])))
