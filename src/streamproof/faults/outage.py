@@ -98,7 +98,7 @@ class Outage(Ordinary):
     def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[EvidenceCheck]:
         effects = self.took_effect(run, target)
         answered = probed = missed = 0
-        begun, noticed = time.monotonic(), _noticed(run, target)
+        begun, noticed, before = time.monotonic(), _noticed(run, target), run.progress.batches()
         until = begun + (LONGEST_S if parameters.seconds is None else parameters.seconds)
         while time.monotonic() < until and (noticed is None or probed < PROBES or parameters.seconds is not None):
             run.check_alive()
@@ -111,7 +111,7 @@ class Outage(Ordinary):
         heard = f"{answered} answers to a probe; {noticed or 'no start of the job ended'}"
         silent = EvidenceCheck(f"{self.what} answered nobody for {lasted}", answered == 0, heard)
         # The batch that was at its last step may still have ended; from then on nothing can be committed.
-        during = run.progress.batches() - target["batches"]
+        during = run.progress.batches() - before
         stalled = EvidenceCheck("the job made no progress meanwhile", during <= 1, f"{during} micro-batches were committed")
         run.over.set()
         healed = self.heal(run.testbed, run.folder, target)
