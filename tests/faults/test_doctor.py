@@ -19,9 +19,9 @@ from streamproof.experiment.model import Experiment
 from streamproof.run import first_signs, lock, runner
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
-from streamproof.testbed.process import marked
 from streamproof.verdict.verdict import Verdict
 from tests.support.checkout import ROOT
+from tests.support.processes import of_runs
 
 WITHIN_S = 60
 
@@ -53,7 +53,7 @@ def _nothing_stays(testbed: Testbed) -> Any:
     assert lock.holder() is None
     assert cluster.topics() == topics
     assert set(settings.runs().glob("*")) == runs
-    assert [process for process in marked() if "STREAMPROOF_RUN" in process.environ()] == []
+    assert of_runs() == []
 
 
 def test_a_job_that_can_be_tested_gets_a_line_for_each_thing_that_is_needed(testbed: Testbed, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import yaml
 from examples import run
 from streamproof.run import lock
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import marked
+from tests.support.processes import of_runs
 
 EXAMPLES = yaml.safe_load((run.HERE / "examples.yaml").read_text())
 
@@ -22,4 +22,4 @@ def test_an_example_is_judged_as_it_says(testbed: Testbed, example: dict[str, An
     result = run.judged(example)
     assert result["right"], result
     assert lock.holder() is None
-    assert [process for process in marked() if "STREAMPROOF_RUN" in process.environ()] == [], "nothing of the job is left"
+    assert of_runs() == [], "nothing of the job is left"

@@ -5,7 +5,6 @@ It is served below a path, as behind a proxy: what holds here holds there; ``tes
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import signal
@@ -32,6 +31,7 @@ from streamproof.testbed.process import marked
 from tests.support import regressing
 from tests.support.checkout import ROOT
 from tests.support.listeners import Webhook
+from tests.support.processes import of_runs
 
 WAIT_S = 400.0
 PROXY, BELOW = "https://lab.example.org/airflow", "/airflow"
@@ -83,11 +83,7 @@ def _left_as_it_was_found(testbed: Testbed) -> Iterator[None]:
     yield
     _until(lambda: lock.holder() is None)
     assert healing.unrestored() == []
-    left = []
-    for process in marked():
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-            left += [process] if "STREAMPROOF_RUN" in process.environ() else []
-    assert left == []
+    assert of_runs() == []
     assert all(testbed.proxies.toxics(name) == {} for name in testbed.links)
 
 

@@ -20,7 +20,7 @@ def damage(function: Damage) -> Damage:
     return function
 
 
-def _some(rng: np.random.Generator, rows: np.ndarray, most: int = 10) -> np.ndarray:
+def some(rng: np.random.Generator, rows: np.ndarray, most: int = 10) -> np.ndarray:
     return np.sort(rng.choice(rows, min(len(rows), int(rng.integers(1, most + 1))), replace=False)) if len(rows) else rows
 
 
@@ -117,8 +117,8 @@ def _same(column: str) -> Choose:
     return choose
 
 
-_drops("drop_one", lambda e, rng: _some(rng, e.once(), 1))
-_drops("drop_some", lambda e, rng: _some(rng, e.once(), 20))
+_drops("drop_one", lambda e, rng: some(rng, e.once(), 1))
+_drops("drop_some", lambda e, rng: some(rng, e.once(), 20))
 _drops("drop_the_first_of_the_source", lambda e, rng: e.once()[:1])
 _drops("drop_the_last_of_the_source", lambda e, rng: e.once()[-1:])
 _drops("drop_the_first_of_a_partition", lambda e, rng: _ends(e, rng, False, 1))
@@ -174,9 +174,9 @@ def _rows(records: Choose) -> Choose:
     return lambda evidence, rng: evidence.rows_of(int(record) for record in records(evidence, rng))
 
 
-_doubles("double_one", _rows(lambda e, rng: _some(rng, e.once(), 1)))
-_doubles("double_some", _rows(lambda e, rng: _some(rng, e.once(), 20)))
-_doubles("double_by_a_second_attempt", _rows(lambda e, rng: _some(rng, e.once(), 20)), attempt=9)
+_doubles("double_one", _rows(lambda e, rng: some(rng, e.once(), 1)))
+_doubles("double_some", _rows(lambda e, rng: some(rng, e.once(), 20)))
+_doubles("double_by_a_second_attempt", _rows(lambda e, rng: some(rng, e.once(), 20)), attempt=9)
 _doubles("double_the_first", _rows(lambda e, rng: e.once()[:1]))
 _doubles("double_the_last", _rows(lambda e, rng: e.once()[-1:]))
 _doubles("replay_a_batch_under_its_name", _of_batch)
@@ -618,7 +618,7 @@ def tear_a_batch_between_two_starts(evidence: Evidence, rng: np.random.Generator
     acked = rows[np.isin(evidence.ids[rows], evidence.sent_ids[evidence.sent["outcome"] == ACKED])]
     if len(acked) < 2:
         return False
-    moved = _some(rng, acked, len(acked) - 1)
+    moved = some(rng, acked, len(acked) - 1)
     if "atomic" in evidence.promises:
         start, batch = (int(evidence.delivered[name][rows[0]]) for name in ("start", "batch"))
         evidence.truth["TORN", start, batch] = evidence.truth["TORN", start + 50, batch] = 1
@@ -662,7 +662,7 @@ def covered(evidence: Evidence, records: np.ndarray) -> np.ndarray:
 def output_after_its_commit(evidence: Evidence, rng: np.random.Generator) -> bool:
     if evidence.guarantee not in CAREFUL:
         return False
-    records = covered(evidence, _some(rng, evidence.once(), 10))
+    records = covered(evidence, some(rng, evidence.once(), 10))
     if not len(records):
         return False
     evidence.set(evidence.delivered, "delivered_at", evidence.rows_of(records), int(evidence.delivered["delivered_at"].max()) + 3_600_000)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.versions import SHOWN
-from tests.mutation.damage import CAREFUL, covered, damage
+from tests.mutation.damage import CAREFUL, covered, damage, some
 
 if TYPE_CHECKING:
     from tests.mutation.evidence import Columns, Evidence
@@ -184,7 +184,7 @@ def a_record_that_came_back_after_its_commit(evidence: Evidence, rng: np.random.
         or evidence.steps
     ):
         return False
-    passed = covered(evidence, _some(rng, evidence.once()))
+    passed = covered(evidence, some(rng, evidence.once()))
     if not len(passed):
         return False
     gone, back = _gap(evidence.versions, rng)
@@ -264,15 +264,11 @@ def rows_that_came_and_went(evidence: Evidence, rng: np.random.Generator) -> Non
     evidence.versions = evidence.versions.showing(*rows)
 
 
-def _some(rng: np.random.Generator, records: np.ndarray) -> np.ndarray:
-    return rng.choice(records, min(len(records), int(rng.integers(1, 11))), replace=False) if len(records) else records
-
-
 def files_that_are_written_anew(evidence: Evidence, rng: np.random.Generator) -> None:
     """Long after the commit, by somebody else, with rows that each version showed."""
     if evidence.versions is None or evidence.lived or evidence.steps or not len(evidence.once()):
         return
-    _written_anew(evidence, _some(rng, evidence.once()), evidence.versions.count)
+    _written_anew(evidence, some(rng, evidence.once()), evidence.versions.count)
 
 
 def _written_anew(evidence: Evidence, records: np.ndarray, late: int) -> None:

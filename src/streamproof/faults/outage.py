@@ -74,7 +74,7 @@ class Outage(Ordinary):
         if run.held is None:  # a process that is held at a step of the protocol is at work
             before = run.progress.batches()
             run.wait_for("the job to be at work", lambda: run.progress.batches() > before, EVIDENCE_S)
-        target |= {"batches": run.progress.batches(), "ended": _last_end(run)}
+        target["ended"] = _last_end(run)
         self.take_down(run.testbed, target)
 
     def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
@@ -202,7 +202,6 @@ class Stopped(Killed):
         super().inject(run, parameters, target)
         for server in target["servers"]:
             run.wait_for(f"{server['server']} to shut down", partial(_ended, server), EVIDENCE_S)
-        target["batches"] = run.progress.batches()  # while it shut down it still served
 
     def take_down(self, testbed: Testbed, target: dict[str, Any]) -> None:
         for server in target["servers"]:

@@ -60,6 +60,11 @@ class Job:
         """The folder that a sink of files writes to."""
         return self.run.path / "output"
 
+    @property
+    def output_folder(self) -> Path:
+        """Where a job of the user's own puts its files or its Delta table, below that folder; of a job of ours the folder itself."""
+        return self.files / str(self.output.get("path", ""))
+
     def checkpoint(self, name: str = "spark") -> Path:
         return self.run.checkpoint / name
 

@@ -221,5 +221,5 @@ def where(job: Job) -> str:
     if table := job.output.get("table"):
         return f"the table {table}"
     if "path" in job.output:
-        return f"the folder {job.files / job.output['path']}"
+        return f"the folder {job.output_folder}"
     return f"the topic {job.output_topic}" if job.sink == "kafka" else f"its output ({job.sink})"

@@ -40,8 +40,8 @@ MAX_FRUITLESS_STARTS = 6
 MAX_STARTS_OF_NOTHING = 3
 BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 10.0
-# What Python prints last of an exception: its class, with or without a module, and its message.
 TRACEBACK = "Traceback (most recent call last):"
+# What Python prints last of an exception: its class, with or without a module, and its message.
 ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Failed|Lost|Busy)\b|[A-Za-z_]\w*(\.\w+)+: ")
 LONGEST_ERROR = 500
 log = logging.getLogger("streamproof.run.supervisor")
@@ -224,8 +224,8 @@ def last_error(log: Path) -> str:
         if within and not line.startswith(" "):
             raised.append(line)
         within = line == TRACEBACK or (within and line.startswith(" "))
-    errors = [line.strip() for line in lines if ERROR_LINE.match(line.strip())]
-    return (raised or errors or [line.strip() for line in lines] or [""])[-1][:LONGEST_ERROR]
+    stripped = [line.strip() for line in lines]
+    return (raised or [line for line in stripped if ERROR_LINE.match(line)] or stripped or [""])[-1][:LONGEST_ERROR]
 
 
 def kill_drivers(folder: RunFolder, but: int | None = None) -> list[int]:

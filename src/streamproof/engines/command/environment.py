@@ -40,7 +40,7 @@ def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
         "job": job.name,
         "state_folder": str(job.state),
         "checkpoint": str(job.state / "checkpoint"),
-        "output_folder": str(job.files / job.output.get("path", "")),
+        "output_folder": str(job.output_folder),
         "start": str(job.start),
         "batch_records": str(job.batch_records),
         "transaction_timeout_ms": str(job.transaction_timeout_ms),

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.faults.ended import ended
-from streamproof.faults.fault import DRIVER, EvidenceCheck, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import DRIVER, EvidenceCheck, Parameters, RunContext
 from streamproof.faults.lakehouse import tables
 from streamproof.jobs.profile import JobProfile, Trait
 from streamproof.testbed.embedded import Testbed
@@ -40,16 +40,11 @@ class ConcurrentWriterParameters(Parameters):
     every_s: float = Field(0.3, ge=0.02, le=10.0, description="How long it waits between two commits, in s")
 
 
-class ConcurrentWriter(Unconditional):
+class ConcurrentWriter(tables.TableFault):
     name = "concurrent_writer"
     summary = "Commit to the table of Delta or Iceberg as another writer, again and again, beside the job"
-    target = "the table"
     parameters_model: type[Parameters] = ConcurrentWriterParameters
     occupies = frozenset({"the table", DRIVER})
-
-    def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
-        super().check(profile, parameters)
-        tables.check(self.name, profile)
 
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         return {"seconds": round(rng.uniform(1.0, 4.0), 1)}

@@ -35,8 +35,7 @@ class RewriteTable(tables.TableFault):
 
     def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
         run.wait_for("a file in the table", lambda: bool(_files(run, parameters)), FILES_S)
-        before = tables.newest(run, parameters)
-        return {"role": self.target, "start": run.driver()["start"], "before": before, "files": len(_files(run, parameters))}
+        return {"role": self.target, "start": run.driver()["start"]}
 
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         rewrite = _rewrite_iceberg if Trait.ICEBERG_TABLE in run.profile.traits else _rewrite_delta

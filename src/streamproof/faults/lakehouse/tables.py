@@ -22,10 +22,11 @@ PATH = r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$"
 FORMATS = frozenset({Trait.DELTA_TABLE, Trait.ICEBERG_TABLE})
 
 
-def check(fault: str, profile: JobProfile) -> None:
-    """Raises ValueError when the job delivers to no table of either format."""
-    if not FORMATS & profile.traits:
-        raise ValueError(f"{fault}: a job with {profile.name!r} has no table of Delta or Iceberg")
+def check(fault: str, profile: JobProfile, formats: frozenset[Trait] = FORMATS) -> None:
+    """Raises ValueError when the job delivers to no table of one of these formats."""
+    if not formats & profile.traits:
+        named = " or ".join(sorted(wanted.value.removesuffix(" table") for wanted in formats))
+        raise ValueError(f"{fault}: a job with {profile.name!r} has no table of {named}")
 
 
 class TableParameters(Parameters):
@@ -50,11 +51,9 @@ class TableFault(Unconditional):
         table = parameters.get("table")
         if table is not None and not profile.of_a_user:
             raise ValueError(f"{self.name}: table: a job with {profile.name!r} has no table but its output; leave it out")
-        found = (FORMATS & profile.traits) or ({Trait.DELTA_TABLE} if table is not None else set())
-        if not found & self.formats:
-            formats = " or ".join(sorted(wanted.value.removesuffix(" table") for wanted in self.formats))
-            raise ValueError(f"{self.name}: a job with {profile.name!r} has no table of {formats}")
-        if table is not None and Trait.ICEBERG_TABLE in found and table.count(".") != 1:
+        if table is None or FORMATS & profile.traits:
+            check(self.name, profile, self.formats)
+        if table is not None and Trait.ICEBERG_TABLE in profile.traits and table.count(".") != 1:
             raise ValueError(f"{self.name}: table: expected NAMESPACE.TABLE in the catalog of the output, came {table!r}")
 
 
@@ -65,7 +64,7 @@ class DeltaTableFault(TableFault):
 def folder(run: RunContext, parameters: Parameters | None = None) -> Path:
     """Where a Delta table of the job is: its output, or the one that the parameters name."""
     named = parameters.table if isinstance(parameters, TableParameters) else None
-    return run.job.state / named if named is not None else run.job.files / run.job.output.get("path", "")
+    return run.job.state / named if named is not None else run.job.output_folder
 
 
 def newest(run: RunContext, parameters: Parameters | None = None) -> int | None:

@@ -73,12 +73,12 @@ class FileRows:
         """Each file, how long it is, and when it was written last."""
         if not job.files.is_dir():
             raise EvidenceError(f"{job.files}: the run was not prepared, or was restored already")
-        folder = root(job)
+        folder = job.output_folder
         there = [path for path in self.files(job, testbed) if path.exists()]
         return [[str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns] for path in there]
 
     def reader(self, job: Job, testbed: Testbed) -> Reader:
-        return FilesReader(root(job))
+        return FilesReader(job.output_folder)
 
     def follower(self, job: Job, testbed: Testbed) -> FilesFollower:
         return FilesFollower(job, lambda: self.files(job, testbed))
@@ -123,13 +123,9 @@ class FilesFollower:
         """Nothing is open."""
 
 
-def root(job: Job) -> Path:
-    return job.files / str(job.output["path"])
-
-
 def _files(job: Job) -> list[Path]:
     """The files of the output. Raises EvidenceError when there is no such folder, or none of its files has the format."""
-    folder, ending = root(job), str(job.output["format"])
+    folder, ending = job.output_folder, str(job.output["format"])
     if job.output["spark_log"]:
         return logged_files(folder)
     if not folder.is_dir():

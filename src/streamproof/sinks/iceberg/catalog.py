@@ -35,20 +35,20 @@ class Catalog:
 
     def metadata(self, namespace: str, table: str) -> Path | None:
         """The current metadata file of a table; None where the catalog has no such table. Raises psycopg.Error."""
-        query = sql.SQL("SELECT metadata_location FROM {} WHERE table_namespace = %s AND table_name = %s")
-        with psycopg.connect(self.conninfo, autocommit=True) as connection:
-            try:
-                found = connection.execute(query.format(sql.Identifier(self.schema, "iceberg_tables")), [namespace, table]).fetchone()
-            except (errors.UndefinedTable, errors.InvalidSchemaName):
-                return None
-        return None if found is None else path_of(found[0])
+        found = self._said(namespace, table, "metadata_location")
+        return None if found is None else path_of(found)
 
     def name_of(self, namespace: str, table: str) -> str | None:
         """What the job that made the table calls the catalog; None where there is no such table. Raises psycopg.Error."""
-        query = sql.SQL("SELECT catalog_name FROM {} WHERE table_namespace = %s AND table_name = %s")
+        return self._said(namespace, table, "catalog_name")
+
+    def _said(self, namespace: str, table: str, column: str) -> str | None:
+        """What a column of the table's row holds; None where there is no such table. Raises psycopg.Error."""
+        query = sql.SQL("SELECT {} FROM {} WHERE table_namespace = %s AND table_name = %s")
         with psycopg.connect(self.conninfo, autocommit=True) as connection:
             try:
-                found = connection.execute(query.format(sql.Identifier(self.schema, "iceberg_tables")), [namespace, table]).fetchone()
+                named = query.format(sql.Identifier(column), sql.Identifier(self.schema, "iceberg_tables"))
+                found = connection.execute(named, [namespace, table]).fetchone()
             except (errors.UndefinedTable, errors.InvalidSchemaName):
                 return None
         return None if found is None else str(found[0])

@@ -14,8 +14,9 @@ Rows are compared for some of the identities at a time, so memory does not grow 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from streamproof.evidence import versions
 from streamproof.evidence.clock import UNKNOWN
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.histories import MAX_PRODUCER
-from streamproof.evidence.versions import STILL, Known
+from streamproof.evidence.versions import STILL, Known, Shown
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.checks.matching import Finding, Matching
 
@@ -53,7 +54,7 @@ def gaps(folder: RunFolder, known: Known | None) -> Gaps:
     not be read may have shown any record. Raises EvidenceError."""
     parts = -(-versions.count(folder) // AT_ONCE)
     whole = np.cumsum(np.r_[0, np.array(known.whole if known is not None else (), np.int64)])
-    found = [_gaps(*_part(folder, number, parts), whole) for number in range(parts)] or [NOTHING]
+    found = [_gaps(_part(folder, number, parts), whole) for number in range(parts)] or [NOTHING]
     columns = (np.concatenate([getattr(each, name) for each in found]) for name in ("producer", "sequence", "last", "gone", "back"))
     return Gaps(*columns)
 
@@ -61,11 +62,11 @@ def gaps(folder: RunFolder, known: Known | None) -> Gaps:
 def always_since(folder: RunFolder, known: Known | None, producer: np.ndarray, sequence: np.ndarray) -> np.ndarray:
     """Since when, in ms since the epoch, each version up to the newest one has shown these records; UNKNOWN of those that it does not show.
     Raises EvidenceError."""
-    sought, found = producer << _SEQUENCE_BITS | sequence, np.full(len(producer), UNKNOWN)
-    chosen = [(identity[mine], since[mine], until[mine]) for identity, since, until, mine in _among(folder, sought)]
-    if known is None or not sum(len(identity) for identity, _, _ in chosen):
+    sought, found = _identity(producer, sequence), np.full(len(producer), UNKNOWN)
+    rows = _chosen(folder, lambda shown: np.isin(_identity(shown.producer, shown.sequence), sought))
+    if known is None or not len(rows.identity):
         return found
-    shown = _Sorted.of(*(np.concatenate(columns) for columns in zip(*chosen, strict=True)))
+    shown = _Sorted.of(rows)
     begins = np.flatnonzero(shown.first | (shown.since > np.r_[0, shown.covered[:-1]]))  # of each stretch without a gap
     last = begins[np.r_[shown.rank[begins][1:] != shown.rank[begins][:-1], True]]  # of each record
     ends = np.flatnonzero(np.r_[shown.first[1:], True])
@@ -73,6 +74,14 @@ def always_since(folder: RunFolder, known: Known | None, producer: np.ndarray, s
     still = (shown.identity[ends][place] == sought) & (shown.covered[ends][place] == STILL)
     found[still] = np.array(known.at_ms, np.int64)[shown.since[last[place[still]]]]
     return found
+
+
+class _Rows(NamedTuple):
+    """Of each row its identity, as one number, since and until."""
+
+    identity: np.ndarray
+    since: np.ndarray
+    until: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -87,39 +96,39 @@ class _Sorted:
     covered: np.ndarray
 
     @classmethod
-    def of(cls, identity: np.ndarray, since: np.ndarray, until: np.ndarray) -> _Sorted:
+    def of(cls, rows: _Rows) -> _Sorted:
         """Of one row at least."""
-        order = np.lexsort((since, identity))
-        identity, since, until = identity[order], since[order], until[order]
+        order = np.lexsort((rows.since, rows.identity))
+        identity, since, until = (column[order] for column in rows)
         first = np.r_[True, identity[1:] != identity[:-1]]
         rank = np.cumsum(first)
         covered = np.maximum.accumulate(rank << _VERSION_BITS | until) & ((1 << _VERSION_BITS) - 1)
         return cls(identity, since, first, rank, covered)
 
 
-def _among(folder: RunFolder, sought: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """The rows of the versions a group at a time: identity, since, until, and which of them are among these."""
+def _part(folder: RunFolder, number: int, parts: int) -> _Rows:
+    return _chosen(folder, lambda shown: (shown.producer + shown.sequence) % parts == number)
+
+
+def _chosen(folder: RunFolder, mine: Callable[[Shown], np.ndarray]) -> _Rows:
+    """Those of the identified rows, of all versions."""
+    chosen = [_Rows(*(np.zeros(0, np.int64),) * 3)]
     for shown in versions.rows(folder):
-        identity = shown.producer << _SEQUENCE_BITS | shown.sequence
-        yield identity, shown.since, shown.until, shown.identified & np.isin(identity, sought)
+        rows = shown.identified & mine(shown)
+        chosen.append(_Rows(_identity(shown.producer, shown.sequence)[rows], shown.since[rows], shown.until[rows]))
+    return _Rows(*(np.concatenate(columns) for columns in zip(*chosen, strict=True)))
 
 
-def _part(folder: RunFolder, number: int, parts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Identity (as one number), since and until of each row of some identities."""
-    chosen: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    for shown in versions.rows(folder):
-        identity = shown.producer << _SEQUENCE_BITS | shown.sequence
-        mine = shown.identified & ((shown.producer + shown.sequence) % parts == number)
-        chosen.append((identity[mine], shown.since[mine], shown.until[mine]))
-    identity, since, until = (np.concatenate(columns) for columns in zip(*chosen, strict=True))
-    return identity, since, until
+def _identity(producer: np.ndarray, sequence: np.ndarray) -> np.ndarray:
+    """As one number."""
+    return np.asarray(producer << _SEQUENCE_BITS | sequence)
 
 
-def _gaps(identity: np.ndarray, since: np.ndarray, until: np.ndarray, whole: np.ndarray) -> Gaps:
+def _gaps(rows: _Rows, whole: np.ndarray) -> Gaps:
     """``whole`` counts before each version, and behind the last, those of which all files could be read."""
-    if not len(identity):
+    if not len(rows.identity):
         return NOTHING
-    shown = _Sorted.of(identity, since, until)
+    shown = _Sorted.of(rows)
     identity, rank, covered = shown.identity, shown.rank, shown.covered
     last, following = np.r_[shown.first[1:], True], np.r_[shown.since[1:], STILL]
     back = np.where(last, len(whole) - 1, np.minimum(following, len(whole) - 1))
@@ -137,9 +146,9 @@ def _gaps(identity: np.ndarray, since: np.ndarray, until: np.ndarray, whole: np.
 def vanished(gone: Gaps, matched: Matching, known: Known | None) -> Iterator[Finding]:
     """The findings about records that were sent. ``matched`` holds each that ``gone`` names."""
     sent = matched.sent
-    identity = sent.producer << _SEQUENCE_BITS | sent.sequence
+    identity = _identity(sent.producer, sent.sequence)
     order = np.argsort(identity, kind="stable")
-    sought = gone.producer << _SEQUENCE_BITS | gone.sequence
+    sought = _identity(gone.producer, gone.sequence)
     at = np.searchsorted(identity[order], sought)
     copies = np.bincount(matched.send[matched.was_sent], minlength=len(sent))
     for number, place in enumerate(at):
