@@ -18,11 +18,9 @@ RECORDS = 2400
 EARLY = 0.3
 
 
-def _run(strategy: str, faults: list[dict[str, Any]]) -> tuple[Verdict, RunFolder]:
-    workload = {"source": "synthetic", "records": RECORDS}
-    folder = runner.run(
-        Experiment(name=f"delta-{strategy}"[:60], strategy=strategy, workload=workload, faults=faults, seed=18, timeout_s=400)
-    )
+def _run(strategy: str, faults: list[dict[str, Any]], batches: int = 12) -> tuple[Verdict, RunFolder]:
+    described = {"workload": {"source": "synthetic", "records": RECORDS}, "batch_records": RECORDS // batches, "faults": faults}
+    folder = runner.run(Experiment(name=f"delta-{strategy}"[:60], strategy=strategy, seed=18, timeout_s=400, **described))
     verdict = Verdict.read(folder)
     assert [check for injection in verdict.injections for check in injection.evidence if not check.passed] == []
     assert [injection.took_effect for injection in verdict.injections] == [True] * len(faults)
@@ -46,7 +44,7 @@ def _blamed(folder: RunFolder) -> set[str]:
 def test_deltas_own_sink_survives_what_makes_it_write_a_batch_again_and_a_compaction_beside_it(
     fault: dict[str, Any], testbed: Testbed
 ) -> None:
-    verdict, folder = _run("delta_sink", [{"fault": "compact_table", "at": 0.2}, {**fault, "at": 0.55}])
+    verdict, folder = _run("delta_sink", [{"fault": "compact_table", "at": 0.2}, {**fault, "at": 0.55}], batches=8)
     assert verdict.outcome == "PASSED", verdict.reason
     assert verdict.delivered == RECORDS
     assert verdict.read_twice is not None

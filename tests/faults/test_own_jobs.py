@@ -57,7 +57,9 @@ def test_a_job_that_is_right_passes_and_the_verdict_says_what_was_not_judged(kin
     assert verdict.read_twice is not None
 
 
-@pytest.mark.parametrize(("words", "outcome", "lost"), [([], "PASSED", False), (["apart"], "FAILED", True)])
+@pytest.mark.parametrize(
+    ("words", "outcome", "lost"), [([], "PASSED", False), pytest.param(["apart"], "FAILED", True, marks=pytest.mark.slow)]
+)
 def test_a_job_that_keeps_its_offsets_in_its_own_table_is_followed_by_what_it_delivers(
     words: list[str], outcome: str, lost: bool, testbed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,9 +81,8 @@ def test_a_job_that_keeps_its_offsets_in_its_own_table_is_followed_by_what_it_de
     assert any(what.startswith("whether an offset was committed before its output") for what in verdict.not_judged)
 
 
-@pytest.mark.parametrize(
-    ("executors", "fault"), [("jvm", "kill_executor"), pytest.param("python", "kill_python_worker", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("executors", "fault"), [("jvm", "kill_executor"), ("python", "kill_python_worker")])
 def test_executors_of_a_session_of_its_own_are_found_and_killed(executors: str, fault: str, testbed: Testbed) -> None:
     job = {
         "engine": "command",

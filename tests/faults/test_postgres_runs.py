@@ -46,6 +46,7 @@ def _assert_nothing_is_left(folder: RunFolder, testbed: Testbed) -> None:
         assert connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", [schema]).fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_a_cut_link_neither_loses_nor_doubles_a_record(testbed: Testbed) -> None:
     _assert_exactly_once(_run(QUICK, FaultSpec(fault="cut_postgres", at=0.3), records=6000), testbed, 6000)
 
