@@ -444,11 +444,18 @@ def pipelines() -> None:
 
 
 @app.command()
-def setup() -> None:
-    """Put in place what the testbed runs (Java, jars, Toxiproxy), and try it with one small job. Needed once."""
+def setup(
+    engine: Annotated[
+        str | None, typer.Argument(help="An engine that runs beside Spark, as flink; what every run needs when absent.")
+    ] = None,
+) -> None:
+    """Put in place what the testbed runs (Java, jars, Toxiproxy), and try it with one small job; or what an ENGINE needs. Needed once."""
     from streamproof.run import set_up
 
-    set_up.set_up(lambda line: say(line))
+    if engine is None:
+        set_up.set_up(lambda line: say(line))
+    else:
+        set_up.set_up_engine(engine, lambda line: say(line))
 
 
 @app.command()

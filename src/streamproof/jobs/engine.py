@@ -52,12 +52,19 @@ class Engine(Protocol):
     job_type: type[Job]
     spec_type: type[BaseModel] | None
     """A :class:`JobSpec` that validates what an experiment says of such a job in ``job``; None where an experiment says it otherwise."""
+    jars: Path | None
+    """A file in the format of ``testbed/jars.lock`` with the jars that such a job runs on, which ``streamproof setup NAME`` fetches; None
+    where it needs nothing but what every run needs."""
 
     def launch(self, job: Job, testbed: Testbed) -> Launch:
         """How the start ``job.start`` is launched."""
 
     def processes(self, job: Job, role: Role) -> list[psutil.Process]:
         """The processes that play a role now, the one that does most of the work first. Empty between two starts."""
+
+    def known(self, job: Job, role: Role) -> frozenset[str]:
+        """Who plays a role now as the engine's own interface says it, by names that are given once. Empty where it has none, or while it
+        does not answer."""
 
     def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
         """While it is entered, the job's committed source offsets are appended to ``progress.jsonl``, and ``driver_ready`` is journaled

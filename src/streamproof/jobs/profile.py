@@ -15,12 +15,16 @@ class Role(StrEnum):
     """The parts that processes of a job play.
 
     DRIVER is the process that leads the job, with all that it started itself: each job has one, and the run's supervisor starts it again
-    when it dies. EXECUTORS do the job's work elsewhere, and PYTHON_WORKERS are the processes in which they run Python.
+    when it dies. EXECUTORS do the job's work elsewhere, and PYTHON_WORKERS are the processes in which they run Python. Of a job that its
+    driver runs as several processes, WORKERS do the work and the COORDINATOR, if there is one, leads them: each of them is started again
+    alone.
     """
 
     DRIVER = "driver"
     EXECUTORS = "executors"
     PYTHON_WORKERS = "Python workers"
+    COORDINATOR = "coordinator"
+    WORKERS = "workers"
 
 
 class Trait(StrEnum):

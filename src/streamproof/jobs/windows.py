@@ -1,9 +1,10 @@
 """The windows of a job: between which two steps a crash finds another state, as seen from outside.
 
-A *step* is something that a crash does not undo: a message that a server has carried out (``Produce``, ``EndTxn``, ``COMMIT orders``), or a
-file that is there (``offsets`` and ``commits`` of Spark's checkpoint, a log of ``decisions``, a file of the output). A *window* lies
-between two steps that follow each other. It is named by both: ``INSERT orders > commits``. Which windows a job has is read from the trace
-of a run without faults; what comes in each batch anew comes again and again, and what was seen only once belongs to the job's start or end.
+A *step* is something that a crash does not undo: a message that a server has carried out (``Produce``, ``EndTxn``, ``COMMIT orders``), or
+a file that is there (``offsets`` and ``commits`` of Spark's checkpoint, a checkpoint of Flink, a log of ``decisions``, a file of the
+output). A *window* lies between two steps that follow each other. It is named by both: ``INSERT orders > commits``. Which windows a job
+has is read from the trace of a run without faults; what comes in each batch anew comes again and again, and what was seen only once
+belongs to the job's start or end.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ CHECKSUM = ".crc"  # Delta writes one beside each version
 OUTPUT_FILE = "output file"
 TABLE_METADATA = "metadata.json"
 """A version of an Iceberg table whose catalog is the file system: to bring such a file is to commit."""
+CHECKPOINT = "checkpoint"
+"""A checkpoint of Flink is whole."""
+_FLINK_CHECKPOINT, _FLINK_METADATA = re.compile(r"chk-\d+"), "_metadata"
 _ICEBERG_VERSION, _ICEBERG_HINT = re.compile(r"v\d+\.metadata\.json"), "version-hint.text"
 _IDENTIFIER = r'(?:"[^"]+"|\w+)'
 _TABLE = re.compile(
@@ -84,6 +88,7 @@ _SAID = {
     "_delta_log": ("the table has a version more", "the table does not have the next version"),
     TABLE_METADATA: ("the table has a version more", "the table does not have the next version"),
     "decisions": ("the commit is decided", "the commit is not decided"),
+    CHECKPOINT: ("the checkpoint is complete", "the checkpoint is not complete"),
     OUTPUT_FILE: ("a file is written", "another is not"),
 }
 """What is true once a step is done, and before it is."""
@@ -131,7 +136,7 @@ def named(window: str | None) -> str | None:
 
 
 def is_file(step: str) -> bool:
-    return step in LOGS or step in (OUTPUT_FILE, TABLE_METADATA)
+    return step in LOGS or step in (CHECKPOINT, OUTPUT_FILE, TABLE_METADATA)
 
 
 def kind(step: str) -> str:
@@ -282,7 +287,7 @@ def new_files(job: Job, step: str, since_ns: int, folders: Collection[Path] = ()
 
 def folders_of(job: Job, step: str) -> set[Path]:
     """The folders that hold files which are such a step; none where each batch may have one of its own."""
-    return set() if step == OUTPUT_FILE else {path.parent for name, path, _ in _files(job) if name == step}
+    return set() if step in (CHECKPOINT, OUTPUT_FILE) else {path.parent for name, path, _ in _files(job) if name == step}
 
 
 def _files(job: Job, folders: Collection[Path] = ()) -> Iterator[tuple[str, Path, os.stat_result]]:
@@ -300,6 +305,8 @@ def _of_file(path: Path, *, output: bool) -> str | None:
         return None
     if path.parent.name in LOGS:
         return path.parent.name if path.stem.isdigit() and path.suffix != CHECKSUM else None
+    if path.name == _FLINK_METADATA and _FLINK_CHECKPOINT.fullmatch(path.parent.name):
+        return CHECKPOINT
     if not output or path.name.startswith("_") or path.name == _ICEBERG_HINT:
         return None
     return TABLE_METADATA if _ICEBERG_VERSION.fullmatch(path.name) else OUTPUT_FILE

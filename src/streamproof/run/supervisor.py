@@ -24,6 +24,7 @@ from streamproof.experiment.model import Phase
 from streamproof.experiment.schedule import Schedule
 from streamproof.jobs.aside import start_aside
 from streamproof.jobs.context import RunContext, RunEnded
+from streamproof.jobs.down import is_down
 from streamproof.jobs.engine import EXECUTOR_MARK, RUN_MARK, START_MARK
 from streamproof.run.first_signs import FirstSigns
 from streamproof.run.hints import hint
@@ -89,6 +90,7 @@ class Supervisor:
                     return
                 self._run.check_alive()
                 self._back_off_or_give_up()
+                self._stay_down()
                 child = self._launch()
             elif start_aside(self._folder) == self._start:
                 self._aside = self._start, child
@@ -142,6 +144,12 @@ class Supervisor:
             while time.monotonic() < until:
                 self._run.check_alive()
                 time.sleep(POLL_S)
+
+    def _stay_down(self) -> None:
+        """As long as a fault says so."""
+        while is_down(self._folder):
+            self._run.check_alive()
+            time.sleep(POLL_S)
 
     def _why_it_gives_up(self, ready: int) -> str:
         """The error of the driver's log, first in the message when each start since the last that was ready ended with the same one."""

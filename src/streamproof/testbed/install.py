@@ -183,7 +183,7 @@ def locked_jars(lock: Path = JARS_LOCK) -> list[Jar]:
         text = line.partition("#")[0].strip()
         if not text:
             continue
-        match = re.fullmatch(r"([a-z]+) ([^\s:]+):([^\s:]+):([^\s:]+) ([0-9a-f]{64})", text)
+        match = re.fullmatch(r"([a-z-]+) ([^\s:]+):([^\s:]+):([^\s:]+) ([0-9a-f]{64})", text)
         if match is None:
             raise SetupError(f"{lock.name} line {number}: expected `set group:artifact:version sha256`, found `{text}`. Restore the file.")
         jars.append(Jar(*match.groups()))
@@ -515,6 +515,19 @@ def install(report: Report) -> None:
         install_spark_sink(report)
 
 
+def install_engine(lock: Path, report: Report) -> None:
+    """Put in place the jars that an engine names in ``lock``."""
+    with only_one(settings.cache() / "install.lock", report):
+        install_jars(report, lock)
+
+
+def problems_with(lock: Path) -> list[str]:
+    """What is missing or damaged of the jars that ``lock`` names, a line for each set of them."""
+    jars = locked_jars(lock)
+    sets = {name: _problem_with_set(name, [jar for jar in jars if jar.set == name]) for name in sorted({jar.set for jar in jars})}
+    return [problem for problem in sets.values() if problem]
+
+
 def verify() -> list[str]:
     """What is missing or damaged, a line each; empty when the testbed can start. Fast: it compares sizes and times, not contents."""
     problems = []
@@ -523,11 +536,10 @@ def verify() -> list[str]:
     except SetupError as error:
         problems.append(str(error))
     try:
-        jars = locked_jars()
+        problems += problems_with(JARS_LOCK)
     except SetupError as error:
         return [*problems, str(error)]
-    sets = {name: _problem_with_set(name, [jar for jar in jars if jar.set == name]) for name in sorted({jar.set for jar in jars})}
-    return problems + [problem for problem in [*sets.values(), _problem_with_toxiproxy(), spark_sink.problem()] if problem]
+    return problems + [problem for problem in [_problem_with_toxiproxy(), spark_sink.problem()] if problem]
 
 
 def main() -> int:

@@ -1,7 +1,8 @@
 """The engine ``command``: any command line, supervised and started again.
 
 A start is told where it works by placeholders in its command line and by environment variables (``placeholders``,
-``environment``). It leads a process group of its own, which is what a fault kills. Once every record was committed it gets SIGTERM,
+``environment``). It leads a process group of its own, which is what a fault kills; where several instances of the command run side by side,
+each of them can be killed alone. Once every record was committed it gets SIGTERM,
 and should end with exit code 0 or by that signal.
 """
 
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pydantic import BaseModel
 
+from streamproof.engines import members
 from streamproof.engines.command import group, spark_application, spark_checkpoint
 from streamproof.engines.command.environment import environment, values
 from streamproof.engines.command.following import Following, Source
@@ -27,6 +30,7 @@ from streamproof.engines.command.job import CommandJob, CommandSpec
 from streamproof.engines.command.output import DeliveredRecords
 from streamproof.engines.command.placeholders import filled
 from streamproof.engines.command.spark_checkpoint import SparkCheckpointFolder
+from streamproof.engines.members import Member
 from streamproof.evidence.journal import DriverReady
 from streamproof.jobs.engine import RUN_MARK, Launch, ProgressSource
 from streamproof.jobs.job import Job
@@ -34,24 +38,38 @@ from streamproof.jobs.profile import Role
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
 
+MEMBERS = "members.json"
+INSTANCE = "STREAMPROOF_INSTANCE"
+"""The variable that tells each instance of a command its number, from 1."""
+
 
 class CommandEngine:
-    name = "command"
-    job_type = CommandJob
-    spec_type = CommandSpec
+    name: str = "command"
+    job_type: type[Job] = CommandJob
+    spec_type: type[BaseModel] = CommandSpec
+    jars: Path | None = None
 
     def launch(self, job: Job, testbed: Testbed) -> Launch:
         assert isinstance(job, CommandJob)
         job.state.mkdir(parents=True, exist_ok=True)
         known = values(job, testbed)
-        return Launch([filled(part, known) for part in job.command], environment(job, testbed, known), Path(job.cwd))
+        command = [filled(part, known) for part in job.command]
+        if job.instances > 1:
+            command = members.command(job.state / MEMBERS, _instances(job, command))
+        return Launch(command, environment(job, testbed, known), Path(job.cwd))
 
     def processes(self, job: Job, role: Role) -> list[psutil.Process]:
         if role is Role.DRIVER:
             return marked(**{RUN_MARK: job.run.name})
+        if role in (Role.COORDINATOR, Role.WORKERS):
+            return marked(**{RUN_MARK: job.run.name, members.ROLE_MARK: role})
         find = spark_application.executors if role is Role.EXECUTORS else spark_application.python_workers
         started = {event.application for event in job.run.journal.all(DriverReady)}
         return [process for application in started if application is not None for process in find(application)]
+
+    def known(self, job: Job, role: Role) -> frozenset[str]:
+        """A command has no interface that says it."""
+        return frozenset()
 
     def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
         assert isinstance(job, CommandJob)
@@ -95,6 +113,10 @@ class CommandEngine:
 
     def answers(self, job: Job) -> bool:
         return True
+
+
+def _instances(job: CommandJob, command: list[str]) -> list[Member]:
+    return [Member(f"worker-{number}", Role.WORKERS, command, {INSTANCE: str(number)}) for number in range(1, job.instances + 1)]
 
 
 def _checkpoint(job: CommandJob, testbed: Testbed) -> Path:

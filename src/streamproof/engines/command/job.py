@@ -29,10 +29,12 @@ Argument = Annotated[str, Field(min_length=1)]
 class CommandJob(Job):
     """``cwd`` is absolute. The consumer group by whose offsets its progress is read is ``group``, with the job's ``name`` when empty. With
     ``spark_checkpoint`` progress is read from that folder, with ``follows_output`` from what it delivers. ``interpreter`` is its own
-    Python; empty is the one that runs streamproof. ``executors`` says whether its tasks run in executors of the testbed's Spark."""
+    Python; empty is the one that runs streamproof. ``executors`` says whether its tasks run in executors of the testbed's Spark. So many
+    ``instances`` run the command side by side."""
 
     command: list[str]
     cwd: str
+    instances: int = 1
     env: dict[str, str] = field(default_factory=dict)
     interpreter: str = ""
     group: str = ""
@@ -41,13 +43,12 @@ class CommandJob(Job):
     executors: bool = False
 
 
-class CommandSpec(BaseModel):
-    """Such a job as an experiment describes it, in ``job``."""
+class OwnJobSpec(BaseModel):
+    """A job of a user's own as an experiment describes it, in ``job``: what is asked of it whichever engine runs it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    engine: Literal["command"] = "command"
-    command: list[Argument] = Field(min_length=1, description="The command line, with placeholders as {python} and {bootstrap_servers}")
+    engine: str
     promises: Guarantee = Field(description="What the job promises of every record")
     also_promises: frozenset[Promise] | None = Field(
         None,
@@ -57,9 +58,6 @@ class CommandSpec(BaseModel):
     cwd: str | None = Field(None, description="Its working folder, from the project's; the project's own when absent")
     env: dict[str, str] = Field(default_factory=dict, description="Variables of its own, with placeholders")
     interpreter: str | None = Field(None, description="Its own Python, or the folder of its virtual environment, from the project's folder")
-    executors: Literal["jvm", "python"] | None = Field(
-        None, description="For a job on {spark_master}: whether its tasks run in the executors' JVMs only, or in Python workers too"
-    )
     transactions: bool = Field(False, description="Whether it writes in Kafka transactions whose ids begin with STREAMPROOF_JOB")
     reads: Reads = Field(default_factory=Reads, description="What it reads")
     delivers: Delivers = Field(default_factory=lambda: Delivers(kafka=KafkaOutput()), description="Where it delivers")
@@ -71,10 +69,7 @@ class CommandSpec(BaseModel):
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
-        texts = [*self.command, *self.env.values()]
-        if isinstance(self.progress, SparkCheckpoint):
-            texts.append(self.progress.spark_checkpoint)
-        for text in texts:
+        for text in self.texts:
             if (name := unknown(text)) is not None:
                 known = ", ".join(PLACEHOLDERS)
                 raise ValueError(f"there is no placeholder {{{name}}}; there are: {known}. Write {{{{{name}}}}} for the braces themselves")
@@ -87,6 +82,20 @@ class CommandSpec(BaseModel):
         if self.transactions and self.delivers.kafka is None:
             raise ValueError("transactions: the job delivers to no topic, so it has no transactions of Kafka; leave it out")
         return self
+
+    @property
+    def texts(self) -> list[str]:
+        """What of the description has placeholders."""
+        return [*self.env.values(), *([self.progress.spark_checkpoint] if isinstance(self.progress, SparkCheckpoint) else [])]
+
+    @property
+    def default_name(self) -> str:
+        """What the job is called when it says no name."""
+        raise NotImplementedError
+
+    @property
+    def roles(self) -> frozenset[Role]:
+        return frozenset({Role.DRIVER})
 
     @property
     def _also(self) -> frozenset[Promise]:
@@ -136,12 +145,12 @@ class CommandSpec(BaseModel):
         traits |= {Trait.DELTA_TABLE} if self.delivers.delta is not None else set()
         traits |= {Trait.ICEBERG_TABLE} if self.delivers.iceberg is not None else set()
         return JobProfile(
-            name=self.name or _script(self.command),
+            name=self.name or self.default_name,
             engine=self.engine,
             sink=self.delivers.sink,
             guarantee=self.promises,
             promises=self._also,
-            roles=frozenset({Role.DRIVER, *_EXECUTORS[self.executors]}),
+            roles=self.roles,
             executors_link=False,
             links=SINKS[self.delivers.sink].links,
             traits=frozenset(traits),
@@ -164,23 +173,23 @@ class CommandSpec(BaseModel):
         if self.results is not None:
             self.results.sql()
 
-    def job(self, testbed: Testbed, **common: Any) -> CommandJob:
-        return CommandJob(
-            group=self.progress.group if isinstance(self.progress, Group) else "",
-            engine=self.engine,
-            sink=self.delivers.sink,
-            command=self.command,
-            cwd=str(self._cwd),
-            env=self.env,
-            interpreter=self._python(),
-            spark_checkpoint=self.progress.spark_checkpoint if isinstance(self.progress, SparkCheckpoint) else "",
-            executors=self.executors is not None,
-            follows_output=self.progress == "output",
-            reads_identity=self._location_read.to_dict(),
-            delivers_identity=self._location_delivered.to_dict(),
-            output=described.output(self.delivers, self._ddl()),
-            **{**common, **self.named_topics},
-        )
+    def described(self, **common: Any) -> dict[str, Any]:
+        """The fields of its :class:`CommandJob`, but for the command; ``common`` are those of any job."""
+        return {
+            "group": self.progress.group if isinstance(self.progress, Group) else "",
+            "engine": self.engine,
+            "sink": self.delivers.sink,
+            "cwd": str(self._cwd),
+            "env": self.env,
+            "interpreter": self._python(),
+            "spark_checkpoint": self.progress.spark_checkpoint if isinstance(self.progress, SparkCheckpoint) else "",
+            "follows_output": self.progress == "output",
+            "reads_identity": self._location_read.to_dict(),
+            "delivers_identity": self._location_delivered.to_dict(),
+            "output": described.output(self.delivers, self._ddl()),
+            **common,
+            **self.named_topics,
+        }
 
     @property
     def named_topics(self) -> dict[str, str]:
@@ -210,6 +219,32 @@ class CommandSpec(BaseModel):
             return (settings.project() / self.delivers.postgres.ddl).read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"job: delivers.postgres.ddl cannot be read: {error}") from error
+
+
+class CommandSpec(OwnJobSpec):
+    """Any command line."""
+
+    engine: Literal["command"] = "command"
+    command: list[Argument] = Field(min_length=1, description="The command line, with placeholders as {python} and {bootstrap_servers}")
+    instances: int = Field(1, ge=1, le=8, description="How many processes run the command side by side; each of them can be killed alone")
+    executors: Literal["jvm", "python"] | None = Field(
+        None, description="For a job on {spark_master}: whether its tasks run in the executors' JVMs only, or in Python workers too"
+    )
+
+    @property
+    def texts(self) -> list[str]:
+        return [*self.command, *super().texts]
+
+    @property
+    def default_name(self) -> str:
+        return _script(self.command)
+
+    @property
+    def roles(self) -> frozenset[Role]:
+        return frozenset({Role.DRIVER, *_EXECUTORS[self.executors], *([Role.WORKERS] if self.instances > 1 else [])})
+
+    def job(self, testbed: Testbed, **common: Any) -> CommandJob:
+        return CommandJob(command=self.command, instances=self.instances, executors=self.executors is not None, **self.described(**common))
 
 
 _EXECUTORS: dict[str | None, frozenset[Role]] = {

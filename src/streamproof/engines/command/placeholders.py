@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 PLACEHOLDERS = {
     "python": "the job's interpreter, else the Python that runs streamproof",
@@ -31,9 +31,10 @@ PLACEHOLDERS = {
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>[a-z_]+)\}\}|\{(?P<name>[a-z_]+)\}")
 
 
-def unknown(text: str) -> str | None:
-    """A placeholder in the text that there is not; None when all are known. ``{{name}}`` is the text ``{name}``."""
-    return next((name for match in _PLACEHOLDER.finditer(text) if (name := match["name"]) and name not in PLACEHOLDERS), None)
+def unknown(text: str, more: Container[str] = ()) -> str | None:
+    """A placeholder in the text that there is not; None when all are known, or among ``more``. ``{{name}}`` is the text ``{name}``."""
+    names = (name for match in _PLACEHOLDER.finditer(text) if (name := match["name"]))
+    return next((name for name in names if name not in PLACEHOLDERS and name not in more), None)
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

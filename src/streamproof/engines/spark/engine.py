@@ -30,6 +30,7 @@ from streamproof.testbed.process import TestbedError
 class SparkEngine:
     name = "spark"
     job_type = SparkJob
+    jars = None
     spec_type = None  # an experiment names the strategy of such a job, and describes nothing else
 
     def launch(self, job: Job, testbed: Testbed) -> Launch:
@@ -47,6 +48,10 @@ class SparkEngine:
         if role is Role.PYTHON_WORKERS:
             return [worker for executor in executors for worker in spark.python_workers(executor)]
         return [process for executor in executors for process in (executor, *_children(executor))]
+
+    def known(self, job: Job, role: Role) -> frozenset[str]:
+        """The faults of Spark ask its master and its driver themselves."""
+        return frozenset()
 
     def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
         return nullcontext(lambda: None)  # the driver reports it itself

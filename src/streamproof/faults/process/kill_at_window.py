@@ -8,6 +8,8 @@ at. One that is further goes on, and is stopped in the next batch; one that is t
 With ``linger_s`` the message is held for a while first. What other threads and processes of the job do meanwhile is done then: a job that
 commits an offset while the write that it stands for is still on its way is caught so.
 
+With ``down_s`` the job stays down for a while before it is started again.
+
 With ``then`` the start that takes over is killed as well, before it has gone on: recovery must survive a crash of its own.
 
 Evidence: by the trace and the files, the step before the window was done before the driver was killed, and the one behind it was not; the
@@ -24,6 +26,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
 from streamproof.faults.process.kill_driver import gone_and_back
 from streamproof.faults.process.window_fault import (
@@ -37,9 +40,11 @@ from streamproof.faults.process.window_fault import (
     throw_away,
     was_in,
 )
-from streamproof.jobs import windows
+from streamproof.jobs import down, windows
+from streamproof.jobs.down import DownS
 from streamproof.jobs.profile import Role
 from streamproof.jobs.windows import Strike
+from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import signal_recorded
 
 
@@ -53,6 +58,7 @@ class KillAtWindowParameters(WindowParameters):
     then: Annotated[str | None, AfterValidator(windows.named)] = Field(
         None, description="A second window, in which the start that takes over is killed too: a crash in the middle of the recovery"
     )
+    down_s: float = DownS
 
 
 class KillAtWindow(WindowFault):
@@ -65,6 +71,7 @@ class KillAtWindow(WindowFault):
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
         target["killed"], target["strikes"] = [], []
+        target["down_s"] = parameters.down_s
         _strike(run, parameters.window or drawn(run), parameters.linger_s, target)
         if parameters.then is not None:
             target["start"] = next_start(run, target["start"])
@@ -72,6 +79,10 @@ class KillAtWindow(WindowFault):
 
     def evidence(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> list[EvidenceCheck]:
         return [*(was_in(run, strike, "killed") for strike in windows.strikes(target)), *gone_and_back(run, target)]
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
+        down.lift(folder)
+        return super().heal(testbed, folder, target)
 
 
 def _strike(run: RunContext, window: str, linger_s: float, target: dict[str, Any]) -> None:
@@ -85,6 +96,7 @@ def _strike(run: RunContext, window: str, linger_s: float, target: dict[str, Any
         run.let_pass(linger_s)
     victims = run.recorded(Role.DRIVER)
     target["killed"] += victims
+    down.keep_down(run.folder, target["down_s"])
     signal_recorded(victims, signal.SIGKILL)
     target["strikes"].append(asdict(Strike(window, at_ns or time.time_ns())))
     throw_away(run, held)

@@ -5,7 +5,8 @@ other command its process group.
 
 The model: the machine that the driver runs on is taken away. Its trigger is a commit. So that it does not always die early in a
 micro-batch, before anything is written, it is killed at a moment that the seed draws over the length of the last batches; ``delay_s`` says
-another, and ``crash_at_step`` is for those who want to choose the step.
+another, and ``crash_at_step`` is for those who want to choose the step. With ``down_s`` it stays down for a while: what waits for the job
+elsewhere, as an open transaction of Kafka does, may be over by then.
 
 Evidence: the driver's processes are gone, and the job was started again and committed a batch.
 Checked against: Spark 4.1 in client mode (executors end once their driver is gone; the next start goes on from the checkpoint).
@@ -21,6 +22,8 @@ from pydantic import Field
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import DRIVER, EvidenceCheck, Parameters, RunContext, Unconditional
+from streamproof.jobs import down
+from streamproof.jobs.down import DownS
 from streamproof.jobs.profile import Role
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
@@ -38,6 +41,7 @@ class KillDriverParameters(Parameters):
         le=LONGEST_S,
         description="How long after its trigger, which is a commit, it is killed, in s; drawn over a micro-batch when absent",
     )
+    down_s: float = DownS
 
 
 class KillDriver(Unconditional):
@@ -59,17 +63,20 @@ class KillDriver(Unconditional):
             "start": start,
             "killed": run.recorded(Role.DRIVER),
             "delay_s": drawn_delay_s(run) if delay_s is None else delay_s,
+            "down_s": parameters.down_s,
         }
 
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
         run.let_pass(target["delay_s"])
+        down.keep_down(run.folder, target["down_s"])
         signal_recorded(target["killed"], signal.SIGKILL)
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         return gone_and_back(run, target)
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
-        """Nothing to undo: the supervisor starts the driver again."""
+        """The supervisor starts the driver again."""
+        down.lift(folder)
         return []
 
 
@@ -77,7 +84,7 @@ def gone_and_back(run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck
     """That the driver ``killed`` in a target is gone, and that a start after the one that it was has committed a batch."""
     killed = target["killed"]
     gone = run.eventually(lambda: not any(same_process(victim) for victim in killed), EVIDENCE_S)
-    again = run.eventually(lambda: run.progress.last_start() > target["start"], EVIDENCE_S)
+    again = run.eventually(lambda: run.progress.last_start() > target["start"], EVIDENCE_S + target.get("down_s", 0.0))
     return [
         EvidenceCheck(
             "the driver's processes are gone", bool(killed) and gone, f"pids {', '.join(str(victim['pid']) for victim in killed)}"

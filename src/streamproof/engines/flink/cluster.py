@@ -1,0 +1,122 @@
+"""The processes of a Flink of one job: their configuration, their command lines.
+
+Application mode: the JobManager runs the job itself, and ends with it. There is no script of Flink's in between: those compute the
+memory of a JVM from the configuration, which is said here outright.
+
+Checked against: Flink 2.3 (``StandaloneApplicationClusterEntryPoint``, ``TaskManagerRunner``, ``SqlDriver``; a TaskManager is refused
+without explicit sizes of its memory; a JobManager without high availability knows nothing of a checkpoint that it is not told of).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from streamproof import settings
+from streamproof.engines.members import Member
+from streamproof.evidence.folder import write_atomically
+from streamproof.jobs.profile import Role
+
+JOB_MANAGER = "org.apache.flink.container.entrypoint.StandaloneApplicationClusterEntryPoint"
+TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
+SQL_JOB = "org.apache.flink.table.runtime.application.SqlDriver"
+LOOPBACK = "127.0.0.1"
+_LANG = ("java.lang", "java.lang.reflect", "java.text", "java.time")
+_UTIL = ("java.util", "java.util.concurrent", "java.net", "java.io", "java.nio")
+OPENED = (*_LANG, *_UTIL)
+LOGGING = """rootLogger.level = WARN
+rootLogger.appenderRef.out.ref = out
+appender.out.name = out
+appender.out.type = CONSOLE
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{HH:mm:ss,SSS} %-5p %c{1} %m%n
+logger.flink.name = org.apache.flink.runtime.executiongraph
+logger.flink.level = INFO
+"""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """On loopback, chosen for one start of a job."""
+
+    rpc: int
+    rest: int
+
+
+def configuration(folder: Path, ports: Ports, slots: int, parallelism: int, own: Mapping[str, str]) -> dict[str, str]:
+    """The settings of JobManager and TaskManagers; what a user says replaces what is said here."""
+    return {
+        "jobmanager.rpc.address": LOOPBACK,
+        "jobmanager.rpc.port": str(ports.rpc),
+        "jobmanager.bind-host": LOOPBACK,
+        "rest.address": LOOPBACK,
+        "rest.bind-address": LOOPBACK,
+        "rest.port": str(ports.rest),
+        "rest.bind-port": str(ports.rest),
+        "web.submit.enable": "false",
+        "web.cancel.enable": "false",
+        "taskmanager.host": LOOPBACK,
+        "taskmanager.bind-host": LOOPBACK,
+        "taskmanager.numberOfTaskSlots": str(slots),
+        "taskmanager.cpu.cores": str(slots),
+        "taskmanager.memory.framework.heap.size": "64m",
+        "taskmanager.memory.task.heap.size": "192m",
+        "taskmanager.memory.framework.off-heap.size": "64m",
+        "taskmanager.memory.task.off-heap.size": "0m",
+        "taskmanager.memory.managed.size": "64m",
+        "taskmanager.memory.network.min": "32m",
+        "taskmanager.memory.network.max": "32m",
+        "taskmanager.memory.jvm-metaspace.size": "192m",
+        "taskmanager.memory.jvm-overhead.min": "64m",
+        "taskmanager.memory.jvm-overhead.max": "64m",
+        "parallelism.default": str(parallelism),
+        "execution.checkpointing.interval": "500 ms",
+        "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
+        "execution.checkpointing.num-retained": "200",  # the windows of a job are read from them
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": str(2**31 - 1),
+        "restart-strategy.fixed-delay.delay": "1 s",
+        "heartbeat.interval": "1000",
+        "heartbeat.timeout": "6000",
+        "io.tmp.dirs": str(folder / "tmp"),
+        **own,
+    }
+
+
+def write(folder: Path, settings_of: Mapping[str, str]) -> None:
+    """The folder that Flink takes its configuration from."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tmp").mkdir(exist_ok=True)
+    write_atomically(folder / "config.yaml", yaml.safe_dump(dict(settings_of)))
+    write_atomically(folder / "log4j.properties", LOGGING)
+
+
+def members(folder: Path, java_home: Path, job: str, main: list[str], task_managers: int) -> list[Member]:
+    """``main`` is the class that runs as the job's program, and its arguments."""
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+    jvm = [str(java_home / "bin" / "java"), *opened, f"-Dlog4j.configurationFile={folder / 'log4j.properties'}", "-XX:+UseSerialGC"]
+    jars = ["-cp", f"{settings.cache() / 'jars' / 'flink'}/*"]
+    identity = hashlib.md5(job.encode(), usedforsecurity=False).hexdigest()  # Flink's ids of jobs have 32 hexadecimal digits
+    job_manager = [*jvm, "-Xmx320m", "-XX:MaxMetaspaceSize=256m", *jars, JOB_MANAGER, "--configDir", str(folder), "--job-id", identity]
+    task_manager = [*jvm, "-Xmx256m", "-XX:MaxDirectMemorySize=128m", "-XX:MaxMetaspaceSize=256m", *jars, TASK_MANAGER]
+    restored = ["-m", "streamproof.engines.flink.restored", str(checkpoints(folder) / identity)]
+    said = json.dumps({"before": job_manager, "after": ["--job-classname", *main]})
+    environment = {"FLINK_CONF_DIR": str(folder)}
+    return [
+        Member("job-manager", Role.COORDINATOR, [sys.executable, *restored, said], environment),
+        *(
+            Member(f"task-manager-{number}", Role.WORKERS, [*task_manager, "--configDir", str(folder)], environment)
+            for number in range(1, task_managers + 1)
+        ),
+    ]
+
+
+def checkpoints(folder: Path) -> Path:
+    return folder / "checkpoints"

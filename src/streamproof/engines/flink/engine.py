@@ -1,0 +1,48 @@
+"""The engine ``flink``: each start is a Flink of its own, which goes on from the newest checkpoint of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streamproof.engines import members
+from streamproof.engines.command.engine import MEMBERS, CommandEngine
+from streamproof.engines.command.environment import environment, values
+from streamproof.engines.command.placeholders import filled
+from streamproof.engines.flink import cluster, rest
+from streamproof.engines.flink.cluster import SQL_JOB, Ports
+from streamproof.engines.flink.spec import LOCK, PARALLELISM, FlinkJob, FlinkSpec
+from streamproof.evidence.folder import write_atomically
+from streamproof.jobs.engine import Launch
+from streamproof.jobs.job import Job
+from streamproof.jobs.profile import Role
+from streamproof.testbed import install
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import FreePorts
+
+FOLDER = "flink"
+
+
+class FlinkEngine(CommandEngine):
+    name = "flink"
+    job_type = FlinkJob
+    spec_type = FlinkSpec
+    jars = LOCK
+
+    def known(self, job: Job, role: Role) -> frozenset[str]:
+        ask = {Role.WORKERS: rest.task_managers, Role.COORDINATOR: rest.job_starts}.get(role)
+        address = rest.address(job.state / FOLDER)
+        return frozenset() if ask is None or address is None else ask(address)
+
+    def launch(self, job: Job, testbed: Testbed) -> Launch:
+        assert isinstance(job, FlinkJob)
+        folder = job.state / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        known = values(job, testbed)
+        with FreePorts() as free:
+            ports = Ports(rpc=free.take(), rest=free.take())
+        cluster.write(folder, cluster.configuration(folder, ports, job.slots, PARALLELISM, job.config))
+        script = folder / Path(job.script).name
+        write_atomically(script, filled(Path(job.script).read_text(), {**known, **job.variables}))
+        main = [SQL_JOB, "--scriptUri", script.as_uri()]
+        processes = cluster.members(folder, install.java_home(), job.name, main, job.task_managers)
+        return Launch(members.command(job.state / MEMBERS, processes), environment(job, testbed, known), Path(job.cwd))

@@ -1,0 +1,30 @@
+"""Becomes the JobManager, which goes on from the newest checkpoint that is whole: ``python -m streamproof.engines.flink.restored``.
+
+A checkpoint is whole once its ``_metadata`` is there. Its number says which is the newest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+
+def newest(folder: Path) -> Path | None:
+    """The newest whole checkpoint in a job's folder of them; None when there is none."""
+    whole = {int(path.parent.name.removeprefix("chk-")): path.parent for path in folder.glob("chk-*/_metadata")}
+    return whole[max(whole)] if whole else None
+
+
+def main() -> None:
+    folder, said = Path(sys.argv[1]), json.loads(sys.argv[2])
+    found = newest(folder)
+    restore = ["--fromSavepoint", found.as_uri()] if found is not None else []
+    print(f"job-manager: {'goes on from ' + found.name if found is not None else 'begins'}", flush=True)
+    command = [*said["before"], *restore, *said["after"]]
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

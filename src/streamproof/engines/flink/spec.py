@@ -1,0 +1,101 @@
+"""A job on Flink, as an experiment describes it and as it is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from streamproof import settings
+from streamproof.engines.command.job import CommandJob, OwnJobSpec
+from streamproof.engines.command.placeholders import PLACEHOLDERS, unknown
+from streamproof.errors import BadInput
+from streamproof.jobs.profile import Role
+from streamproof.testbed import install
+from streamproof.testbed.embedded import Testbed
+
+PARALLELISM = 2
+Variable = Annotated[str, Field(pattern=r"^[a-z_]+$")]
+LOCK = Path(__file__).with_name("jars.lock")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlinkJob(CommandJob):
+    """``script`` is the absolute path of its SQL, or of its Python; ``config`` are settings of Flink that replace the engine's own,
+    ``variables`` what placeholders of the script's own stand for."""
+
+    command: list[str] = field(default_factory=list)
+    script: str
+    task_managers: int
+    slots: int
+    config: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+class FlinkSpec(OwnJobSpec):
+    """A Flink of its own: a JobManager that runs this one job (application mode), and TaskManagers."""
+
+    engine: Literal["flink"] = "flink"
+    sql: str | None = Field(None, description="A file of Flink SQL, from the project's folder, with placeholders as {bootstrap_servers}")
+    python: str | None = Field(
+        None, description="A PyFlink script, from the project's folder; `interpreter` is a Python that has apache-flink"
+    )
+    task_managers: int = Field(1, ge=1, le=4, description="How many TaskManagers it has")
+    slots: int = Field(PARALLELISM, ge=1, le=8, description="How many slots each TaskManager has")
+    config: dict[str, str] = Field(default_factory=dict, description="Settings of Flink, as in its config.yaml; they replace the engine's")
+    variables: dict[Variable, str] = Field(default_factory=dict, description="Placeholders of the SQL's own, and what they stand for")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _progress(cls, data: Any) -> Any:
+        """Flink goes on from its checkpoints. The offsets that it commits to the group are for others to look at, and come before or after
+        the output: where each record is delivered, progress is what was delivered."""
+        if isinstance(data, dict) and "progress" not in data and not data.get("results") and not data.get("expected"):
+            return {**data, "progress": "output"}
+        return data
+
+    @model_validator(mode="after")
+    def _one_script(self) -> Self:
+        if (self.sql is None) == (self.python is None):
+            raise ValueError("expected one of sql and python, the file that holds the job")
+        if known := sorted(self.variables.keys() & PLACEHOLDERS.keys()):
+            raise ValueError(f"variables: {known[0]} is a placeholder that every job has; take another name")
+        if self.python is not None and self.interpreter is None:
+            raise ValueError("interpreter: a PyFlink job needs a Python that has apache-flink; name it, or the folder of its environment")
+        return self
+
+    @property
+    def default_name(self) -> str:
+        return Path(self.sql or self.python or "").stem
+
+    @property
+    def roles(self) -> frozenset[Role]:
+        return frozenset({Role.DRIVER, Role.COORDINATOR, Role.WORKERS})
+
+    @property
+    def _script(self) -> Path:
+        return (settings.project() / (self.sql or self.python or "")).resolve()
+
+    def check(self) -> None:
+        super().check()
+        if problems := install.problems_with(LOCK):
+            raise BadInput(f"job: the engine flink: {problems[0]}. Run: streamproof setup flink")
+        try:
+            text = self._script.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"job: the script cannot be read: {error}") from error
+        if self.sql is not None and (name := unknown(text, self.variables)) is not None:
+            names = ", ".join([*PLACEHOLDERS, *self.variables])
+            raise BadInput(f"job: sql: {self._script}: there is no placeholder {{{name}}}; there are: {names}")
+
+    def job(self, testbed: Testbed, **common: Any) -> FlinkJob:
+        return FlinkJob(
+            script=str(self._script),
+            task_managers=self.task_managers,
+            slots=self.slots,
+            config=self.config,
+            variables=self.variables,
+            **self.described(**common),
+        )

@@ -1,0 +1,91 @@
+"""What the faults share that strike one process of a job of several: which one it is, and what its engine says of it."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import psutil
+from pydantic import Field
+
+from streamproof.faults.fault import DRIVER, EvidenceCheck, FaultError, Parameters, RunContext, Unconditional
+from streamproof.jobs.profile import JobProfile, Role
+from streamproof.testbed import embedded
+from streamproof.testbed.process import process_record, same_process
+
+ROLES = (Role.WORKERS, Role.COORDINATOR)
+AGAIN_S = 60.0
+EVIDENCE_S = 120.0
+
+
+class MemberParameters(Parameters):
+    role: Role = Field(Role.WORKERS, description="workers: one of those that do the work; coordinator: the one that leads them")
+
+
+class MemberFault(Unconditional):
+    """A fault of one of several processes; each of them leads a process group of its own, and its job starts it again."""
+
+    target = "a process of the job"
+    occupies = frozenset({DRIVER})
+    ends_connections = True
+
+    def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
+        super().check(profile, parameters)
+        role = MemberParameters(role=parameters.get("role", Role.WORKERS)).role
+        if role not in ROLES:
+            raise ValueError(f"{self.name}: role: expected {' or '.join(ROLES)}, came {role}")
+        if role not in profile.roles:
+            raise ValueError(f"{self.name}: a job with {profile.name!r} has no {role} of its own")
+
+    def outside(self, parameters: Any) -> frozenset[embedded.Role]:
+        return frozenset()
+
+    def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
+        return {"role": rng.choice([role.value for role in ROLES if role in profile.roles])}
+
+
+def chosen(run: RunContext, role: Role) -> dict[str, Any]:
+    """One member in that role: the processes of its group, and what the engine knows now of all in it."""
+    groups = run.wait_for(f"a process in the role {role}", lambda: _groups(run, role), EVIDENCE_S)
+    group = run.rng.choice(sorted(groups))
+    victims = [process_record(process) for process in groups[group]]
+    return {"member": group, "victims": victims, "known": sorted(run.engine.known(run.job, role))}
+
+
+def others(run: RunContext, role: Role, target: dict[str, Any]) -> bool:
+    """Whether as many members as the role had play it again, none of them that one."""
+    groups = _groups(run, role)
+    return target["member"] not in groups and len(groups) >= target["members"]
+
+
+def members(run: RunContext, role: Role) -> int:
+    return len(_groups(run, role))
+
+
+def _groups(run: RunContext, role: Role) -> dict[int, list[psutil.Process]]:
+    groups: dict[int, list[psutil.Process]] = {}
+    for process in run.engine.processes(run.job, role):
+        try:
+            groups.setdefault(os.getpgid(process.pid), []).append(process)
+        except ProcessLookupError:
+            continue
+    return groups
+
+
+def gone(target: dict[str, Any]) -> bool:
+    return not any(same_process(victim) for victim in target["victims"])
+
+
+def replaced(run: RunContext, role: Role, target: dict[str, Any]) -> EvidenceCheck | None:
+    """That the engine knows somebody in the role whom it did not know before; None of an engine that does not tell."""
+    before = set(target["known"])
+    if not before:
+        return None
+    new = run.eventually(lambda: bool(run.engine.known(run.job, role) - before), EVIDENCE_S)
+    now = run.engine.known(run.job, role)
+    told = f"it knew {', '.join(sorted(before))}; it knows {', '.join(sorted(now)) or 'none'}"
+    return EvidenceCheck(f"{run.engine.name} itself counts another in the role {role}", new, told)
+
+
+__all__ = ["FaultError", "MemberFault", "MemberParameters", "chosen", "gone", "members", "others", "replaced"]

@@ -1,0 +1,71 @@
+"""``pause_process``: SIGSTOP one process of a job that runs as several, for longer than the others wait for it, then wake it.
+
+The model: a long garbage collection, a virtual machine that is moved. Whoever counts its heartbeats gives it up, and another takes over
+its work; then it goes on where it stood, and knows nothing of that. Only fencing keeps its writes out.
+
+Evidence: its processes were stopped, the job committed batches without it or stood still as long, none is stopped any more, and a batch was
+committed afterwards.
+Checked against: Kafka Streams 4.3 and Flink 2.3, whose sessions end below the default in our jobs (6 s).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from typing import Any
+
+import psutil
+from pydantic import Field
+
+from streamproof.evidence.folder import RunFolder
+from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
+from streamproof.faults.process import members
+from streamproof.faults.process.members import MemberFault, MemberParameters
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.process import same_process, signal_recorded
+
+
+class PauseProcessParameters(MemberParameters):
+    seconds: float = Field(15.0, ge=0.5, le=120.0, description="How long it stands still, in s")
+
+
+class PauseProcess(MemberFault):
+    name = "pause_process"
+    summary = "SIGSTOP one process of a job of several until the others have given it up, then wake it"
+    parameters_model: type[Parameters] = PauseProcessParameters
+    ends_connections = False
+
+    def aim(self, run: RunContext, parameters: PauseProcessParameters) -> dict[str, Any]:
+        role = parameters.role
+        return {"role": role.value, "members": members.members(run, role), **members.chosen(run, role)}
+
+    def inject(self, run: RunContext, parameters: PauseProcessParameters, target: dict[str, Any]) -> None:
+        signal_recorded(target["victims"], signal.SIGSTOP)
+        target["batches"] = run.progress.batches()
+
+    def evidence(self, run: RunContext, parameters: PauseProcessParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
+        stopped = run.eventually(lambda: _states(target) == {psutil.STATUS_STOPPED}, members.AGAIN_S)
+        run.let_pass(parameters.seconds)
+        pids = ", ".join(str(victim["pid"]) for victim in target["victims"])
+        told = f"pids {pids}; {run.progress.batches() - target['batches']} micro-batches meanwhile"
+        run.over.set()
+        return [
+            EvidenceCheck(f"its processes stood still for {parameters.seconds:g} s", stopped, told),
+            *self.heal(run.testbed, run.folder, target),
+            run.goes_on(members.EVIDENCE_S),
+        ]
+
+    def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
+        signal_recorded(target["victims"], signal.SIGCONT)
+        states = _states(target)
+        return [EvidenceCheck("none of them is stopped", psutil.STATUS_STOPPED not in states, ", ".join(sorted(states)) or "gone")]
+
+
+def _states(target: dict[str, Any]) -> set[str]:
+    """What those processes do that are still there."""
+    found: set[str] = set()
+    for victim in target["victims"]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if (process := same_process(victim)) is not None:
+                found.add(process.status())
+    return found
