@@ -18,7 +18,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4
 THREE_TESTBEDS = -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test coverage test-all test-browser examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-tables \
+.PHONY: help setup demo ui test coverage test-all test-browser test-engines engines examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-tables \
 	down docs site lock clean
 
 help:  ## this list
@@ -51,6 +51,16 @@ test-browser: setup  ## the tests in a browser: Airflow's form, a run, its repor
 
 examples: setup  ## run every example and hold its outcome against what it shows; ONLY=go runs some: build/examples.json
 	@$(RUN) examples/run.py $(ONLY)
+
+engines: setup  ## run what is claimed of each engine, and hold its outcome against what is expected; ONLY=flink runs some: build/engines.json
+	@$(RUN) -m streamproof.cli.main setup flink
+	@$(RUN) -m streamproof.cli.main setup kafka_streams
+	@$(RUN) -m benchmarks.engines $(ONLY)
+
+test-engines: setup  ## the tests of the engines beside Spark, which it sets up
+	@$(RUN) -m streamproof.cli.main setup flink
+	@$(RUN) -m streamproof.cli.main setup kafka_streams
+	$(RUN) -m pytest tests/engines
 
 mutate: setup  ## damage histories in every known way: does the verdict find each damage, and raise no false alarm?
 	@$(RUN) -m tests.mutation.run $(if $(SEED),--seed $(SEED))

@@ -24,8 +24,10 @@ from pydantic import BaseModel
 
 from streamproof import registry
 from streamproof.cli.main import EXIT_CODES, app
-from streamproof.engines.command.job import CommandSpec
+from streamproof.engines.command.job import CommandSpec, OwnJobSpec
 from streamproof.engines.command.placeholders import PLACEHOLDERS
+from streamproof.engines.flink.spec import FlinkSpec
+from streamproof.engines.kafka_streams.spec import KafkaStreamsSpec
 from streamproof.engines.spark.registry import PIPELINES, Strategy
 from streamproof.engines.spark.spec import SparkSpec
 from streamproof.evidence import batches, events, histories, journal, payloads
@@ -230,6 +232,13 @@ def keys(model: type[BaseModel]) -> str:
     return table(("key", "default", "meaning"), rows)
 
 
+def keys_beside(model: type[BaseModel], base: type[BaseModel]) -> str:
+    """What may stand in a document of this model and not in one of its base."""
+    fields = model.model_json_schema()["properties"]
+    rows = ((f"`{name}`", _default(about), about.get("description", "")) for name, about in fields.items() if name not in base.model_fields)
+    return table(("key", "default", "meaning"), rows)
+
+
 def _default(about: dict[str, Any]) -> str:
     default = about.get("default")
     return f"`{default}`" if isinstance(default, int | float | str) else "–"
@@ -369,6 +378,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "fault_keys": lambda: keys(FaultSpec),
     "random": lambda: keys(Random),
     "job": lambda: keys(CommandSpec),
+    "flink": lambda: keys_beside(FlinkSpec, OwnJobSpec),
+    "kafka_streams": lambda: keys_beside(KafkaStreamsSpec, OwnJobSpec),
     "pipelines": pipelines,
     **{f"stateful:{name}": lambda found=found: told(found) for name, found in STATEFUL.items()},  # type: ignore[misc]
     "events": lambda: columns(events.EVENTS),

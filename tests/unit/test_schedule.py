@@ -19,7 +19,7 @@ from streamproof.faults import FAULTS
 from streamproof.load.spec import Source, Workload
 
 SEEDS = st.integers(0, MAX_SEED)
-A_JOB = {"engine": "command", "command": ["{python}", "pipelines/forward.py"], "promises": "at-least-once"}
+A_JOB = {"engine": "command", "command": ["{python}", "pipelines/forward.py"], "promises": "at-least-once", "instances": 2}
 STATEFUL = "departures"
 STRATEGY = "postgres_two_phase_commit"  # nearly every fault can be injected into its jobs
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamproof.testbed import install, spark_sink
+from streamproof.testbed import ecj, install, spark_sink
 
 
 @pytest.fixture
@@ -45,5 +45,5 @@ def test_a_source_that_does_not_compile_is_said_with_the_compilers_words(sources
     (sources / "Broken.java").write_text("package streamproof.kafka; class Broken { Absent absent; }")
     jars = spark_sink._class_path()
     assert jars is not None
-    with pytest.raises(spark_sink.NotCompiled, match="Absent cannot be resolved to a type"):
-        spark_sink._compile(install.java_executable(), jars, tmp_path / "classes")
+    with pytest.raises(ecj.NotCompiled, match="Absent cannot be resolved to a type"):
+        ecj.compile_java(install.java_executable(), sources.glob("*.java"), jars, tmp_path / "classes")

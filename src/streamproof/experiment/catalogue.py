@@ -28,6 +28,7 @@ OWN_JOBS: dict[str, dict[Any, Any]] = {
         "iceberg_folder": {"table": "a.rows", "identity": {"column": "id"}},
     },
     "transactions": {False: False, True: True},
+    "instances": {None: 1, "several": 2},
     "executors": {None: None, "jvm": "jvm", "python": "python"},
     "progress": {"group": "group", "spark_checkpoint": {"spark_checkpoint": "{checkpoint}"}, "output": "output"},
     "promises": {str(guarantee): guarantee for guarantee in Guarantee},

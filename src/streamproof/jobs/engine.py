@@ -62,7 +62,7 @@ class Engine(Protocol):
     def processes(self, job: Job, role: Role) -> list[psutil.Process]:
         """The processes that play a role now, the one that does most of the work first. Empty between two starts."""
 
-    def known(self, job: Job, role: Role) -> frozenset[str]:
+    def known(self, job: Job, role: Role, testbed: Testbed) -> frozenset[str]:
         """Who plays a role now as the engine's own interface says it, by names that are given once. Empty where it has none, or while it
         does not answer."""
 

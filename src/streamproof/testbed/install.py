@@ -35,7 +35,7 @@ from typing import IO
 from streamproof import settings
 from streamproof.evidence.folder import write_atomically
 from streamproof.exclusive import exclusive
-from streamproof.testbed import spark_sink
+from streamproof.testbed import ecj, spark_sink
 
 JARS_LOCK = Path(__file__).with_name("jars.lock")
 MESSAGE_PROXY = Path(__file__).with_name("message_proxy")
@@ -473,7 +473,7 @@ def install_spark_sink(report: Report) -> None:
     started = time.monotonic()
     try:
         spark_sink.build(java_executable())
-    except spark_sink.NotCompiled as error:
+    except ecj.NotCompiled as error:
         raise SetupError(f"{spark_sink.FORMAT}: the data source for Spark does not compile. The compiler said:\n  {error}") from error
     report(f"{spark_sink.FORMAT}: compiled ({time.monotonic() - started:.0f} s)")
 

@@ -355,6 +355,15 @@ class Cluster:
         counts = {group: self._ask(what, functools.partial(committed, group)) for group in groups}
         return {group: count for group, count in counts.items() if count}
 
+    def group_members(self, group: str) -> frozenset[str]:
+        """The ids of the members that a consumer group has now; none of a group that there is not. Raises TestbedError."""
+
+        def ids() -> frozenset[str]:
+            (answer,) = _results(self._admin.describe_consumer_groups, [group]).values()
+            return frozenset(member.member_id for member in answer.members)
+
+        return self._ask("no answer about the members of a consumer group", ids)
+
     def coordinator(self, kind: Literal["group", "transaction"], name: str) -> int | None:
         """The broker that coordinates a consumer group, or a transactional id; None while there is none."""
         from kafka.errors import CoordinatorNotAvailableError

@@ -11,24 +11,18 @@ import functools
 import hashlib
 import importlib.util
 import os
-import subprocess
 import tempfile
 import zipfile
 from pathlib import Path
 
 from streamproof import settings
+from streamproof.testbed import ecj
 
 SOURCES = Path(__file__).with_name("spark_sink")
 FORMAT = "streamproof-kafka"
 PROVIDER = "streamproof.kafka.SinkProvider"
 SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
-COMPILE_TIMEOUT_S = 300.0
-RELEASE = "17"  # the oldest Java that Spark 4.1 runs on
 STAMP = (1980, 1, 1, 0, 0, 0)  # the same sources make the same jar
-
-
-class NotCompiled(Exception):
-    """The sources do not compile against these jars. The message ends with the compiler's own words."""
 
 
 def jar() -> Path | None:
@@ -44,14 +38,14 @@ def problem() -> str | None:
 
 
 def build(java: Path) -> Path | None:
-    """Compile the data source if it is not in place. Raises NotCompiled."""
+    """Compile the data source if it is not in place. Raises ecj.NotCompiled."""
     path, jars = jar(), _class_path()
     if path is None or jars is None or path.is_file():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as scratch:
         classes = Path(scratch) / "classes"
-        _compile(java, jars, classes)
+        ecj.compile_java(java, sorted(SOURCES.glob("*.java")), jars, classes)
         fresh = Path(scratch) / path.name
         _pack(classes, fresh)
         os.replace(fresh, path)
@@ -70,7 +64,7 @@ def _class_path() -> list[Path] | None:
 def _fingerprint(jars: list[Path]) -> str:
     """A jar is known by its name, which holds its version, and by its size."""
     parts = [f"{path.name} {path.stat().st_size}" for path in jars]
-    return hashlib.sha256("\n".join([_sources(), RELEASE, *parts]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join([_sources(), ecj.RELEASE, *parts]).encode()).hexdigest()[:16]
 
 
 @functools.cache
@@ -79,21 +73,6 @@ def _sources() -> str:
     for path in sorted(SOURCES.glob("*.java")):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
     return digest.hexdigest()
-
-
-def _compile(java: Path, jars: list[Path], classes: Path) -> None:
-    compiler = next((settings.cache() / "jars" / "ecj").glob("*.jar"), None)
-    if compiler is None:
-        raise NotCompiled("the compiler's jar is not installed")
-    sources = [str(path) for path in sorted(SOURCES.glob("*.java"))]
-    options = ["-source", RELEASE, "-target", RELEASE, "-proc:none", "-nowarn", "-encoding", "UTF-8", "-d", str(classes)]
-    command = [str(java), "-jar", str(compiler), *options, "-classpath", os.pathsep.join(map(str, jars)), *sources]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=COMPILE_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise NotCompiled(f"the compiler did not end within {COMPILE_TIMEOUT_S:.0f} s") from error
-    if done.returncode != 0:
-        raise NotCompiled("\n  ".join((done.stdout + done.stderr).strip().splitlines()[-20:]))
 
 
 def _pack(classes: Path, target: Path) -> None:

@@ -55,7 +55,7 @@ class CommandEngine:
         known = values(job, testbed)
         command = [filled(part, known) for part in job.command]
         if job.instances > 1:
-            command = members.command(job.state / MEMBERS, _instances(job, command))
+            command = members.command(job.state / MEMBERS, instances(job, command))
         return Launch(command, environment(job, testbed, known), Path(job.cwd))
 
     def processes(self, job: Job, role: Role) -> list[psutil.Process]:
@@ -67,7 +67,7 @@ class CommandEngine:
         started = {event.application for event in job.run.journal.all(DriverReady)}
         return [process for application in started if application is not None for process in find(application)]
 
-    def known(self, job: Job, role: Role) -> frozenset[str]:
+    def known(self, job: Job, role: Role, testbed: Testbed) -> frozenset[str]:
         """A command has no interface that says it."""
         return frozenset()
 
@@ -115,7 +115,8 @@ class CommandEngine:
         return True
 
 
-def _instances(job: CommandJob, command: list[str]) -> list[Member]:
+def instances(job: CommandJob, command: list[str]) -> list[Member]:
+    """The members that run one command side by side."""
     return [Member(f"worker-{number}", Role.WORKERS, command, {INSTANCE: str(number)}) for number in range(1, job.instances + 1)]
 
 

@@ -28,7 +28,7 @@ class FlinkEngine(CommandEngine):
     spec_type = FlinkSpec
     jars = LOCK
 
-    def known(self, job: Job, role: Role) -> frozenset[str]:
+    def known(self, job: Job, role: Role, testbed: Testbed) -> frozenset[str]:
         ask = {Role.WORKERS: rest.task_managers, Role.COORDINATOR: rest.job_starts}.get(role)
         address = rest.address(job.state / FOLDER)
         return frozenset() if ask is None or address is None else ask(address)

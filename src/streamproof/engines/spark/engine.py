@@ -49,7 +49,7 @@ class SparkEngine:
             return [worker for executor in executors for worker in spark.python_workers(executor)]
         return [process for executor in executors for process in (executor, *_children(executor))]
 
-    def known(self, job: Job, role: Role) -> frozenset[str]:
+    def known(self, job: Job, role: Role, testbed: Testbed) -> frozenset[str]:
         """The faults of Spark ask its master and its driver themselves."""
         return frozenset()
 

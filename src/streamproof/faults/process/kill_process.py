@@ -20,6 +20,7 @@ from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
 from streamproof.faults.process import members
 from streamproof.faults.process.kill_driver import drawn_delay_s
 from streamproof.faults.process.members import MemberFault, MemberParameters
+from streamproof.jobs.profile import Role
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import signal_recorded
 
@@ -30,7 +31,7 @@ class KillProcess(MemberFault):
     parameters_model: type[Parameters] = MemberParameters
 
     def aim(self, run: RunContext, parameters: MemberParameters) -> dict[str, Any]:
-        delay_s, role = drawn_delay_s(run), parameters.role
+        delay_s, role = drawn_delay_s(run), Role(parameters.role)
         return {
             "role": role.value,
             "delay_s": delay_s,
@@ -45,7 +46,7 @@ class KillProcess(MemberFault):
         target["batches"] = run.progress.batches()
 
     def evidence(self, run: RunContext, parameters: MemberParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
-        role = parameters.role
+        role = Role(parameters.role)
         gone = run.eventually(lambda: members.gone(target), members.AGAIN_S)
         again = run.eventually(lambda: members.others(run, role, target), members.AGAIN_S)
         pids = ", ".join(str(victim["pid"]) for victim in target["victims"])

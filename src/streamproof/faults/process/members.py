@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 import random
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 from pydantic import Field
 
-from streamproof.faults.fault import DRIVER, EvidenceCheck, FaultError, Parameters, RunContext, Unconditional
+from streamproof.faults.fault import DRIVER, EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed import embedded
 from streamproof.testbed.process import process_record, same_process
 
 ROLES = (Role.WORKERS, Role.COORDINATOR)
+RoleName = Literal["workers", "coordinator"]
 AGAIN_S = 60.0
 EVIDENCE_S = 120.0
 
 
 class MemberParameters(Parameters):
-    role: Role = Field(Role.WORKERS, description="workers: one of those that do the work; coordinator: the one that leads them")
+    role: RoleName = Field("workers", description="workers: one of those that do the work; coordinator: the one that leads them")
 
 
 class MemberFault(Unconditional):
@@ -32,9 +33,7 @@ class MemberFault(Unconditional):
 
     def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
         super().check(profile, parameters)
-        role = MemberParameters(role=parameters.get("role", Role.WORKERS)).role
-        if role not in ROLES:
-            raise ValueError(f"{self.name}: role: expected {' or '.join(ROLES)}, came {role}")
+        role = Role(parameters.get("role", Role.WORKERS))
         if role not in profile.roles:
             raise ValueError(f"{self.name}: a job with {profile.name!r} has no {role} of its own")
 
@@ -42,7 +41,8 @@ class MemberFault(Unconditional):
         return frozenset()
 
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
-        return {"role": rng.choice([role.value for role in ROLES if role in profile.roles])}
+        roles = [role.value for role in ROLES if role in profile.roles]
+        return {"role": rng.choice(roles)} if roles else None
 
 
 def chosen(run: RunContext, role: Role) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def chosen(run: RunContext, role: Role) -> dict[str, Any]:
     groups = run.wait_for(f"a process in the role {role}", lambda: _groups(run, role), EVIDENCE_S)
     group = run.rng.choice(sorted(groups))
     victims = [process_record(process) for process in groups[group]]
-    return {"member": group, "victims": victims, "known": sorted(run.engine.known(run.job, role))}
+    return {"member": group, "victims": victims, "known": sorted(run.engine.known(run.job, role, run.testbed))}
 
 
 def others(run: RunContext, role: Role, target: dict[str, Any]) -> bool:
@@ -73,6 +73,17 @@ def _groups(run: RunContext, role: Role) -> dict[int, list[psutil.Process]]:
     return groups
 
 
+def given_up(run: RunContext, role: Role, target: dict[str, Any], seconds: float) -> EvidenceCheck | None:
+    """That the engine counts somebody no more whom it knew before, within so many seconds; None of an engine that does not tell."""
+    before = set(target["known"])
+    if not before:
+        return None
+    missed = run.eventually(lambda: bool(before - run.engine.known(run.job, role, run.testbed)), seconds)
+    now = run.engine.known(run.job, role, run.testbed)
+    told = f"it knew {len(before)}, of these it knows {len(before & now)} still"
+    return EvidenceCheck(f"{run.engine.name} itself had given one up meanwhile", missed, told)
+
+
 def gone(target: dict[str, Any]) -> bool:
     return not any(same_process(victim) for victim in target["victims"])
 
@@ -82,10 +93,10 @@ def replaced(run: RunContext, role: Role, target: dict[str, Any]) -> EvidenceChe
     before = set(target["known"])
     if not before:
         return None
-    new = run.eventually(lambda: bool(run.engine.known(run.job, role) - before), EVIDENCE_S)
-    now = run.engine.known(run.job, role)
+    new = run.eventually(lambda: bool(run.engine.known(run.job, role, run.testbed) - before), EVIDENCE_S)
+    now = run.engine.known(run.job, role, run.testbed)
     told = f"it knew {', '.join(sorted(before))}; it knows {', '.join(sorted(now)) or 'none'}"
     return EvidenceCheck(f"{run.engine.name} itself counts another in the role {role}", new, told)
 
 
-__all__ = ["FaultError", "MemberFault", "MemberParameters", "chosen", "gone", "members", "others", "replaced"]
+__all__ = ["MemberFault", "MemberParameters", "chosen", "given_up", "gone", "members", "others", "replaced"]

@@ -3,8 +3,8 @@
 The model: a long garbage collection, a virtual machine that is moved. Whoever counts its heartbeats gives it up, and another takes over
 its work; then it goes on where it stood, and knows nothing of that. Only fencing keeps its writes out.
 
-Evidence: its processes were stopped, the job committed batches without it or stood still as long, none is stopped any more, and a batch was
-committed afterwards.
+Evidence: its processes were stopped, the engine's own interface had given one up (where it has one), none is stopped any more, and the job
+committed a batch since then.
 Checked against: Kafka Streams 4.3 and Flink 2.3, whose sessions end below the default in our jobs (6 s).
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
 from typing import Any
 
 import psutil
@@ -21,8 +22,12 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
 from streamproof.faults.process import members
 from streamproof.faults.process.members import MemberFault, MemberParameters
+from streamproof.jobs.profile import Role
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import same_process, signal_recorded
+
+AWAKE_S = 2.0
+"""So long it is awake beside those that took over, before the run may end: that is when it does harm."""
 
 
 class PauseProcessParameters(MemberParameters):
@@ -36,7 +41,7 @@ class PauseProcess(MemberFault):
     ends_connections = False
 
     def aim(self, run: RunContext, parameters: PauseProcessParameters) -> dict[str, Any]:
-        role = parameters.role
+        role = Role(parameters.role)
         return {"role": role.value, "members": members.members(run, role), **members.chosen(run, role)}
 
     def inject(self, run: RunContext, parameters: PauseProcessParameters, target: dict[str, Any]) -> None:
@@ -45,14 +50,20 @@ class PauseProcess(MemberFault):
 
     def evidence(self, run: RunContext, parameters: PauseProcessParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         stopped = run.eventually(lambda: _states(target) == {psutil.STATUS_STOPPED}, members.AGAIN_S)
-        run.let_pass(parameters.seconds)
+        begun = time.monotonic()
+        given_up = members.given_up(run, Role(parameters.role), target, parameters.seconds)
+        run.let_pass(max(parameters.seconds - (time.monotonic() - begun), 0.0))
         pids = ", ".join(str(victim["pid"]) for victim in target["victims"])
         told = f"pids {pids}; {run.progress.batches() - target['batches']} micro-batches meanwhile"
+        healed = self.heal(run.testbed, run.folder, target)
         run.over.set()
+        on = run.eventually(lambda: run.progress.batches() > target["batches"], members.EVIDENCE_S)
+        run.let_pass(AWAKE_S)
         return [
             EvidenceCheck(f"its processes stood still for {parameters.seconds:g} s", stopped, told),
-            *self.heal(run.testbed, run.folder, target),
-            run.goes_on(members.EVIDENCE_S),
+            *([given_up] if given_up is not None else []),
+            *healed,
+            EvidenceCheck("the job committed a batch since then", on, f"{run.progress.batches()} batches"),
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:

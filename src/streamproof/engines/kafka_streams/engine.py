@@ -1,0 +1,60 @@
+"""The engine ``kafka_streams``: each start is so many instances of one application, which share its partitions as a consumer group.
+
+Checked against: Kafka Streams 4.3 (an instance that dies is missed after its session's time-out, and its tasks go to another).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from streamproof import settings
+from streamproof.engines import members
+from streamproof.engines.command.engine import MEMBERS, CommandEngine, instances
+from streamproof.engines.command.environment import environment, values
+from streamproof.engines.kafka_streams.spec import LOCK, KafkaStreamsJob, KafkaStreamsSpec
+from streamproof.errors import BadInput
+from streamproof.jobs.engine import Launch
+from streamproof.jobs.job import Job
+from streamproof.jobs.profile import Role
+from streamproof.testbed import ecj, install
+from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.process import TestbedError
+
+JARS = "kafka-streams"
+
+
+class KafkaStreamsEngine(CommandEngine):
+    name = "kafka_streams"
+    job_type = KafkaStreamsJob
+    spec_type = KafkaStreamsSpec
+    jars = LOCK
+
+    def known(self, job: Job, role: Role, testbed: Testbed) -> frozenset[str]:
+        """The members of the application's consumer group."""
+        try:
+            return Cluster(testbed.direct_kafka).group_members(job.name) if role is Role.WORKERS else frozenset()
+        except TestbedError:  # it does not answer now
+            return frozenset()
+
+    def launch(self, job: Job, testbed: Testbed) -> Launch:
+        assert isinstance(job, KafkaStreamsJob)
+        job.state.mkdir(parents=True, exist_ok=True)
+        java = install.java_executable()
+        jars = sorted((settings.cache() / "jars" / JARS).glob("*.jar"))
+        program = Path(job.program)
+        path = [program, *jars] if program.suffix != ".java" else [_compiled(java, program, jars, job.state / "classes"), *jars]
+        command = [str(java), *job.java_options, "-XX:+UseSerialGC", "-cp", os.pathsep.join(map(str, path)), job.main]
+        command = members.command(job.state / MEMBERS, instances(job, command))
+        return Launch(command, environment(job, testbed, values(job, testbed)), Path(job.cwd))
+
+
+def _compiled(java: Path, source: Path, jars: list[Path], classes: Path) -> Path:
+    """The folder of its classes, which its first start compiles. Raises BadInput with the compiler's own words."""
+    if not classes.is_dir():
+        try:
+            ecj.compile_java(java, [source], jars, classes)
+        except ecj.NotCompiled as error:
+            raise BadInput(f"job: source: {source} does not compile:\n  {error}") from error
+    return classes

@@ -1,0 +1,151 @@
+"""Jobs on Flink and Kafka Streams as an experiment describes them: what they are offered, what is refused before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from streamproof.engines.flink import cluster, restored
+from streamproof.engines.flink.cluster import Ports
+from streamproof.engines.flink.spec import FlinkSpec
+from streamproof.engines.kafka_streams.spec import KafkaStreamsSpec
+from streamproof.errors import BadInput
+from streamproof.experiment.model import Experiment, load
+from streamproof.faults import FAULTS
+from streamproof.jobs import windows
+from streamproof.jobs.profile import Role
+from streamproof.run import set_up
+from streamproof.testbed import install
+from tests.support.checkout import ROOT
+
+FLINK = {"engine": "flink", "sql": "pipelines/flink_forward.sql", "promises": "exactly-once"}
+STREAMS = {"engine": "kafka_streams", "source": "pipelines/kafka_streams/Forward.java", "promises": "exactly-once"}
+ROWS = yaml.safe_load((ROOT / "chaos" / "engines" / "rows.yaml").read_text())
+
+
+def _refusal(job: dict[str, Any], fault: dict[str, Any] | None = None) -> str:
+    with pytest.raises(ValidationError) as refused:
+        Experiment.model_validate({"job": job, "seed": 1, "faults": [fault] if fault else []})
+    return str(refused.value)
+
+
+def test_a_job_on_flink_has_a_coordinator_and_workers_and_is_followed_by_its_output() -> None:
+    profile = Experiment.model_validate({"job": FLINK, "seed": 1}).profile
+    assert (profile.name, profile.engine) == ("flink_forward", "flink")
+    assert profile.roles == {Role.DRIVER, Role.COORDINATOR, Role.WORKERS}
+    assert not profile.knows_offsets
+    FAULTS["kill_process"].check(profile, {"role": "coordinator"})
+
+
+def test_a_job_on_kafka_streams_has_instances_and_is_followed_by_its_group() -> None:
+    profile = Experiment.model_validate({"job": STREAMS, "seed": 1}).profile
+    assert (profile.name, profile.knows_offsets) == ("forward", True)
+    assert profile.roles == {Role.DRIVER, Role.WORKERS}
+    FAULTS["kill_process"].check(profile, {})
+    with pytest.raises(ValueError, match="kill_process: a job with 'forward' has no coordinator of its own"):
+        FAULTS["kill_process"].check(profile, {"role": "coordinator"})
+
+
+@pytest.mark.parametrize(
+    ("job", "says"),
+    [
+        ({**FLINK, "python": "job.py", "interpreter": "x"}, "expected one of sql and python"),
+        ({"engine": "flink", "promises": "exactly-once"}, "expected one of sql and python"),
+        (
+            {"engine": "flink", "promises": "exactly-once", "python": "job.py"},
+            "interpreter: a PyFlink job needs a Python that has apache-flink",
+        ),
+        ({**FLINK, "variables": {"group": "x"}}, "variables: group is a placeholder that every job has"),
+        ({**FLINK, "variables": {"Group": "x"}}, "should match pattern"),
+        ({**FLINK, "command": ["x"]}, "Extra inputs are not permitted"),
+        ({**STREAMS, "jar": "a.jar"}, "expected one of source and jar"),
+        ({"engine": "kafka_streams", "promises": "exactly-once", "jar": "a.jar"}, "main: a jar needs the class to run"),
+        ({**STREAMS, "main": "Forward"}, "a source has it by its name"),
+        ({**STREAMS, "source": "Forward.scala"}, "should match pattern"),
+    ],
+)
+def test_what_cannot_be_is_refused(job: dict[str, Any], says: str) -> None:
+    assert says in _refusal(job)
+
+
+def test_a_job_of_one_process_has_no_process_that_could_be_killed_alone() -> None:
+    job = {"engine": "command", "command": ["{python}", "pipelines/forward.py"], "promises": "exactly-once"}
+    assert "has no workers of its own" in _refusal(job, {"fault": "kill_process"})
+    assert "has no workers of its own" in _refusal(job, {"fault": "pause_process"})
+    assert Experiment.model_validate({"job": {**job, "instances": 2}, "seed": 1, "faults": [{"fault": "kill_process"}]})
+
+
+@pytest.mark.parametrize(
+    "spec", [FlinkSpec.model_validate(FLINK), KafkaStreamsSpec.model_validate(STREAMS)], ids=["flink", "kafka_streams"]
+)
+def test_what_is_not_set_up_is_said_before_anything_is_started(
+    spec: FlinkSpec | KafkaStreamsSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMPROOF_CACHE", str(tmp_path))
+    with pytest.raises(
+        BadInput, match=f"job: the engine {spec.engine}: the .* jars are not installed. Run: streamproof setup {spec.engine}"
+    ):
+        spec.check()
+
+
+def test_an_engine_that_needs_nothing_cannot_be_set_up() -> None:
+    with pytest.raises(BadInput, match=r"expected an engine that needs something of its own .*flink.*, came 'spark'"):
+        set_up.set_up_engine("spark", print)
+
+
+@pytest.mark.parametrize("lock", [FlinkSpec, KafkaStreamsSpec])
+def test_the_jars_of_an_engine_are_pinned_by_content(lock: type[FlinkSpec | KafkaStreamsSpec]) -> None:
+    file = Path(__import__(lock.__module__, fromlist=["LOCK"]).LOCK)
+    jars = install.locked_jars(file)
+    assert len({jar.set for jar in jars}) == 1
+    assert len({jar.coordinate for jar in jars}) == len(jars) > 5
+
+
+def test_a_script_with_an_unknown_placeholder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "problems_with", lambda lock: [])
+    (tmp_path / "job.sql").write_text("INSERT INTO {output_topic} SELECT {{literal}} FROM {nothing}")
+    spec = FlinkSpec.model_validate({**FLINK, "sql": str(tmp_path / "job.sql")})
+    with pytest.raises(BadInput, match=r"there is no placeholder \{nothing\}"):
+        spec.check()
+    FlinkSpec.model_validate({**FLINK, "sql": str(tmp_path / "job.sql"), "variables": {"nothing": "t"}}).check()
+
+
+def test_a_job_manager_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path) -> None:
+    assert restored.newest(tmp_path) is None
+    for number in (2, 10, 11):
+        (tmp_path / f"chk-{number}").mkdir()
+    for number in (2, 10):
+        (tmp_path / f"chk-{number}" / "_metadata").touch()
+    assert restored.newest(tmp_path) == tmp_path / "chk-10"
+
+
+def test_what_the_user_configures_replaces_what_the_engine_does_and_all_listen_on_loopback(tmp_path: Path) -> None:
+    found = cluster.configuration(tmp_path, Ports(1, 2), 2, 2, {"execution.checkpointing.interval": "3 s"})
+    assert found["execution.checkpointing.interval"] == "3 s"
+    listens = {key: value for key, value in found.items() if key.endswith(("address", "host", "bind-address"))}
+    assert len(listens) >= 5
+    assert set(listens.values()) == {"127.0.0.1"}
+    assert found["web.submit.enable"] == "false"
+
+
+def test_a_checkpoint_of_flink_is_a_step_of_the_job() -> None:
+    assert windows.is_file("checkpoint")
+    assert windows.leaves("checkpoint > EndTxn") == "the checkpoint is complete, the transaction is still open"
+    assert windows._of_file(ROOT / "README.md", output=False) is None
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["experiment"] for row in ROWS])
+def test_each_row_has_an_experiment_that_can_be_read(row: dict[str, Any]) -> None:
+    experiment = load(ROOT / "chaos" / "engines" / f"{row['experiment']}.yaml")
+    assert experiment.job is not None
+    assert (experiment.job["engine"] == row["engine"]) or row["engine"] == "spark"
+    assert set(row) <= {"row", "engine", "experiment", "expected", "found", "control", "says"}
+
+
+def test_each_experiment_of_the_folder_has_a_row() -> None:
+    files = {path.stem for path in (ROOT / "chaos" / "engines").glob("*.yaml")} - {"rows"}
+    assert files == {row["experiment"] for row in ROWS}
