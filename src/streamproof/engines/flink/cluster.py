@@ -26,6 +26,7 @@ from streamproof.jobs.profile import Role
 JOB_MANAGER = "org.apache.flink.container.entrypoint.StandaloneApplicationClusterEntryPoint"
 TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 SQL_JOB = "org.apache.flink.table.runtime.application.SqlDriver"
+PYTHON_JOB = "org.apache.flink.client.python.PythonDriver"
 LOOPBACK = "127.0.0.1"
 _LANG = ("java.lang", "java.lang.reflect", "java.text", "java.time")
 _UTIL = ("java.util", "java.util.concurrent", "java.net", "java.io", "java.nio")
@@ -98,8 +99,8 @@ def write(folder: Path, settings_of: Mapping[str, str]) -> None:
     write_atomically(folder / "log4j.properties", LOGGING)
 
 
-def members(folder: Path, java_home: Path, job: str, main: list[str], task_managers: int) -> list[Member]:
-    """``main`` is the class that runs as the job's program, and its arguments."""
+def members(folder: Path, java_home: Path, job: str, main: list[str], task_managers: int, flink_python: str = "") -> list[Member]:
+    """``main`` is the class that runs as the job's program, and its arguments; ``flink_python`` the jar that it needs if it is Python's."""
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
     jvm = [str(java_home / "bin" / "java"), *opened, f"-Dlog4j.configurationFile={folder / 'log4j.properties'}", "-XX:+UseSerialGC"]
     jars = ["-cp", f"{settings.cache() / 'jars' / 'flink'}/*"]
@@ -108,7 +109,7 @@ def members(folder: Path, java_home: Path, job: str, main: list[str], task_manag
     task_manager = [*jvm, "-Xmx256m", "-XX:MaxDirectMemorySize=128m", "-XX:MaxMetaspaceSize=256m", *jars, TASK_MANAGER]
     restored = ["-m", "streamproof.engines.flink.restored", str(checkpoints(folder) / identity)]
     said = json.dumps({"before": job_manager, "after": ["--job-classname", *main]})
-    environment = {"FLINK_CONF_DIR": str(folder)}
+    environment = {"FLINK_CONF_DIR": str(folder), **({"FLINK_OPT_DIR": str(Path(flink_python).parent)} if flink_python else {})}
     return [
         Member("job-manager", Role.COORDINATOR, [sys.executable, *restored, said], environment),
         *(

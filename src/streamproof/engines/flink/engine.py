@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from streamproof.engines import members
@@ -9,7 +10,7 @@ from streamproof.engines.command.engine import MEMBERS, CommandEngine
 from streamproof.engines.command.environment import environment, values
 from streamproof.engines.command.placeholders import filled
 from streamproof.engines.flink import cluster, rest
-from streamproof.engines.flink.cluster import SQL_JOB, Ports
+from streamproof.engines.flink.cluster import PYTHON_JOB, SQL_JOB, Ports
 from streamproof.engines.flink.spec import LOCK, PARALLELISM, FlinkJob, FlinkSpec
 from streamproof.evidence.folder import write_atomically
 from streamproof.jobs.engine import Launch
@@ -41,8 +42,14 @@ class FlinkEngine(CommandEngine):
         with FreePorts() as free:
             ports = Ports(rpc=free.take(), rest=free.take())
         cluster.write(folder, cluster.configuration(folder, ports, job.slots, PARALLELISM, job.config))
-        script = folder / Path(job.script).name
-        write_atomically(script, filled(Path(job.script).read_text(), {**known, **job.variables}))
-        main = [SQL_JOB, "--scriptUri", script.as_uri()]
-        processes = cluster.members(folder, install.java_home(), job.name, main, job.task_managers)
+        processes = cluster.members(folder, install.java_home(), job.name, _main(job, folder, known), job.task_managers, job.flink_python)
         return Launch(members.command(job.state / MEMBERS, processes), environment(job, testbed, known), Path(job.cwd))
+
+
+def _main(job: FlinkJob, folder: Path, known: Mapping[str, str]) -> list[str]:
+    """The class that runs as the job's program, and its arguments."""
+    if job.flink_python:
+        return [PYTHON_JOB, "--pyClientExecutable", job.interpreter, "--pyExecutable", job.interpreter, "--python", job.script]
+    script = folder / Path(job.script).name
+    write_atomically(script, filled(Path(job.script).read_text(), {**known, **job.variables}))
+    return [SQL_JOB, "--scriptUri", script.as_uri()]

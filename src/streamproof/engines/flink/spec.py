@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -18,13 +19,16 @@ from streamproof.testbed.embedded import Testbed
 
 PARALLELISM = 2
 Variable = Annotated[str, Field(pattern=r"^[a-z_]+$")]
+VERSION = "2.3.0"
+PYTHON_S = 60.0
 LOCK = Path(__file__).with_name("jars.lock")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlinkJob(CommandJob):
     """``script`` is the absolute path of its SQL, or of its Python; ``config`` are settings of Flink that replace the engine's own,
-    ``variables`` what placeholders of the script's own stand for."""
+    ``variables`` what placeholders of the script's own stand for. ``flink_python`` is the jar by which Flink runs a script of
+    Python; empty for SQL."""
 
     command: list[str] = field(default_factory=list)
     script: str
@@ -32,6 +36,7 @@ class FlinkJob(CommandJob):
     slots: int
     config: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
+    flink_python: str = ""
 
 
 class FlinkSpec(OwnJobSpec):
@@ -82,6 +87,8 @@ class FlinkSpec(OwnJobSpec):
         super().check()
         if problems := install.problems_with(LOCK):
             raise BadInput(f"job: the engine flink: {problems[0]}. Run: streamproof setup flink")
+        if self.python is not None:
+            self._flink_python()
         try:
             text = self._script.read_text()
         except (OSError, UnicodeDecodeError) as error:
@@ -90,6 +97,18 @@ class FlinkSpec(OwnJobSpec):
             names = ", ".join([*PLACEHOLDERS, *self.variables])
             raise BadInput(f"job: sql: {self._script}: there is no placeholder {{{name}}}; there are: {names}")
 
+    def _flink_python(self) -> Path:
+        """The jar by which Flink runs Python, of the job's own apache-flink. Raises BadInput unless it is of our version."""
+        ask = [self._python(), "-c", "import os, pyflink; print(os.path.dirname(pyflink.__file__))"]
+        done = subprocess.run(ask, capture_output=True, text=True, timeout=PYTHON_S, check=False)
+        if done.returncode != 0:
+            raise BadInput(f"job: interpreter: {ask[0]} has no apache-flink: pip install apache-flink=={VERSION}")
+        jar = Path(done.stdout.strip()) / "opt" / f"flink-python-{VERSION}.jar"
+        if not jar.is_file():
+            there = ", ".join(path.name for path in jar.parent.glob("flink-python-*.jar")) or "none"
+            raise BadInput(f"job: interpreter: expected apache-flink {VERSION}, {ask[0]} has {there}: pip install apache-flink=={VERSION}")
+        return jar
+
     def job(self, testbed: Testbed, **common: Any) -> FlinkJob:
         return FlinkJob(
             script=str(self._script),
@@ -97,5 +116,6 @@ class FlinkSpec(OwnJobSpec):
             slots=self.slots,
             config=self.config,
             variables=self.variables,
+            flink_python=str(self._flink_python()) if self.python is not None else "",
             **self.described(**common),
         )
