@@ -66,6 +66,9 @@ class Engine(Protocol):
         """Who plays a role now as the engine's own interface says it, by names that are given once. Empty where it has none, or while it
         does not answer."""
 
+    def topics(self, job: Job, testbed: Testbed) -> list[str]:
+        """The topics that such a job makes for itself, beside its input and its output: they go with the run. Raises TestbedError."""
+
     def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
         """While it is entered, the job's committed source offsets are appended to ``progress.jsonl``, and ``driver_ready`` is journaled
         for each start that got to work. What it gives is called again and again, and raises what has put an end to that."""

@@ -16,7 +16,7 @@ from streamproof.jobs.job import Job
 from streamproof.jobs.windows import Step, Trace
 
 LEAVES = "leaves"
-KILLERS = ("kill_driver", "kill_at_window")
+KILLERS = ("kill_driver", "kill_at_window", "kill_process")
 
 
 def write(folder: RunFolder, job: Job) -> None:

@@ -130,8 +130,10 @@ def restore(folder: RunFolder, testbed: Testbed, toxics: Sequence[str] = ()) -> 
         job = replace(read_job(folder), bootstrap=testbed.driver_kafka, postgres=testbed.pipeline_postgres)
         engine_of(job).disarm(job)
         done["recovered"] = _recover(job)
+        cluster = Cluster(testbed.direct_kafka)
+        cluster.delete_topics(engine_of(job).topics(job, testbed))
         if _left_behind(folder) or job.input_topic.startswith(job.name):  # once: a topic with a fixed name may be another's by now
-            Cluster(testbed.direct_kafka).delete_topics([job.input_topic])
+            cluster.delete_topics([job.input_topic])
         if _left_behind(folder) or job.output_topic.startswith(job.name):
             outputs.of(job).delete(job, testbed)
     done["steady_state"] = [check.to_json() for check in steady_state.require(testbed)]

@@ -71,11 +71,15 @@ class CommandEngine:
         """A command has no interface that says it."""
         return frozenset()
 
+    def topics(self, job: Job, testbed: Testbed) -> list[str]:
+        return []
+
     def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
         assert isinstance(job, CommandJob)
-        return Following(job, self._source(job, testbed), functools.partial(self._application, job))
+        return Following(job, self.source(job, testbed), functools.partial(self._application, job))
 
-    def _source(self, job: CommandJob, testbed: Testbed) -> Source:
+    def source(self, job: CommandJob, testbed: Testbed) -> Source:
+        """Where the job's commits are seen."""
         if job.follows_output:
             return DeliveredRecords(job, testbed)
         if not job.spark_checkpoint:

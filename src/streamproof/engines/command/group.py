@@ -26,26 +26,28 @@ log = logging.getLogger("streamproof.engines.command.group")
 
 
 class GroupOffsets:
+    """Follows the offsets that a job's group commits of its input."""
+
     def __init__(self, job: CommandJob, bootstrap: str) -> None:
         from confluent_kafka import Consumer
 
-        self._job, self._cluster = job, Cluster(bootstrap)
+        self.job, self.cluster = job, Cluster(bootstrap)
         settings = {"bootstrap.servers": bootstrap, "group.id": job.group or job.name, "isolation.level": "read_committed", "log_level": 2}
-        self._consumer: Consumer = Consumer({**settings, "enable.auto.commit": False})
+        self.consumer: Consumer = Consumer({**settings, "enable.auto.commit": False})
         self._count, self._counted_at = 0, -COUNT_S  # how many partitions the input has, and when that was asked
 
     def close(self) -> None:
-        self._consumer.close()
+        self.consumer.close()
 
     def commits(self, committed: Mapping[int, int]) -> Iterator[Commit]:
         """While Kafka does not answer nothing is known."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        topic = self._job.input_topic
+        topic = self.job.input_topic
         try:
             if (now := time.monotonic()) >= self._counted_at + COUNT_S:
-                self._count, self._counted_at = self._cluster.partitions(topic), now
-            answered = self._consumer.committed([TopicPartition(topic, number) for number in range(self._count)], timeout=ANSWER_S)
+                self._count, self._counted_at = self.cluster.partitions(topic), now
+            answered = self.consumer.committed([TopicPartition(topic, number) for number in range(self._count)], timeout=ANSWER_S)
         except (KafkaException, TestbedError) as error:
             log.debug("the group's offsets are not known: %s", error)
             return

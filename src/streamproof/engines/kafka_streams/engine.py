@@ -12,6 +12,10 @@ from streamproof import settings
 from streamproof.engines import members
 from streamproof.engines.command.engine import MEMBERS, CommandEngine, instances
 from streamproof.engines.command.environment import environment, values
+from streamproof.engines.command.following import Source
+from streamproof.engines.command.job import CommandJob
+from streamproof.engines.kafka_streams import application
+from streamproof.engines.kafka_streams.application import ApplicationOffsets
 from streamproof.engines.kafka_streams.spec import LOCK, KafkaStreamsJob, KafkaStreamsSpec
 from streamproof.errors import BadInput
 from streamproof.jobs.engine import Launch
@@ -37,6 +41,13 @@ class KafkaStreamsEngine(CommandEngine):
             return Cluster(testbed.direct_kafka).group_members(job.name) if role is Role.WORKERS else frozenset()
         except TestbedError:  # it does not answer now
             return frozenset()
+
+    def topics(self, job: Job, testbed: Testbed) -> list[str]:
+        """What passes between its parts, and the changelogs of its state."""
+        return application.internal_topics(Cluster(testbed.direct_kafka), job.name)
+
+    def source(self, job: CommandJob, testbed: Testbed) -> Source:
+        return super().source(job, testbed) if job.follows_output else ApplicationOffsets(job, testbed.direct_kafka)
 
     def launch(self, job: Job, testbed: Testbed) -> Launch:
         assert isinstance(job, KafkaStreamsJob)

@@ -53,6 +53,9 @@ class SparkEngine:
         """The faults of Spark ask its master and its driver themselves."""
         return frozenset()
 
+    def topics(self, job: Job, testbed: Testbed) -> list[str]:
+        return []
+
     def progress(self, job: Job, testbed: Testbed) -> AbstractContextManager[Callable[[], None]]:
         return nullcontext(lambda: None)  # the driver reports it itself
 

@@ -5,6 +5,8 @@ filled again. ``kill_driver`` kills all of them at once.
 
 It is killed at a moment that the seed draws over the length of the last micro-batches, as with ``kill_driver``.
 
+With ``loses`` the disk of an instance is gone as well: what it kept there must come from elsewhere.
+
 Evidence: its processes are gone, as many as before play its role again, the engine's own interface counts another one (where it has one),
 and the job committed a batch afterwards.
 Checked against: Flink 2.3 (``/taskmanagers`` and ``/jobs/overview`` of its REST API).
@@ -12,25 +14,43 @@ Checked against: Flink 2.3 (``/taskmanagers`` and ``/jobs/overview`` of its REST
 
 from __future__ import annotations
 
+import shutil
 import signal
+from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
+from streamproof.engines.command.engine import INSTANCE
 from streamproof.evidence.folder import RunFolder
-from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext
+from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.process import members
 from streamproof.faults.process.kill_driver import drawn_delay_s
 from streamproof.faults.process.members import MemberFault, MemberParameters
-from streamproof.jobs.profile import Role
+from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import signal_recorded
+from streamproof.testbed.process import same_process, signal_recorded
+
+
+class KillProcessParameters(MemberParameters):
+    loses: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="How the folder's name begins, below {state_folder}, that is lost with an instance; it ends with the instance's number",
+    )
 
 
 class KillProcess(MemberFault):
     name = "kill_process"
     summary = "SIGKILL one process of a job of several: a worker, or the coordinator"
-    parameters_model: type[Parameters] = MemberParameters
+    parameters_model: type[Parameters] = KillProcessParameters
 
-    def aim(self, run: RunContext, parameters: MemberParameters) -> dict[str, Any]:
+    def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
+        super().check(profile, parameters)
+        if parameters.get("loses") is not None and not profile.of_a_user:
+            raise ValueError(f"{self.name}: loses: a job with {profile.name!r} has no {{state_folder}}; leave it out")
+
+    def aim(self, run: RunContext, parameters: KillProcessParameters) -> dict[str, Any]:
         delay_s, role = drawn_delay_s(run), Role(parameters.role)
         return {
             "role": role.value,
@@ -40,12 +60,16 @@ class KillProcess(MemberFault):
             **members.chosen(run, role),
         }
 
-    def inject(self, run: RunContext, parameters: MemberParameters, target: dict[str, Any]) -> None:
+    def inject(self, run: RunContext, parameters: KillProcessParameters, target: dict[str, Any]) -> None:
         run.let_pass(target["delay_s"])
+        lost = _lost(run, parameters, target)
         signal_recorded(target["victims"], signal.SIGKILL)
+        if lost is not None:
+            target["lost"] = {"folder": str(lost), "files": sum(path.is_file() for path in lost.rglob("*"))}
+            shutil.rmtree(lost, ignore_errors=True)
         target["batches"] = run.progress.batches()
 
-    def evidence(self, run: RunContext, parameters: MemberParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
+    def evidence(self, run: RunContext, parameters: KillProcessParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         role = Role(parameters.role)
         gone = run.eventually(lambda: members.gone(target), members.AGAIN_S)
         again = run.eventually(lambda: members.others(run, role, target), members.AGAIN_S)
@@ -55,9 +79,26 @@ class KillProcess(MemberFault):
             EvidenceCheck("the processes of the member are gone", gone, f"pids {pids}"),
             EvidenceCheck("its place was taken", again, f"{members.members(run, role)} in the role {role}"),
             *([replaced] if replaced is not None else []),
+            *([_gone_with_it(target["lost"])] if "lost" in target else []),
             run.goes_on(members.EVIDENCE_S),
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """Nothing to undo: the job starts it again."""
         return []
+
+
+def _lost(run: RunContext, parameters: KillProcessParameters, target: dict[str, Any]) -> Path | None:
+    """The folder that is lost with the victim. Raises FaultError when there is none."""
+    if parameters.loses is None:
+        return None
+    victim = same_process(target["victims"][0])
+    number = victim.environ().get(INSTANCE, "") if victim is not None else ""
+    folder = run.job.state / f"{parameters.loses}{number}"
+    if not folder.is_dir():
+        raise FaultError(f"loses: expected the folder of an instance, {folder} is not there")
+    return folder
+
+
+def _gone_with_it(lost: dict[str, Any]) -> EvidenceCheck:
+    return EvidenceCheck("its disk was lost with it", lost["files"] > 0, f"{lost['files']} files of {lost['folder']}")
