@@ -270,7 +270,7 @@ def _of_kafka(message: Message, job: Job) -> str | None:
         return None
     if message.message == "Produce":
         other = sorted({place.topic for place in message.places} - {job.output_topic})
-        return "Produce" if not other else f"Produce to {other[0]}"
+        return "Produce" if not other else f"Produce to {other[0].removeprefix(f'{job.name}-')}"
     return "EndTxn (abort)" if message.message == "EndTxn" and message.commit is False else message.message
 
 

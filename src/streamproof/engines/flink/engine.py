@@ -8,8 +8,11 @@ from pathlib import Path
 from streamproof.engines import members
 from streamproof.engines.command.engine import MEMBERS, CommandEngine
 from streamproof.engines.command.environment import environment, values
+from streamproof.engines.command.following import Source
+from streamproof.engines.command.job import CommandJob
 from streamproof.engines.command.placeholders import filled
 from streamproof.engines.flink import cluster, rest
+from streamproof.engines.flink.checkpoints import CheckpointedOffsets
 from streamproof.engines.flink.cluster import PYTHON_JOB, SQL_JOB, Ports
 from streamproof.engines.flink.spec import LOCK, PARALLELISM, FlinkJob, FlinkSpec
 from streamproof.evidence.folder import write_atomically
@@ -33,6 +36,11 @@ class FlinkEngine(CommandEngine):
         ask = {Role.WORKERS: rest.task_managers, Role.COORDINATOR: rest.job_starts}.get(role)
         address = rest.address(job.state / FOLDER)
         return frozenset() if ask is None or address is None else ask(address)
+
+    def source(self, job: CommandJob, testbed: Testbed) -> Source:
+        if job.follows_output:
+            return super().source(job, testbed)
+        return CheckpointedOffsets(job, testbed.direct_kafka, cluster.checkpoints(job.state / FOLDER))
 
     def launch(self, job: Job, testbed: Testbed) -> Launch:
         assert isinstance(job, FlinkJob)

@@ -13,8 +13,11 @@ from pathlib import Path
 
 def newest(folder: Path) -> Path | None:
     """The newest whole checkpoint in a job's folder of them; None when there is none."""
-    whole = {int(path.parent.name.removeprefix("chk-")): path.parent for path in folder.glob("chk-*/_metadata")}
-    return whole[max(whole)] if whole else None
+    return max((path.parent for path in folder.glob("chk-*/_metadata")), key=number, default=None)
+
+
+def number(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("chk-"))
 
 
 def main() -> None:

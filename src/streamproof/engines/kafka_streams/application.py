@@ -9,10 +9,8 @@ what is written there and the offsets of what it was made from are committed in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
-from streamproof.engines.command.following import Commit
 from streamproof.engines.command.group import ANSWER_S, GroupOffsets
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
@@ -26,19 +24,8 @@ def internal_topics(cluster: Cluster, application: str) -> list[str]:
 
 
 class ApplicationOffsets(GroupOffsets):
-    def commits(self, committed: Mapping[int, int]) -> Iterator[Commit]:
-        for commit in super().commits(committed):
-            if any(until > committed.get(partition, 0) for partition, until in commit.until.items()):
-                yield self._as_far_as_it_is_through(commit)
-
-    def _as_far_as_it_is_through(self, commit: Commit) -> Commit:
-        try:
-            if not self._between():
-                return commit
-            ends = self.cluster.end_offsets(self.job.input_topic)
-        except TestbedError:  # nothing is known now
-            return replace(commit, until={})
-        return replace(commit, until={partition: min(until, ends.get(partition, until) - 1) for partition, until in commit.until.items()})
+    def through(self, until: Mapping[int, int]) -> bool:
+        return not self._between()
 
     def _between(self) -> bool:
         """Whether something is left between the parts of the application. Raises TestbedError."""

@@ -5,7 +5,8 @@ filled again. ``kill_driver`` kills all of them at once.
 
 It is killed at a moment that the seed draws over the length of the last micro-batches, as with ``kill_driver``.
 
-With ``loses`` the disk of an instance is gone as well: what it kept there must come from elsewhere.
+With ``gracefully`` it is asked to end by SIGTERM. With ``loses`` the disk of an instance is gone as well: what it kept there must come from
+elsewhere.
 
 Evidence: its processes are gone, as many as before play its role again, the engine's own interface counts another one (where it has one),
 and the job committed a batch afterwards.
@@ -39,6 +40,8 @@ class KillProcessParameters(MemberParameters):
         description="How the folder's name begins, below {state_folder}, that is lost with an instance; it ends with the instance's number",
     )
 
+    gracefully: bool = Field(False, description="Ask it to end by SIGTERM, as a deployment does that is rolled out, instead of SIGKILL")
+
 
 class KillProcess(MemberFault):
     name = "kill_process"
@@ -63,7 +66,7 @@ class KillProcess(MemberFault):
     def inject(self, run: RunContext, parameters: KillProcessParameters, target: dict[str, Any]) -> None:
         run.let_pass(target["delay_s"])
         lost = _lost(run, parameters, target)
-        signal_recorded(target["victims"], signal.SIGKILL)
+        signal_recorded(target["victims"], signal.SIGTERM if parameters.gracefully else signal.SIGKILL)
         if lost is not None:
             target["lost"] = {"folder": str(lost), "files": sum(path.is_file() for path in lost.rglob("*"))}
             shutil.rmtree(lost, ignore_errors=True)
