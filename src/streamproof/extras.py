@@ -20,6 +20,7 @@ MODULES = {
     "avro": ("fastavro",),
     "delta": ("deltalake",),
     "iceberg": ("fastavro", "pyiceberg", "sqlalchemy"),
+    "flink": ("cryptography",),
     "schema": ("jsonschema", "rstr"),
     "airflow": ("airflow", "httpx"),
 }

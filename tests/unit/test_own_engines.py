@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from streamproof.engines.flink import cluster, restored
+from streamproof.engines.flink import cluster, restored, secured
 from streamproof.engines.flink.cluster import Ports
 from streamproof.engines.flink.spec import FlinkSpec
 from streamproof.engines.kafka_streams.spec import KafkaStreamsSpec
@@ -149,3 +149,13 @@ def test_each_row_has_an_experiment_that_can_be_read(row: dict[str, Any]) -> Non
 def test_each_experiment_of_the_folder_has_a_row() -> None:
     files = {path.stem for path in (ROOT / "chaos" / "engines").glob("*.yaml")} - {"rows"}
     assert files == {row["experiment"] for row in ROWS}
+
+
+def test_whoever_speaks_with_flink_needs_the_key_of_its_start(tmp_path: Path) -> None:
+    told = secured.settings(tmp_path)
+    assert {told[f"security.ssl.{key}"] for key in ("internal.enabled", "rest.enabled", "rest.authentication-enabled")} == {"true"}
+    assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("flink.p12", "flink.crt", "flink.key"), 0o600
+    )
+    assert secured.settings(tmp_path) != told, "each start has a key of its own"
+    assert secured.context(tmp_path).cert_store_stats()["x509"] == 1, "it trusts this certificate and no other"

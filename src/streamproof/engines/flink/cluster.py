@@ -19,6 +19,7 @@ from pathlib import Path
 import yaml
 
 from streamproof import settings
+from streamproof.engines.flink.secured import LOOPBACK
 from streamproof.engines.members import Member
 from streamproof.evidence.folder import write_atomically
 from streamproof.jobs.profile import Role
@@ -27,10 +28,10 @@ JOB_MANAGER = "org.apache.flink.container.entrypoint.StandaloneApplicationCluste
 TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 SQL_JOB = "org.apache.flink.table.runtime.application.SqlDriver"
 PYTHON_JOB = "org.apache.flink.client.python.PythonDriver"
-LOOPBACK = "127.0.0.1"
 _LANG = ("java.lang", "java.lang.reflect", "java.text", "java.time")
 _UTIL = ("java.util", "java.util.concurrent", "java.net", "java.io", "java.nio")
 OPENED = (*_LANG, *_UTIL)
+CONFIGURATION = "config.yaml"
 LOGGING = """rootLogger.level = WARN
 rootLogger.appenderRef.out.ref = out
 appender.out.name = out
@@ -50,8 +51,8 @@ class Ports:
     rest: int
 
 
-def configuration(folder: Path, ports: Ports, slots: int, parallelism: int, own: Mapping[str, str]) -> dict[str, str]:
-    """The settings of JobManager and TaskManagers; what a user says replaces what is said here."""
+def configuration(state: Path, ports: Ports, slots: int, parallelism: int, own: Mapping[str, str]) -> dict[str, str]:
+    """The settings of JobManager and TaskManagers, which keep what outlives them in ``state``; ``own`` replaces what is said here."""
     return {
         "jobmanager.rpc.address": LOOPBACK,
         "jobmanager.rpc.port": str(ports.rpc),
@@ -78,7 +79,7 @@ def configuration(folder: Path, ports: Ports, slots: int, parallelism: int, own:
         "taskmanager.memory.jvm-overhead.max": "64m",
         "parallelism.default": str(parallelism),
         "execution.checkpointing.interval": "500 ms",
-        "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
+        "execution.checkpointing.dir": checkpoints(state).as_uri(),
         "execution.checkpointing.num-retained": "200",  # the windows of a job are read from them
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "restart-strategy.type": "fixed-delay",
@@ -86,28 +87,30 @@ def configuration(folder: Path, ports: Ports, slots: int, parallelism: int, own:
         "restart-strategy.fixed-delay.delay": "1 s",
         "heartbeat.interval": "1000",
         "heartbeat.timeout": "6000",
-        "io.tmp.dirs": str(folder / "tmp"),
+        "io.tmp.dirs": str(state / "tmp"),
         **own,
     }
 
 
 def write(folder: Path, settings_of: Mapping[str, str]) -> None:
     """The folder that Flink takes its configuration from."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tmp").mkdir(exist_ok=True)
-    write_atomically(folder / "config.yaml", yaml.safe_dump(dict(settings_of)))
+    write_atomically(folder / CONFIGURATION, yaml.safe_dump(dict(settings_of)))
+    (folder / CONFIGURATION).chmod(0o600)
     write_atomically(folder / "log4j.properties", LOGGING)
 
 
-def members(folder: Path, java_home: Path, job: str, main: list[str], task_managers: int, flink_python: str = "") -> list[Member]:
-    """``main`` is the class that runs as the job's program, and its arguments; ``flink_python`` the jar that it needs if it is Python's."""
+def members(
+    folder: Path, java_home: Path, kept: Path, job: str, main: list[str], task_managers: int, flink_python: str = ""
+) -> list[Member]:
+    """``folder`` holds the configuration, ``kept`` the checkpoints. ``main`` is the class that runs as the job's program, and its
+    arguments; ``flink_python`` the jar that it needs if it is Python's."""
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
     jvm = [str(java_home / "bin" / "java"), *opened, f"-Dlog4j.configurationFile={folder / 'log4j.properties'}", "-XX:+UseSerialGC"]
     jars = ["-cp", f"{settings.cache() / 'jars' / 'flink'}/*"]
     identity = hashlib.md5(job.encode(), usedforsecurity=False).hexdigest()  # Flink's ids of jobs have 32 hexadecimal digits
     job_manager = [*jvm, "-Xmx320m", "-XX:MaxMetaspaceSize=256m", *jars, JOB_MANAGER, "--configDir", str(folder), "--job-id", identity]
     task_manager = [*jvm, "-Xmx256m", "-XX:MaxDirectMemorySize=128m", "-XX:MaxMetaspaceSize=256m", *jars, TASK_MANAGER]
-    restored = ["-m", "streamproof.engines.flink.restored", str(checkpoints(folder) / identity)]
+    restored = ["-m", "streamproof.engines.flink.restored", str(kept / identity)]
     said = json.dumps({"before": job_manager, "after": ["--job-classname", *main]})
     environment = {"FLINK_CONF_DIR": str(folder), **({"FLINK_OPT_DIR": str(Path(flink_python).parent)} if flink_python else {})}
     return [
@@ -119,5 +122,5 @@ def members(folder: Path, java_home: Path, job: str, main: list[str], task_manag
     ]
 
 
-def checkpoints(folder: Path) -> Path:
-    return folder / "checkpoints"
+def checkpoints(state: Path) -> Path:
+    return state / "checkpoints"

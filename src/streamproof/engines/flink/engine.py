@@ -11,7 +11,7 @@ from streamproof.engines.command.environment import environment, values
 from streamproof.engines.command.following import Source
 from streamproof.engines.command.job import CommandJob
 from streamproof.engines.command.placeholders import filled
-from streamproof.engines.flink import cluster, rest
+from streamproof.engines.flink import cluster, rest, secured
 from streamproof.engines.flink.checkpoints import CheckpointedOffsets
 from streamproof.engines.flink.cluster import PYTHON_JOB, SQL_JOB, Ports
 from streamproof.engines.flink.spec import LOCK, PARALLELISM, FlinkJob, FlinkSpec
@@ -19,7 +19,7 @@ from streamproof.evidence.folder import write_atomically
 from streamproof.jobs.engine import Launch
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role
-from streamproof.testbed import install
+from streamproof.testbed import install, scratch
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import FreePorts
 
@@ -34,8 +34,8 @@ class FlinkEngine(CommandEngine):
 
     def known(self, job: Job, role: Role, testbed: Testbed) -> frozenset[str]:
         ask = {Role.WORKERS: rest.task_managers, Role.COORDINATOR: rest.job_starts}.get(role)
-        address = rest.address(job.state / FOLDER)
-        return frozenset() if ask is None or address is None else ask(address)
+        asked = rest.newest(scratch.folder(job.run.path))
+        return frozenset() if ask is None or asked is None else ask(asked)
 
     def source(self, job: CommandJob, testbed: Testbed) -> Source:
         if job.follows_output:
@@ -49,8 +49,14 @@ class FlinkEngine(CommandEngine):
         known = values(job, testbed)
         with FreePorts() as free:
             ports = Ports(rpc=free.take(), rest=free.take())
-        cluster.write(folder, cluster.configuration(folder, ports, job.slots, PARALLELISM, job.config))
-        processes = cluster.members(folder, install.java_home(), job.name, _main(job, folder, known), job.task_managers, job.flink_python)
+        configured = scratch.folder(job.run.path) / f"{FOLDER}-{job.start}"
+        configured.mkdir(mode=0o700, exist_ok=True)
+        told = cluster.configuration(folder, ports, job.slots, PARALLELISM, {**secured.settings(configured), **job.config})
+        cluster.write(configured, told)
+        main = _main(job, folder, known)
+        processes = cluster.members(
+            configured, install.java_home(), cluster.checkpoints(folder), job.name, main, job.task_managers, job.flink_python
+        )
         return Launch(members.command(job.state / MEMBERS, processes), environment(job, testbed, known), Path(job.cwd))
 
 

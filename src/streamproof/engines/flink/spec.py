@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from streamproof import settings
+from streamproof import extras, settings
 from streamproof.engines.command.job import CommandJob, OwnJobSpec
 from streamproof.engines.command.placeholders import PLACEHOLDERS, unknown
 from streamproof.errors import BadInput
@@ -85,6 +85,7 @@ class FlinkSpec(OwnJobSpec):
 
     def check(self) -> None:
         super().check()
+        extras.require("flink")
         if problems := install.problems_with(LOCK):
             raise BadInput(f"job: the engine flink: {problems[0]}. Run: streamproof setup flink")
         if self.python is not None:
