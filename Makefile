@@ -18,7 +18,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4
 THREE_TESTBEDS = -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test coverage test-all test-browser test-engines engines examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-tables \
+.PHONY: help setup demo ui test coverage test-all test-browser test-engines engines engine-matrix examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-tables \
 	down docs site lock clean
 
 help:  ## this list
@@ -56,6 +56,11 @@ engines: setup  ## run what is claimed of each engine, and hold its outcome agai
 	@$(RUN) -m streamproof.cli.main setup flink
 	@$(RUN) -m streamproof.cli.main setup kafka_streams
 	@$(RUN) -m benchmarks.engines $(ONLY)
+
+engine-matrix: setup  ## each engine with each guarantee under the same faults, three seeds each (more than an hour): build/engine-matrix.json
+	@$(RUN) -m streamproof.cli.main setup flink
+	@$(RUN) -m streamproof.cli.main setup kafka_streams
+	@$(RUN) -m benchmarks.engine_matrix $(ONLY)
 
 test-engines: setup  ## the tests of the engines beside Spark, which it sets up
 	@$(RUN) -m streamproof.cli.main setup flink

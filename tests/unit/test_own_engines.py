@@ -9,12 +9,14 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from benchmarks import engine_matrix
 from streamproof.engines.flink import cluster, restored, secured
 from streamproof.engines.flink.cluster import Ports
 from streamproof.engines.flink.spec import FlinkSpec
 from streamproof.engines.kafka_streams.spec import KafkaStreamsSpec
 from streamproof.errors import BadInput
 from streamproof.experiment.model import Experiment, load
+from streamproof.experiment.schedule import plan
 from streamproof.faults import FAULTS
 from streamproof.jobs import windows
 from streamproof.jobs.profile import Role
@@ -147,7 +149,7 @@ def test_each_row_has_an_experiment_that_can_be_read(row: dict[str, Any]) -> Non
 
 
 def test_each_experiment_of_the_folder_has_a_row() -> None:
-    files = {path.stem for path in (ROOT / "chaos" / "engines").glob("*.yaml")} - {"rows"}
+    files = {path.stem for path in (ROOT / "chaos" / "engines").glob("*.yaml")} - {"rows", "matrix"}
     assert files == {row["experiment"] for row in ROWS}
 
 
@@ -159,3 +161,19 @@ def test_whoever_speaks_with_flink_needs_the_key_of_its_start(tmp_path: Path) ->
     )
     assert secured.settings(tmp_path) != told, "each start has a key of its own"
     assert secured.context(tmp_path).cert_store_stats()["x509"] == 1, "it trusts this certificate and no other"
+
+
+def test_each_cell_of_the_matrix_is_an_experiment_that_can_be_run() -> None:
+    matrix = yaml.safe_load((ROOT / "chaos" / "engines" / "matrix.yaml").read_text())
+    found = list(engine_matrix.cells(matrix))
+    assert len(found) >= 100
+    for said, document in found:
+        if said["seed"] == matrix["seeds"][0]:
+            assert plan(Experiment.model_validate(document)).injections, said
+    assert {said["engine"] for said, _ in engine_matrix.cells(matrix, ["flink"])} == {"Flink"}
+
+
+def test_the_matrix_shows_the_median_and_where_they_differ_the_spread() -> None:
+    cell = {"engine": "Flink", "guarantee": "exactly-once", "fault": "latency", "outcome": "PASSED", "lost": 0, "longest_gap_s": 2.5}
+    runs = [{**cell, "seed": seed, "duplicated": count, "first_output_s": None} for seed, count in enumerate((0, 7, 40))]
+    assert engine_matrix.table(runs).splitlines()[-1] == "| Flink | exactly-once | latency | 3 | PASSED | 0 | 7 (0 to 40) | – | 2.5 |"
