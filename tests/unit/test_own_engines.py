@@ -40,6 +40,9 @@ def test_a_job_on_flink_has_a_coordinator_and_workers_and_is_followed_by_its_out
     assert (profile.name, profile.engine) == ("flink_forward", "flink")
     assert profile.roles == {Role.DRIVER, Role.COORDINATOR, Role.WORKERS}
     assert not profile.knows_offsets
+    counted = Experiment.model_validate({"job": {**FLINK, "expected": {"filter": "amount > 3"}}, "seed": 1}).profile
+    assert not counted.knows_offsets
+    assert counted.not_judged[-1].startswith("whether an offset was committed before its output")
     FAULTS["kill_process"].check(profile, {"role": "coordinator"})
 
 

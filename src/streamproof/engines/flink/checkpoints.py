@@ -8,9 +8,11 @@ Checked against: Flink 2.3 (a sink commits what belongs to a checkpoint before i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from streamproof.engines.command.following import Commit
 from streamproof.engines.command.group import GroupOffsets
 from streamproof.engines.command.job import CommandJob
 from streamproof.engines.flink import restored
@@ -21,6 +23,10 @@ class CheckpointedOffsets(GroupOffsets):
         super().__init__(job, bootstrap)
         self._checkpoints = checkpoints
         self._seen: tuple[Mapping[int, int], int] = {}, 0
+
+    def commits(self, committed: Mapping[int, int]) -> Iterator[Commit]:
+        """They say how far it is, and not what it goes on from: that is a checkpoint."""
+        yield from (replace(commit, of_output=True) for commit in super().commits(committed))
 
     def through(self, until: Mapping[int, int]) -> bool:
         newest = max((restored.number(found) for folder in self._checkpoints.glob("*") if (found := restored.newest(folder))), default=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -13,7 +13,7 @@ from streamproof import extras, settings
 from streamproof.engines.command.job import CommandJob, OwnJobSpec
 from streamproof.engines.command.placeholders import PLACEHOLDERS, unknown
 from streamproof.errors import BadInput
-from streamproof.jobs.profile import Role
+from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed import install
 from streamproof.testbed.embedded import Testbed
 
@@ -21,6 +21,7 @@ PARALLELISM = 2
 Variable = Annotated[str, Field(pattern=r"^[a-z_]+$")]
 VERSION = "2.3.0"
 PYTHON_S = 60.0
+UNJUDGED = "whether an offset was committed before its output (the job goes on from its checkpoints)"
 LOCK = Path(__file__).with_name("jars.lock")
 
 
@@ -78,6 +79,13 @@ class FlinkSpec(OwnJobSpec):
     @property
     def roles(self) -> frozenset[Role]:
         return frozenset({Role.DRIVER, Role.COORDINATOR, Role.WORKERS})
+
+    @property
+    def profile(self) -> JobProfile:
+        """As of any job, but that its group's offsets are not what it goes on from."""
+        found = super().profile
+        more = (UNJUDGED,) if found.knows_offsets and self.results is None else ()
+        return replace(found, knows_offsets=False, not_judged=(*found.not_judged, *more))
 
     @property
     def _script(self) -> Path:
