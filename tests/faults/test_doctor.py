@@ -144,7 +144,11 @@ def test_a_file_that_is_no_job_is_refused_before_anything_is_started(testbed: Te
         pytest.param("round the proxies", "the job goes round the proxies.* it reaches kafka at 127.0.0.1:", marks=pytest.mark.slow),
         pytest.param("own group", "no progress .*the group orders commits offsets of the input", marks=pytest.mark.slow),
         pytest.param("identity", "no record of its output carries an identity", marks=pytest.mark.slow),
-        ("delivers nothing", "committed .* records and delivered nothing: expected them in the topic .*; no other topic holds any"),
+        pytest.param(
+            "delivers nothing",
+            "committed .* records and delivered nothing: expected them in the topic .*; no other topic holds any",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_run_of_a_job_that_cannot_be_judged_ends_soon_with_the_reason(

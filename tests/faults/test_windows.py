@@ -81,6 +81,7 @@ def test_any_fault_can_wait_for_a_window_and_recovery_is_killed_too(testbed: Tes
     assert len(held) == 2
 
 
+@pytest.mark.slow
 def test_an_exploration_finds_situations_and_shrinks_what_fails(testbed: Testbed) -> None:
     experiment = window_sweep.experiment_for(_experiment("memory_of_ids", "buggy"), 1, "explore")
     done, folder = explore.explore(experiment, 0.25, lambda known: None, lambda tried, so_far: None, chance=False)
