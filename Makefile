@@ -50,7 +50,7 @@ test-browser: setup  ## the tests in a browser: Airflow's form, a run, its repor
 	$(RUN) -m pytest tests/browser
 
 examples: setup  ## run every example and hold its outcome against what it shows; ONLY=go runs some: build/examples.json
-	@$(RUN) examples/run.py $(ONLY)
+	@$(RUN) -m examples.run $(ONLY)
 
 engines: setup  ## run what is claimed of each engine, and hold its outcome against what is expected; ONLY=flink runs some: build/engines.json
 	@$(RUN) -m streamproof.cli.main setup flink
@@ -70,8 +70,8 @@ test-engines: setup  ## the tests of the engines beside Spark, which it sets up
 mutate: setup  ## damage histories in every known way: does the verdict find each damage, and raise no false alarm?
 	@$(RUN) -m tests.mutation.run $(if $(SEED),--seed $(SEED))
 
-zoo: setup  ## sweep every job of the zoo: is each planted bug found, and no repaired job accused? ONLY=autocommit runs some: build/zoo.json
-	$(RUN) -m tests.zoo.run $(ONLY)
+zoo: setup  ## sweep every job of the zoo: is each planted bug found, and no repaired job accused? ONLY=autocommit runs some, RESUME=1 goes on: build/zoo.json
+	$(RUN) -m tests.zoo.run $(ONLY) $(if $(RESUME),--resume)
 
 lint: setup  ## format, lint, types and layers
 	.venv/bin/ruff format --check .

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +21,9 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks import verdicts
+from benchmarks.verdicts import ROOT
+
 MATRIX = ROOT / "chaos" / "engines" / "matrix.yaml"
 RESULTS = ROOT / "build" / "engine-matrix.json"
 CELL = ("engine", "guarantee", "fault")
@@ -47,15 +48,13 @@ def measured(experiment: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "experiment.yaml"
         file.write_text(yaml.safe_dump(experiment))
-        command = [sys.executable, "-m", "streamproof.cli.main", "run", str(file), "--json"]
-        done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_S, check=False)
-    if not done.stdout:
-        return {"outcome": None, "reason": done.stderr[-1000:]}
-    verdict = json.loads(done.stdout)
+        verdict, reason = verdicts.of(file, RUN_S)
+    if verdict is None:
+        return {"outcome": None, "reason": reason}
     phases = {name: (figures or {}).get("records_per_s") for name, figures in verdict["phases"].items()}
     return {
         "outcome": verdict["outcome"],
-        "reason": verdict["reason"],
+        "reason": reason,
         "lost": verdict["anomalies"].get("LOST"),
         "duplicated": verdict["anomalies"].get("DUPLICATED"),
         "first_output_s": verdict["recovery_s"],

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks import verdicts
+from benchmarks.verdicts import ROOT
+
 FOLDER = ROOT / "chaos" / "engines"
 RESULTS = ROOT / "build" / "engines.json"
 RUN_S = 1800
@@ -47,8 +47,6 @@ def judged(row: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """What came of one row, and the reason of its verdict."""
     file = FOLDER / f"{row['experiment']}.yaml"
     described = yaml.safe_load(file.read_text())
-    command = [sys.executable, "-m", "streamproof.cli.main", "run", str(file), "--json"]
-    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_S, check=False)
     result = {
         "engine": row["engine"],
         "row": row["row"],
@@ -56,20 +54,19 @@ def judged(row: dict[str, Any]) -> tuple[dict[str, Any], str]:
         "fault": ", ".join(fault["fault"] for fault in described.get("faults", ())),
         "guarantee": described["job"]["promises"],
     }
-    if not done.stdout:
-        return {**result, "outcome": None, "as_expected": False}, done.stderr[-2000:]
-    verdict = json.loads(done.stdout)
-    found = {anomaly for anomaly, count in verdict["anomalies"].items() if count}
+    verdict, reason = verdicts.of(file, RUN_S)
+    if verdict is None:
+        return {**result, "outcome": None, "as_expected": False}, reason
     result |= {
         "lost": verdict["anomalies"].get("LOST", 0),
         "duplicated": verdict["anomalies"].get("DUPLICATED", 0),
         "first_output_s": verdict["recovery_s"],
         "outcome": verdict["outcome"],
         "as_expected": verdict["outcome"] == row["expected"]
-        and found == set(row.get("found", ()))
-        and row.get("says", "") in verdict["reason"],
+        and verdicts.found(verdict) == set(row.get("found", ()))
+        and row.get("says", "") in reason,
     }
-    return result, verdict["reason"]
+    return result, reason
 
 
 if __name__ == "__main__":

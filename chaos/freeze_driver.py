@@ -11,7 +11,6 @@ Checked against: Spark 4.1 and librdkafka 2.16, whose time-outs (30 s and 6 s in
 
 from __future__ import annotations
 
-import contextlib
 import random
 import signal
 from typing import Any
@@ -26,7 +25,7 @@ from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import same_process, signal_recorded
+from streamproof.testbed.process import signal_recorded, statuses
 
 EVIDENCE_S = 60.0
 
@@ -60,7 +59,7 @@ class FreezeDriver(Unconditional):
         target["batches"] = run.progress.batches()
 
     def evidence(self, run: RunContext, parameters: FreezeDriverParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
-        stopped = run.eventually(lambda: _states(target) == {psutil.STATUS_STOPPED}, EVIDENCE_S)
+        stopped = run.eventually(lambda: statuses(target["frozen"]) == {psutil.STATUS_STOPPED}, EVIDENCE_S)
         run.let_pass(parameters.seconds)
         during = run.progress.batches() - target["batches"]  # what it had committed already may be seen a moment later
         run.over.set()
@@ -74,17 +73,7 @@ class FreezeDriver(Unconditional):
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         signal_recorded(target["frozen"], signal.SIGCONT)
-        states = _states(target)
+        states = statuses(target["frozen"])
         return [
             EvidenceCheck("no process of the driver is stopped", psutil.STATUS_STOPPED not in states, ", ".join(sorted(states)) or "gone")
         ]
-
-
-def _states(target: dict[str, Any]) -> set[str]:
-    """What those processes do that are still there."""
-    found: set[str] = set()
-    for victim in target["frozen"]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if (process := same_process(victim)) is not None:
-                found.add(process.status())
-    return found

@@ -11,15 +11,15 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from benchmarks import verdicts
+from benchmarks.verdicts import ROOT
 from streamproof.testbed import install
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
+HERE = ROOT / "examples"
 RESULTS = ROOT / "build" / "examples.json"
 PREPARE_S = 600
 RUN_S = 1800
@@ -55,14 +55,11 @@ def judged(example: dict[str, Any]) -> dict[str, Any]:
             subprocess.run(words, cwd=file.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PREPARE_S, check=True)
     except (OSError, LookupError, subprocess.SubprocessError) as error:
         return {**result, "reason": f"it could not be prepared: {getattr(error, 'stderr', None) or error}"}
-    command = [sys.executable, "-m", "streamproof.cli.main", "run", str(file), "--json"]
-    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_S, check=False)
-    if not done.stdout:
-        return {**result, "reason": done.stderr[-2000:]}
-    verdict = json.loads(done.stdout)
-    found = {anomaly for anomaly, count in verdict["anomalies"].items() if count}
-    right = verdict["outcome"] == example["expected"] and found == set(example.get("found", ()))
-    return {**result, "outcome": verdict["outcome"], "right": right, "reason": verdict["reason"]}
+    verdict, reason = verdicts.of(file, RUN_S)
+    if verdict is None:
+        return {**result, "reason": reason}
+    right = verdict["outcome"] == example["expected"] and verdicts.found(verdict) == set(example.get("found", ()))
+    return {**result, "outcome": verdict["outcome"], "right": right, "reason": reason}
 
 
 def _filled(word: str) -> str:

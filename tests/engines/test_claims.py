@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from benchmarks import engines
-from streamproof.engines.flink import spec as flink
-from streamproof.engines.kafka_streams import spec as kafka_streams
+from streamproof.engines.flink.spec import FlinkSpec
+from streamproof.engines.kafka_streams.spec import KafkaStreamsSpec
 from streamproof.run import lock
 from streamproof.testbed import install
 from streamproof.testbed.embedded import Testbed
 from tests.support.processes import of_runs
 
-LOCKS = {"flink": flink.LOCK, "kafka_streams": kafka_streams.LOCK}
+LOCKS = {"flink": FlinkSpec.jars, "kafka_streams": KafkaStreamsSpec.jars}
 
 
 @pytest.mark.timeout(600)

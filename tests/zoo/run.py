@@ -3,8 +3,8 @@
 Each job of the catalogue is swept by ``streamproof sweep`` with its defaults, the buggy one and the repaired one. A bug is *found* when the
 sweep is FAILED, and *named rightly* when it shows an anomaly that the catalogue names. A repaired job that is FAILED is a *false alarm*.
 
-Writes ``build/zoo.json`` after each job, so that a run that is stopped has shown something. Exit code 1 unless every bug was found and no
-repaired job accused.
+Writes ``build/zoo.json`` after each job, so that a run that is stopped has shown something, and ``--resume`` goes on with it: what was
+swept of this very commit is not swept again. Exit code 1 unless every bug was found and no repaired job accused.
 """
 
 from __future__ import annotations
@@ -34,9 +34,14 @@ def main() -> int:
     parser.add_argument("only", nargs="*", help="the names of some jobs; all when absent")
     parser.add_argument("--variant", choices=VARIANTS, help="only these")
     parser.add_argument("--side-by-side", type=int, default=1, metavar="N", help="how many at a time, each on a testbed of its own")
+    parser.add_argument("--resume", action="store_true", help=f"keep what {RESULTS.relative_to(ROOT)} has of this commit")
     given = parser.parse_args()
     variants = [given.variant] if given.variant else list(VARIANTS)
-    todo = [(job, variant) for job in specimens() if not given.only or job.job in given.only for variant in variants]
+    asked = [(job, variant) for job in specimens() if not given.only or job.job in given.only for variant in variants]
+    state = commit()
+    swept = kept(state) if given.resume else []
+    done_before = {(each["job"], each["variant"]) for each in swept}
+    todo = [(job, variant) for job, variant in asked if (job.job, variant) not in done_before]
     homes: queue.Queue[Path] = queue.Queue()
     for number in range(given.side_by_side):
         homes.put(settings.home() / "zoo" / str(number + 1))
@@ -48,19 +53,18 @@ def main() -> int:
         finally:
             homes.put(home)
 
-    swept: list[dict[str, Any]] = []
     try:
         with ThreadPoolExecutor(given.side_by_side) as pool:
             for done in as_completed([pool.submit(one, *each) for each in todo]):
                 result = done.result()
                 swept.append(result)
                 told = f"{result['job']} {result['variant']}: {result['outcome']}, {result['reason']}; {result['minutes']} min"
-                print(f"{len(swept)} of {len(todo)}  {told}", flush=True)
-                write(swept)
+                print(f"{len(swept)} of {len(done_before) + len(todo)}  {told}", flush=True)
+                write(state, swept)
     finally:
         while not homes.empty():
             streamproof(homes.get(), "testbed", "down")
-    summary = write(swept)
+    summary = write(state, swept)
     print(json.dumps({name: value for name, value in summary.items() if name != "results"}))
     return 0 if summary["found"] == summary["jobs"] and not summary["false_alarms"] else 1
 
@@ -97,18 +101,32 @@ def sweep(job: Specimen, variant: str, home: Path) -> dict[str, Any]:
     }
 
 
-def write(swept: list[dict[str, Any]]) -> dict[str, Any]:
+def commit() -> str:
+    """The commit that is swept, with ``-dirty`` where files of it were changed."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--match", "no tag"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def kept(state: str) -> list[dict[str, Any]]:
+    """What was swept of this commit and came to a verdict."""
+    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    same = before.get("commit") == state and not state.endswith("-dirty")
+    return [each for each in before["results"] if each["outcome"] != "ERROR"] if same else []
+
+
+def write(state: str, swept: list[dict[str, Any]]) -> dict[str, Any]:
     """The results so far, with their sums."""
     buggy = [one for one in swept if one["variant"] == "buggy"]
     repaired = [one for one in swept if one["variant"] == "repaired"]
     summary = {
+        "commit": state,
         "jobs": len(buggy),
         "found": sum(one["outcome"] == "FAILED" for one in buggy),
         "named_rightly": sum(one["outcome"] == "FAILED" and one["named_rightly"] for one in buggy),
         "repaired": len(repaired),
         "repaired_passed": sum(one["outcome"] == "PASSED" for one in repaired),
         "false_alarms": sum(one["outcome"] == "FAILED" for one in repaired),
-        "median_minutes": statistics.median(one["minutes"] for one in swept),
+        "median_minutes": statistics.median([one["minutes"] for one in swept] or [0]),
         "results": swept,
     }
     RESULTS.parent.mkdir(exist_ok=True)

@@ -88,6 +88,16 @@ def signal_recorded(records: Iterable[Mapping[str, Any]], number: signal.Signals
                 process.send_signal(number)
 
 
+def statuses(records: Iterable[Mapping[str, Any]]) -> set[str]:
+    """How those of the recorded processes are that are still there, by psutil's names; empty when all are gone."""
+    found: set[str] = set()
+    for record in records:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if (process := same_process(record)) is not None:
+                found.add(process.status())
+    return found
+
+
 def _is_dying(pid: int) -> bool:
     """Whether the kernel is about to end the process: SIGKILL is pending, or it is on its way out. Only Linux tells; else False."""
     try:

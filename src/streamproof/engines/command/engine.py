@@ -13,7 +13,7 @@ import functools
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -53,10 +53,12 @@ class CommandEngine:
         assert isinstance(job, CommandJob)
         job.state.mkdir(parents=True, exist_ok=True)
         known = values(job, testbed)
+        return Launch(self.command(job, known), environment(job, testbed, known), Path(job.cwd))
+
+    def command(self, job: CommandJob, known: Mapping[str, str]) -> list[str]:
+        """The command line of a start; ``known`` is what the placeholders stand for."""
         command = [filled(part, known) for part in job.command]
-        if job.instances > 1:
-            command = members.command(job.state / MEMBERS, instances(job, command))
-        return Launch(command, environment(job, testbed, known), Path(job.cwd))
+        return members.command(job.state / MEMBERS, instances(job, command)) if job.instances > 1 else command
 
     def processes(self, job: Job, role: Role) -> list[psutil.Process]:
         if role is Role.DRIVER:
@@ -100,7 +102,7 @@ class CommandEngine:
             return ProgressSource(f"Spark's checkpoint {folder}", spark_checkpoint.why_nothing(folder))
         if job.follows_output:
             return ProgressSource("what it delivered", "have it read {input_topic} from the beginning, and deliver where `delivers` says")
-        return ProgressSource(f"the consumer group {job.group or job.name}", group.why_nothing(job, testbed.direct_kafka))
+        return ProgressSource(f"the consumer group {job.consumer_group}", group.why_nothing(job, testbed.direct_kafka))
 
     def stop(self, job: Job, child: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):

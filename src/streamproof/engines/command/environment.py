@@ -36,7 +36,7 @@ def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
         "bootstrap_servers": job.bootstrap,
         "input_topic": job.input_topic,
         "output_topic": job.output_topic,
-        "group": job.group or job.name,
+        "group": job.consumer_group,
         "job": job.name,
         "state_folder": str(job.state),
         "checkpoint": str(job.state / "checkpoint"),

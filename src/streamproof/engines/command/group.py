@@ -32,7 +32,7 @@ class GroupOffsets:
         from confluent_kafka import Consumer
 
         self.job, self.cluster = job, Cluster(bootstrap)
-        settings = {"bootstrap.servers": bootstrap, "group.id": job.group or job.name, "isolation.level": "read_committed", "log_level": 2}
+        settings = {"bootstrap.servers": bootstrap, "group.id": job.consumer_group, "isolation.level": "read_committed", "log_level": 2}
         self.consumer: Consumer = Consumer({**settings, "enable.auto.commit": False})
         self._count, self._counted_at = 0, -COUNT_S  # how many partitions the input has, and when that was asked
 
@@ -73,7 +73,7 @@ class GroupOffsets:
 
 def why_nothing(job: CommandJob, bootstrap: str) -> str:
     """What to do about a group that has committed nothing."""
-    others = [name for name in Cluster(bootstrap).groups_on(job.input_topic) if name != (job.group or job.name)]
+    others = [name for name in Cluster(bootstrap).groups_on(job.input_topic) if name != job.consumer_group]
     if others:
         return (
             f"the group {', '.join(others)} commits offsets of the input: have the job use the group {{group}}, "

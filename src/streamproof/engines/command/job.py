@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -19,6 +19,7 @@ from streamproof.jobs.job import Job
 from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.jobs.results import Results
 from streamproof.sinks.outputs import SINKS
+from streamproof.testbed import install
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.guarantee import Guarantee, Promise
 
@@ -42,11 +43,19 @@ class CommandJob(Job):
     follows_output: bool = False
     executors: bool = False
 
+    @property
+    def consumer_group(self) -> str:
+        """The group that it reads as."""
+        return self.group or self.name
+
 
 class OwnJobSpec(BaseModel):
     """A job of a user's own as an experiment describes it, in ``job``: what is asked of it whichever engine runs it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    jars: ClassVar[Path | None] = None
+    """A file in the format of ``testbed/jars.lock`` with what such a job runs on; None where it needs nothing of its own."""
 
     engine: str
     promises: Guarantee = Field(description="What the job promises of every record")
@@ -164,7 +173,9 @@ class OwnJobSpec(BaseModel):
         )
 
     def check(self) -> None:
-        """Raises BadInput naming a file or folder of the job that is not there."""
+        """Raises BadInput naming a file or folder of the job that is not there, or what its engine lacks."""
+        if self.jars is not None and (problems := install.problems_with(self.jars)):
+            raise BadInput(f"job: the engine {self.engine}: {problems[0]}. Run: streamproof setup {self.engine}")
         if not self._cwd.is_dir():
             raise BadInput(f"job: cwd: expected a folder, {self._cwd} is none")
         if self.interpreter is not None:

@@ -7,16 +7,14 @@ from pathlib import Path
 
 from streamproof.engines import members
 from streamproof.engines.command.engine import MEMBERS, CommandEngine
-from streamproof.engines.command.environment import environment, values
 from streamproof.engines.command.following import Source
 from streamproof.engines.command.job import CommandJob
 from streamproof.engines.command.placeholders import filled
 from streamproof.engines.flink import cluster, rest, secured
 from streamproof.engines.flink.checkpoints import CheckpointedOffsets
 from streamproof.engines.flink.cluster import PYTHON_JOB, SQL_JOB, Ports
-from streamproof.engines.flink.spec import LOCK, PARALLELISM, FlinkJob, FlinkSpec
+from streamproof.engines.flink.spec import PARALLELISM, FlinkJob, FlinkSpec
 from streamproof.evidence.folder import write_atomically
-from streamproof.jobs.engine import Launch
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role
 from streamproof.testbed import install, scratch
@@ -30,7 +28,7 @@ class FlinkEngine(CommandEngine):
     name = "flink"
     job_type = FlinkJob
     spec_type = FlinkSpec
-    jars = LOCK
+    jars = FlinkSpec.jars
 
     def known(self, job: Job, role: Role, testbed: Testbed) -> frozenset[str]:
         ask = {Role.WORKERS: rest.task_managers, Role.COORDINATOR: rest.job_starts}.get(role)
@@ -42,11 +40,10 @@ class FlinkEngine(CommandEngine):
             return super().source(job, testbed)
         return CheckpointedOffsets(job, testbed.direct_kafka, cluster.checkpoints(job.state / FOLDER))
 
-    def launch(self, job: Job, testbed: Testbed) -> Launch:
+    def command(self, job: CommandJob, known: Mapping[str, str]) -> list[str]:
         assert isinstance(job, FlinkJob)
         folder = job.state / FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
-        known = values(job, testbed)
+        folder.mkdir(exist_ok=True)
         with FreePorts() as free:
             ports = Ports(rpc=free.take(), rest=free.take())
         configured = scratch.folder(job.run.path) / f"{FOLDER}-{job.start}"
@@ -57,7 +54,7 @@ class FlinkEngine(CommandEngine):
         processes = cluster.members(
             configured, install.java_home(), cluster.checkpoints(folder), job.name, main, job.task_managers, job.flink_python
         )
-        return Launch(members.command(job.state / MEMBERS, processes), environment(job, testbed, known), Path(job.cwd))
+        return members.command(job.state / MEMBERS, processes)
 
 
 def _main(job: FlinkJob, folder: Path, known: Mapping[str, str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,7 +14,6 @@ from streamproof.engines.command.job import CommandJob, OwnJobSpec
 from streamproof.engines.command.placeholders import PLACEHOLDERS, unknown
 from streamproof.errors import BadInput
 from streamproof.jobs.profile import JobProfile, Role
-from streamproof.testbed import install
 from streamproof.testbed.embedded import Testbed
 
 PARALLELISM = 2
@@ -22,7 +21,6 @@ Variable = Annotated[str, Field(pattern=r"^[a-z_]+$")]
 VERSION = "2.3.0"
 PYTHON_S = 60.0
 UNJUDGED = "whether an offset was committed before its output (the job goes on from its checkpoints)"
-LOCK = Path(__file__).with_name("jars.lock")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +40,8 @@ class FlinkJob(CommandJob):
 
 class FlinkSpec(OwnJobSpec):
     """A Flink of its own: a JobManager that runs this one job (application mode), and TaskManagers."""
+
+    jars: ClassVar[Path | None] = Path(__file__).with_name("jars.lock")
 
     engine: Literal["flink"] = "flink"
     sql: str | None = Field(None, description="A file of Flink SQL, from the project's folder, with placeholders as {bootstrap_servers}")
@@ -94,8 +94,6 @@ class FlinkSpec(OwnJobSpec):
     def check(self) -> None:
         super().check()
         extras.require("flink")
-        if problems := install.problems_with(LOCK):
-            raise BadInput(f"job: the engine flink: {problems[0]}. Run: streamproof setup flink")
         if self.python is not None:
             self._flink_python()
         try:

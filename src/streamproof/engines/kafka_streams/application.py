@@ -10,6 +10,7 @@ what is written there and the offsets of what it was made from are committed in 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from streamproof.engines.command.group import ANSWER_S, GroupOffsets
 from streamproof.testbed.kafka import Cluster
@@ -24,6 +25,11 @@ def internal_topics(cluster: Cluster, application: str) -> list[str]:
 
 
 class ApplicationOffsets(GroupOffsets):
+    @cached_property
+    def _topics_between(self) -> list[str]:
+        """Asked once: an application makes its topics before it reads anything. Raises TestbedError."""
+        return [name for name in internal_topics(self.cluster, self.job.consumer_group) if name.endswith(BETWEEN)]
+
     def through(self, until: Mapping[int, int]) -> bool:
         return not self._between()
 
@@ -31,7 +37,7 @@ class ApplicationOffsets(GroupOffsets):
         """Whether something is left between the parts of the application. Raises TestbedError."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        for topic in (name for name in internal_topics(self.cluster, self.job.name) if name.endswith(BETWEEN)):
+        for topic in self._topics_between:
             ends = self.cluster.end_offsets(topic)
             try:
                 answered = self.consumer.committed([TopicPartition(topic, number) for number in ends], timeout=ANSWER_S)

@@ -6,19 +6,18 @@ Checked against: Kafka Streams 4.3 (an instance that dies is missed after its se
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from streamproof import settings
 from streamproof.engines import members
 from streamproof.engines.command.engine import MEMBERS, CommandEngine, instances
-from streamproof.engines.command.environment import environment, values
 from streamproof.engines.command.following import Source
 from streamproof.engines.command.job import CommandJob
 from streamproof.engines.kafka_streams import application
 from streamproof.engines.kafka_streams.application import ApplicationOffsets
-from streamproof.engines.kafka_streams.spec import LOCK, KafkaStreamsJob, KafkaStreamsSpec
+from streamproof.engines.kafka_streams.spec import KafkaStreamsJob, KafkaStreamsSpec
 from streamproof.errors import BadInput
-from streamproof.jobs.engine import Launch
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role
 from streamproof.testbed import ecj, install
@@ -33,12 +32,13 @@ class KafkaStreamsEngine(CommandEngine):
     name = "kafka_streams"
     job_type = KafkaStreamsJob
     spec_type = KafkaStreamsSpec
-    jars = LOCK
+    jars = KafkaStreamsSpec.jars
 
     def known(self, job: Job, role: Role, testbed: Testbed) -> frozenset[str]:
         """The members of the application's consumer group."""
+        assert isinstance(job, KafkaStreamsJob)
         try:
-            return Cluster(testbed.direct_kafka).group_members(job.name) if role is Role.WORKERS else frozenset()
+            return Cluster(testbed.direct_kafka).group_members(job.consumer_group) if role is Role.WORKERS else frozenset()
         except TestbedError:  # it does not answer now
             return frozenset()
 
@@ -49,16 +49,14 @@ class KafkaStreamsEngine(CommandEngine):
     def source(self, job: CommandJob, testbed: Testbed) -> Source:
         return super().source(job, testbed) if job.follows_output else ApplicationOffsets(job, testbed.direct_kafka)
 
-    def launch(self, job: Job, testbed: Testbed) -> Launch:
+    def command(self, job: CommandJob, known: Mapping[str, str]) -> list[str]:
         assert isinstance(job, KafkaStreamsJob)
-        job.state.mkdir(parents=True, exist_ok=True)
         java = install.java_executable()
         jars = sorted((settings.cache() / "jars" / JARS).glob("*.jar"))
         program = Path(job.program)
         path = [program, *jars] if program.suffix != ".java" else [_compiled(java, program, jars, job.state / "classes"), *jars]
         command = [str(java), *job.java_options, "-XX:+UseSerialGC", "-cp", os.pathsep.join(map(str, path)), job.main]
-        command = members.command(job.state / MEMBERS, instances(job, command))
-        return Launch(command, environment(job, testbed, values(job, testbed)), Path(job.cwd))
+        return members.command(job.state / MEMBERS, instances(job, command))
 
 
 def _compiled(java: Path, source: Path, jars: list[Path], classes: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,10 +12,7 @@ from streamproof import settings
 from streamproof.engines.command.job import CommandJob, OwnJobSpec
 from streamproof.errors import BadInput
 from streamproof.jobs.profile import Role
-from streamproof.testbed import install
 from streamproof.testbed.embedded import Testbed
-
-LOCK = Path(__file__).with_name("jars.lock")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +27,8 @@ class KafkaStreamsJob(CommandJob):
 
 class KafkaStreamsSpec(OwnJobSpec):
     """Instances of one application, each a Java of its own. Its `application.id` must be {group}, STREAMPROOF_GROUP in the environment."""
+
+    jars: ClassVar[Path | None] = Path(__file__).with_name("jars.lock")
 
     engine: Literal["kafka_streams"] = "kafka_streams"
     source: str | None = Field(None, pattern=r"\.java$", description="A file of Java, from the project's folder, which is compiled and run")
@@ -60,8 +59,6 @@ class KafkaStreamsSpec(OwnJobSpec):
 
     def check(self) -> None:
         super().check()
-        if problems := install.problems_with(LOCK):
-            raise BadInput(f"job: the engine kafka_streams: {problems[0]}. Run: streamproof setup kafka_streams")
         if not self._program.is_file():
             raise BadInput(f"job: expected a file, {self._program} is none")
 

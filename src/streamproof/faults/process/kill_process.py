@@ -54,14 +54,7 @@ class KillProcess(MemberFault):
             raise ValueError(f"{self.name}: loses: a job with {profile.name!r} has no {{state_folder}}; leave it out")
 
     def aim(self, run: RunContext, parameters: KillProcessParameters) -> dict[str, Any]:
-        delay_s, role = drawn_delay_s(run), Role(parameters.role)
-        return {
-            "role": role.value,
-            "delay_s": delay_s,
-            "batches": run.progress.batches(),
-            "members": members.members(run, role),
-            **members.chosen(run, role),
-        }
+        return {"delay_s": drawn_delay_s(run), **members.chosen(run, Role(parameters.role))}
 
     def inject(self, run: RunContext, parameters: KillProcessParameters, target: dict[str, Any]) -> None:
         run.let_pass(target["delay_s"])
@@ -70,7 +63,6 @@ class KillProcess(MemberFault):
         if lost is not None:
             target["lost"] = {"folder": str(lost), "files": sum(path.is_file() for path in lost.rglob("*"))}
             shutil.rmtree(lost, ignore_errors=True)
-        target["batches"] = run.progress.batches()
 
     def evidence(self, run: RunContext, parameters: KillProcessParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         role = Role(parameters.role)

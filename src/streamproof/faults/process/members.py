@@ -46,11 +46,12 @@ class MemberFault(Unconditional):
 
 
 def chosen(run: RunContext, role: Role) -> dict[str, Any]:
-    """One member in that role: the processes of its group, and what the engine knows now of all in it."""
+    """One member in that role, of how many: the processes of its group, and whom the engine knows now in it."""
     groups = run.wait_for(f"a process in the role {role}", lambda: _groups(run, role), EVIDENCE_S)
     group = run.rng.choice(sorted(groups))
     victims = [process_record(process) for process in groups[group]]
-    return {"member": group, "victims": victims, "known": sorted(run.engine.known(run.job, role, run.testbed))}
+    known = sorted(run.engine.known(run.job, role, run.testbed))
+    return {"role": role.value, "members": len(groups), "member": group, "victims": victims, "known": known}
 
 
 def others(run: RunContext, role: Role, target: dict[str, Any]) -> bool:

@@ -10,7 +10,6 @@ Checked against: Kafka Streams 4.3 and Flink 2.3, whose sessions end below the d
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import time
 from typing import Any
@@ -24,7 +23,7 @@ from streamproof.faults.process import members
 from streamproof.faults.process.members import MemberFault, MemberParameters
 from streamproof.jobs.profile import Role
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import same_process, signal_recorded
+from streamproof.testbed.process import signal_recorded, statuses
 
 AWAKE_S = 2.0
 """So long it is awake beside those that took over, before the run may end: that is when it does harm."""
@@ -41,15 +40,14 @@ class PauseProcess(MemberFault):
     ends_connections = False
 
     def aim(self, run: RunContext, parameters: PauseProcessParameters) -> dict[str, Any]:
-        role = Role(parameters.role)
-        return {"role": role.value, "members": members.members(run, role), **members.chosen(run, role)}
+        return members.chosen(run, Role(parameters.role))
 
     def inject(self, run: RunContext, parameters: PauseProcessParameters, target: dict[str, Any]) -> None:
         signal_recorded(target["victims"], signal.SIGSTOP)
         target["batches"] = run.progress.batches()
 
     def evidence(self, run: RunContext, parameters: PauseProcessParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
-        stopped = run.eventually(lambda: _states(target) == {psutil.STATUS_STOPPED}, members.AGAIN_S)
+        stopped = run.eventually(lambda: statuses(target["victims"]) == {psutil.STATUS_STOPPED}, members.AGAIN_S)
         begun = time.monotonic()
         given_up = members.given_up(run, Role(parameters.role), target, parameters.seconds)
         run.let_pass(max(parameters.seconds - (time.monotonic() - begun), 0.0))
@@ -68,15 +66,5 @@ class PauseProcess(MemberFault):
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         signal_recorded(target["victims"], signal.SIGCONT)
-        states = _states(target)
-        return [EvidenceCheck("none of them is stopped", psutil.STATUS_STOPPED not in states, ", ".join(sorted(states)) or "gone")]
-
-
-def _states(target: dict[str, Any]) -> set[str]:
-    """What those processes do that are still there."""
-    found: set[str] = set()
-    for victim in target["victims"]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if (process := same_process(victim)) is not None:
-                found.add(process.status())
-    return found
+        found = statuses(target["victims"])
+        return [EvidenceCheck("none of them is stopped", psutil.STATUS_STOPPED not in found, ", ".join(sorted(found)) or "gone")]

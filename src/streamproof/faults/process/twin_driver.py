@@ -33,7 +33,7 @@ from streamproof.jobs.profile import JobProfile, Role
 from streamproof.jobs.windows import CHANGING, Strike
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.messages import STATEMENTS, read_trace
-from streamproof.testbed.process import connections_to, same_process, signal_recorded
+from streamproof.testbed.process import connections_to, same_process, signal_recorded, statuses
 
 AWAKE_S, LONGEST_AWAKE_S, LOOK_S = 2.0, 10.0, 0.05
 GONE_S = 10.0
@@ -81,14 +81,14 @@ class TwinDriver(WindowFault):
         successor = next_start(run, target["start"])
         begun = time.monotonic()
         took_over = run.eventually(lambda: self._took_over(run, target), parameters.takeover_s)
-        still = _statuses(target["stopped"])
+        still = statuses(target["stopped"])
         waited = f"it committed a batch after {time.monotonic() - begun:.1f} s" if took_over else "it committed nothing: it waited"
         stood = EvidenceCheck(
             f"the driver stood still while start {successor} ran beside it", still == {psutil.STATUS_STOPPED}, f"{_told(still)}; {waited}"
         )
         committed = run.progress.batches()
         awake = self._wake(run, target)
-        gone = run.eventually(lambda: not _statuses(target["stopped"]), GONE_S)
+        gone = run.eventually(lambda: not statuses(target["stopped"]), GONE_S)
         over = EvidenceCheck("it is gone", gone, f"pids {', '.join(str(each['pid']) for each in target['stopped'])}")
         on = run.eventually(lambda: run.progress.batches() > committed, GOES_ON_S)
         return [hit, stood, awake, over, EvidenceCheck("the job committed a batch afterwards", on, f"{run.progress.batches()} batches")]
@@ -107,13 +107,13 @@ class TwinDriver(WindowFault):
         run.testbed.messages.disarm(target["rule"])
         signal_recorded(target["stopped"], signal.SIGCONT)
         until = time.monotonic() + LONGEST_AWAKE_S
-        while (now := time.monotonic()) < until and (statuses := _statuses(target["stopped"])):
-            ran |= statuses - {psutil.STATUS_STOPPED}
+        while (now := time.monotonic()) < until and (now_are := statuses(target["stopped"])):
+            ran |= now_are - {psutil.STATUS_STOPPED}
             ports |= _ports(run, target["stopped"])
             if _sent(run, woken_ns, ports):
                 until = min(until, now + AWAKE_S)
             time.sleep(LOOK_S)
-        ended = not _statuses(target["stopped"])
+        ended = not statuses(target["stopped"])
         signal_recorded(target["stopped"], signal.SIGKILL)
         aside.take_back(run.folder)
         sent = _sent(run, woken_ns, ports)
@@ -127,20 +127,8 @@ class TwinDriver(WindowFault):
         return super().heal(testbed, folder, target)
 
 
-def _statuses(records: list[dict[str, Any]]) -> set[str]:
-    """How those of the processes are that are still there."""
-    found: set[str] = set()
-    for record in records:
-        try:
-            if (process := same_process(record)) is not None:
-                found.add(process.status())
-        except psutil.NoSuchProcess:
-            continue
-    return found
-
-
-def _told(statuses: set[str]) -> str:
-    return ", ".join(sorted(statuses)) or "its processes were gone"
+def _told(found: set[str]) -> str:
+    return ", ".join(sorted(found)) or "its processes were gone"
 
 
 def _ports(run: RunContext, records: list[dict[str, Any]]) -> set[int]:
