@@ -11,6 +11,7 @@ COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashe
 	--custom-compile-command 'make lock'
 
 DIST = dist
+ENGINES = dstreams flink kafka_streams
 
 # Unit tests share nothing. All others share a testbed: one for each of three processes, which take whole files in turn, the longest first.
 # Where a test waits for what it broke, another one works.
@@ -18,7 +19,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4
 THREE_TESTBEDS = -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test coverage test-all test-browser test-engines engines engine-matrix examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-tables \
+.PHONY: help setup demo ui test coverage test-all test-browser test-engines set-up-engines engines engine-matrix examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-tables \
 	down docs site lock clean
 
 help:  ## this list
@@ -52,19 +53,16 @@ test-browser: setup  ## the tests in a browser: Airflow's form, a run, its repor
 examples: setup  ## run every example and hold its outcome against what it shows; ONLY=go runs some: build/examples.json
 	@$(RUN) -m examples.run $(ONLY)
 
-engines: setup  ## run what is claimed of each engine, and hold its outcome against what is expected; ONLY=flink runs some: build/engines.json
-	@$(RUN) -m streamproof.cli.main setup flink
-	@$(RUN) -m streamproof.cli.main setup kafka_streams
+set-up-engines: setup  ## put the engines beside Spark in place
+	@set -e; for engine in $(ENGINES); do $(RUN) -m streamproof.cli.main setup $$engine; done
+
+engines: set-up-engines  ## run what is claimed of each engine, and hold its outcome against what is expected; ONLY=flink runs some: build/engines.json
 	@$(RUN) -m benchmarks.engines $(ONLY)
 
-engine-matrix: setup  ## each engine with each guarantee under the same faults, three seeds each (more than an hour): build/engine-matrix.json
-	@$(RUN) -m streamproof.cli.main setup flink
-	@$(RUN) -m streamproof.cli.main setup kafka_streams
+engine-matrix: set-up-engines  ## each engine with each guarantee under the same faults, three seeds each (more than an hour): build/engine-matrix.json
 	@$(RUN) -m benchmarks.engine_matrix $(ONLY)
 
-test-engines: setup  ## the tests of the engines beside Spark, which it sets up
-	@$(RUN) -m streamproof.cli.main setup flink
-	@$(RUN) -m streamproof.cli.main setup kafka_streams
+test-engines: set-up-engines  ## the tests of the engines beside Spark, which it sets up
 	$(RUN) -m pytest tests/engines
 
 mutate: setup  ## damage histories in every known way: does the verdict find each damage, and raise no false alarm?

@@ -26,6 +26,7 @@ from streamproof import registry
 from streamproof.cli.main import EXIT_CODES, app
 from streamproof.engines.command.job import CommandSpec, OwnJobSpec
 from streamproof.engines.command.placeholders import PLACEHOLDERS
+from streamproof.engines.dstreams.spec import DStreamsSpec
 from streamproof.engines.flink.spec import FlinkSpec
 from streamproof.engines.kafka_streams.spec import KafkaStreamsSpec
 from streamproof.engines.spark.registry import PIPELINES, Strategy
@@ -379,6 +380,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "random": lambda: keys(Random),
     "job": lambda: keys(CommandSpec),
     "flink": lambda: keys_beside(FlinkSpec, OwnJobSpec),
+    "dstreams": lambda: keys_beside(DStreamsSpec, OwnJobSpec),
     "kafka_streams": lambda: keys_beside(KafkaStreamsSpec, OwnJobSpec),
     "pipelines": pipelines,
     **{f"stateful:{name}": lambda found=found: told(found) for name, found in STATEFUL.items()},  # type: ignore[misc]

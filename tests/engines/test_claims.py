@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks import engines
+from streamproof.engines.dstreams.spec import DStreamsSpec
 from streamproof.engines.flink.spec import FlinkSpec
 from streamproof.engines.kafka_streams.spec import KafkaStreamsSpec
 from streamproof.run import lock
@@ -14,7 +15,7 @@ from streamproof.testbed import install
 from streamproof.testbed.embedded import Testbed
 from tests.support.processes import of_runs
 
-LOCKS = {"flink": FlinkSpec.jars, "kafka_streams": KafkaStreamsSpec.jars}
+LOCKS = {"flink": FlinkSpec.jars, "kafka_streams": KafkaStreamsSpec.jars, "dstreams": DStreamsSpec.jars}
 
 
 @pytest.mark.timeout(600)

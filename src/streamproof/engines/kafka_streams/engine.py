@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from streamproof import settings
 from streamproof.engines import members
 from streamproof.engines.command.engine import MEMBERS, CommandEngine, instances
 from streamproof.engines.command.following import Source
 from streamproof.engines.command.job import CommandJob
+from streamproof.engines.java import compiled
 from streamproof.engines.kafka_streams import application
 from streamproof.engines.kafka_streams.application import ApplicationOffsets
 from streamproof.engines.kafka_streams.spec import KafkaStreamsJob, KafkaStreamsSpec
-from streamproof.errors import BadInput
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role
-from streamproof.testbed import ecj, install
+from streamproof.testbed import install
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
@@ -51,19 +50,7 @@ class KafkaStreamsEngine(CommandEngine):
 
     def command(self, job: CommandJob, known: Mapping[str, str]) -> list[str]:
         assert isinstance(job, KafkaStreamsJob)
-        java = install.java_executable()
         jars = sorted((settings.cache() / "jars" / JARS).glob("*.jar"))
-        program = Path(job.program)
-        path = [program, *jars] if program.suffix != ".java" else [_compiled(java, program, jars, job.state / "classes"), *jars]
-        command = [str(java), *job.java_options, "-XX:+UseSerialGC", "-cp", os.pathsep.join(map(str, path)), job.main]
+        path = os.pathsep.join(map(str, [compiled.program(job, jars), *jars]))
+        command = [str(install.java_executable()), *job.java_options, "-XX:+UseSerialGC", "-cp", path, job.main]
         return members.command(job.state / MEMBERS, instances(job, command))
-
-
-def _compiled(java: Path, source: Path, jars: list[Path], classes: Path) -> Path:
-    """The folder of its classes, which its first start compiles. Raises BadInput with the compiler's own words."""
-    if not classes.is_dir():
-        try:
-            ecj.compile_java(java, [source], jars, classes)
-        except ecj.NotCompiled as error:
-            raise BadInput(f"job: source: {source} does not compile:\n  {error}") from error
-    return classes
