@@ -96,7 +96,9 @@ class Workload(Strict):
 class Stateful(Strict):
     """What a stateful pipeline computes, and how late its events come; times in minutes of event time."""
 
-    window_min: int = Field(60, ge=1, le=10_080, description="Length of a window")
+    window_min: int = Field(
+        60, ge=1, le=10_080, description="Length of a window; the gap that ends a session; how far from a flight a join looks"
+    )
     slide_min: int | None = Field(
         None, ge=1, le=10_080, description="A window begins every so many minutes; its length when absent (tumbling)"
     )

@@ -41,18 +41,27 @@ class DeparturesWithWeather(Pipeline):
     def transform(self, frame: DataFrame, job: SparkJob) -> DataFrame:
         from pyspark.sql import functions
 
-        delay = f"{job.options['delay_ms']} milliseconds"
-        events = timed(frame)
-        flights = events.where("stream = 0").withWatermark("at", delay).selectExpr("id AS left", "at", "key", "value AS left_value")
-        weather = (
-            events.where("stream = 1")
-            .withWatermark("at", delay)
-            .selectExpr("id AS right", "at AS weather_at", "key AS weather_key", "value AS right_value")
-        )
-        joined = flights.join(weather, functions.expr("key = weather_key AND at = weather_at"), "leftOuter")
-        return joined.selectExpr(
-            "CAST(key AS BINARY) AS key",
-            "CAST(to_json(struct(left, right, left_value, right_value)) AS BINARY) AS value",
-            "spark_partition_id() AS source_partition",
-            "unix_millis(at) AS source_offset",
-        )
+        flights, weather = streams(timed(frame), job.options["delay_ms"])
+        return paired(flights.join(weather, functions.expr("key = weather_key AND at = weather_at"), "leftOuter"))
+
+
+def streams(events: DataFrame, delay_ms: int) -> tuple[DataFrame, DataFrame]:
+    """The flights and the weather, a watermark on each."""
+    delay = f"{delay_ms} milliseconds"
+    flights = events.where("stream = 0").withWatermark("at", delay).selectExpr("id AS left", "at", "key", "value AS left_value")
+    weather = (
+        events.where("stream = 1")
+        .withWatermark("at", delay)
+        .selectExpr("id AS right", "at AS weather_at", "key AS weather_key", "value AS right_value")
+    )
+    return flights, weather
+
+
+def paired(joined: DataFrame) -> DataFrame:
+    """What is delivered of a join of the two."""
+    return joined.selectExpr(
+        "CAST(key AS BINARY) AS key",
+        "CAST(to_json(struct(left, right, left_value, right_value)) AS BINARY) AS value",
+        "spark_partition_id() AS source_partition",
+        "unix_millis(at) AS source_offset",
+    )

@@ -22,7 +22,7 @@ class SparkJob(Job):
 
     ``name`` is the query's name. ``batch_records`` bounds a micro-batch (``maxOffsetsPerTrigger``). ``on_lost_decision`` is what a
     two-phase commit does about a transaction that was decided and is aborted. ``spark`` are Spark settings, ``options`` are the pipeline's
-    own. ``stateful`` is whether the pipeline keeps state from batch to batch.
+    own. ``stateful`` is whether the pipeline keeps state from batch to batch, ``output_mode`` which of its results a batch delivers.
     """
 
     pipeline: str
@@ -30,5 +30,6 @@ class SparkJob(Job):
     master: str
     spark: dict[str, str]
     stateful: bool = False
+    output_mode: str = "append"
     options: dict[str, int] = field(default_factory=dict)
     on_lost_decision: OnLostDecision = OnLostDecision.STOP

@@ -20,6 +20,9 @@ class Pipeline(Protocol):
     stateful: bool = False
     """Whether it keeps state from batch to batch. Its output is results then, which are judged by computing them again."""
 
+    output_mode: str = "append"
+    """Which results a batch delivers, as Spark names it: ``append``, those that are final, or ``update``, those that it changed."""
+
     joins: bool = False
     """Whether its input has two streams that it joins: flights, and the weather of the airports."""
 

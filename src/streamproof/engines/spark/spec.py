@@ -48,6 +48,7 @@ class SparkSpec:
             master=testbed.spark_master,
             spark=settings.of_run(Path(common["folder"]), STRATEGIES[self.strategy], state=self.state_store if stateful else None),
             stateful=stateful,
+            output_mode=PIPELINES[self.pipeline].output_mode,
             options=self.options,
             on_lost_decision=self.on_lost_decision,
             executors_bootstrap=testbed.executors_kafka,

@@ -53,6 +53,7 @@ class Checkpoint(Strategy):
         return (
             frame.select("key", "value")
             .writeStream.format("kafka")
+            .outputMode(job.output_mode)
             .queryName(job.name)
             .options(**spark_kafka.address(job))
             .option("topic", job.output_topic)

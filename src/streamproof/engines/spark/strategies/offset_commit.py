@@ -78,7 +78,13 @@ class OffsetCommit(Strategy):
             asked(lambda: _commit(group, ends), REQUEST_S)  # the same offsets twice are as good as once
             reach(job.run, AFTER_OFFSET_COMMIT.name, number)
 
-        return frame.writeStream.foreachBatch(deliver).queryName(job.name).option("checkpointLocation", f"file://{checkpoint}").start()
+        return (
+            frame.writeStream.foreachBatch(deliver)
+            .outputMode(job.output_mode)
+            .queryName(job.name)
+            .option("checkpointLocation", f"file://{checkpoint}")
+            .start()
+        )
 
 
 def _group(job: SparkJob) -> Consumer:

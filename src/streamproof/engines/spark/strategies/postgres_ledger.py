@@ -65,7 +65,13 @@ class PostgresLedger(Strategy):
 
         job.checkpoint().mkdir(parents=True, exist_ok=True)
         checkpoint = f"file://{job.checkpoint()}"
-        return frame.writeStream.foreachBatch(deliver(job)).queryName(job.name).option("checkpointLocation", checkpoint).start()
+        return (
+            frame.writeStream.foreachBatch(deliver(job))
+            .outputMode(job.output_mode)
+            .queryName(job.name)
+            .option("checkpointLocation", checkpoint)
+            .start()
+        )
 
 
 class PostgresLedgerSingle(PostgresLedger):

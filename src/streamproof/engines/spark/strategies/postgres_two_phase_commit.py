@@ -130,4 +130,10 @@ class PostgresTwoPhaseCommit(Strategy):
 
         job.checkpoint().mkdir(parents=True, exist_ok=True)
         checkpoint = f"file://{job.checkpoint()}"
-        return frame.writeStream.foreachBatch(Deliver(job)).queryName(job.name).option("checkpointLocation", checkpoint).start()
+        return (
+            frame.writeStream.foreachBatch(Deliver(job))
+            .outputMode(job.output_mode)
+            .queryName(job.name)
+            .option("checkpointLocation", checkpoint)
+            .start()
+        )

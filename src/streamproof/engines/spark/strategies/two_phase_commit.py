@@ -123,7 +123,13 @@ class TwoPhaseCommit(Strategy):
         from streamproof.engines.spark.strategies.two_phase_commit_sink import Deliver
 
         checkpoint = f"file://{job.checkpoint()}"
-        return frame.writeStream.foreachBatch(Deliver(job)).queryName(job.name).option("checkpointLocation", checkpoint).start()
+        return (
+            frame.writeStream.foreachBatch(Deliver(job))
+            .outputMode(job.output_mode)
+            .queryName(job.name)
+            .option("checkpointLocation", checkpoint)
+            .start()
+        )
 
 
 def _undecided(ongoing: list[Prepared], unfinished: dict[int, list[Prepared]]) -> list[Prepared]:

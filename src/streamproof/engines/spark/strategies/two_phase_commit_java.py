@@ -60,6 +60,7 @@ class TwoPhaseCommitJava(TwoPhaseCommit):
         return (
             frame.select("key", "value")
             .writeStream.format("streamproof-kafka")
+            .outputMode(job.output_mode)
             .queryName(job.name)
             .options(**spark_kafka.address(job))
             .option("kafka.transaction.timeout.ms", job.transaction_timeout_ms)
