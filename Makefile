@@ -11,7 +11,7 @@ COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashe
 	--custom-compile-command 'make lock'
 
 DIST = dist
-ENGINES = dstreams flink kafka_streams
+ENGINES = dstreams flink kafka_streams storm
 
 # Unit tests share nothing. All others share a testbed: one for each of three processes, which take whole files in turn, the longest first.
 # Where a test waits for what it broke, another one works.

@@ -31,6 +31,7 @@ from streamproof.engines.flink.spec import FlinkSpec
 from streamproof.engines.kafka_streams.spec import KafkaStreamsSpec
 from streamproof.engines.spark.registry import PIPELINES, Strategy
 from streamproof.engines.spark.spec import SparkSpec
+from streamproof.engines.storm.spec import StormSpec
 from streamproof.evidence import batches, events, histories, journal, payloads
 from streamproof.evidence.outcome import Outcome
 from streamproof.experiment import catalogue as catalogue_of_faults
@@ -382,6 +383,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "flink": lambda: keys_beside(FlinkSpec, OwnJobSpec),
     "dstreams": lambda: keys_beside(DStreamsSpec, OwnJobSpec),
     "kafka_streams": lambda: keys_beside(KafkaStreamsSpec, OwnJobSpec),
+    "storm": lambda: keys_beside(StormSpec, OwnJobSpec),
     "pipelines": pipelines,
     **{f"stateful:{name}": lambda found=found: told(found) for name, found in STATEFUL.items()},  # type: ignore[misc]
     "events": lambda: columns(events.EVENTS),

@@ -10,12 +10,13 @@ from benchmarks import engines
 from streamproof.engines.dstreams.spec import DStreamsSpec
 from streamproof.engines.flink.spec import FlinkSpec
 from streamproof.engines.kafka_streams.spec import KafkaStreamsSpec
+from streamproof.engines.storm.spec import StormSpec
 from streamproof.run import lock
 from streamproof.testbed import install
 from streamproof.testbed.embedded import Testbed
 from tests.support.processes import of_runs
 
-LOCKS = {"flink": FlinkSpec.jars, "kafka_streams": KafkaStreamsSpec.jars, "dstreams": DStreamsSpec.jars}
+LOCKS = {spec.model_fields["engine"].default: spec.jars for spec in (DStreamsSpec, FlinkSpec, KafkaStreamsSpec, StormSpec)}
 
 
 @pytest.mark.timeout(600)

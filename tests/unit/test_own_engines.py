@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ from streamproof.engines.flink import cluster, restored, secured
 from streamproof.engines.flink.cluster import Ports
 from streamproof.engines.flink.spec import FlinkSpec
 from streamproof.engines.kafka_streams.spec import KafkaStreamsSpec
+from streamproof.engines.spark.spec import profile as profile_of
+from streamproof.engines.storm import cluster as storm
+from streamproof.engines.storm import secured as storm_secured
+from streamproof.engines.storm.spec import StormSpec
 from streamproof.errors import BadInput
 from streamproof.experiment.model import Experiment, load
 from streamproof.experiment.schedule import plan
@@ -29,6 +34,13 @@ from tests.support.checkout import ROOT
 FLINK = {"engine": "flink", "sql": "pipelines/flink_forward.sql", "promises": "exactly-once"}
 STREAMS = {"engine": "kafka_streams", "source": "pipelines/kafka_streams/Forward.java", "promises": "exactly-once"}
 DSTREAMS = {"engine": "dstreams", "source": "pipelines/dstreams/Direct.java", "promises": "at-least-once"}
+STORM = {
+    "engine": "storm",
+    "topology": "pipelines/storm/forward.yaml",
+    "resources": ["pipelines/storm/forward_bolt.py"],
+    "variables": {"ackers": "1", "pause_ms": "0", "written_from": "forward"},
+    "promises": "at-least-once",
+}
 ROWS = yaml.safe_load((ROOT / "chaos" / "engines" / "rows.yaml").read_text())
 
 
@@ -76,6 +88,8 @@ def test_a_job_on_kafka_streams_has_instances_and_is_followed_by_its_group() -> 
         ({**STREAMS, "source": "Forward.scala"}, "should match pattern"),
         ({**DSTREAMS, "jar": "a.jar"}, "expected one of source and jar"),
         ({**DSTREAMS, "instances": 2}, "Extra inputs are not permitted"),
+        ({**STORM, "variables": {"group": "x"}}, "variables: group is a placeholder that every job has"),
+        ({"engine": "storm", "promises": "at-least-once"}, "topology"),
     ],
 )
 def test_what_cannot_be_is_refused(job: dict[str, Any], says: str) -> None:
@@ -87,6 +101,47 @@ def test_a_job_on_dstreams_is_one_process_followed_by_its_group() -> None:
     assert (profile.name, profile.knows_offsets, profile.roles) == ("direct", True, {Role.DRIVER})
 
 
+def test_a_topology_on_storm_has_a_coordinator_a_worker_and_what_its_bolts_run() -> None:
+    profile = Experiment.model_validate({"job": STORM, "seed": 1}).profile
+    assert (profile.name, profile.knows_offsets) == ("forward", True)
+    assert profile.roles == {Role.DRIVER, Role.COORDINATOR, Role.WORKERS, Role.PYTHON_WORKERS}
+    for role in ("workers", "coordinator", "Python workers"):
+        FAULTS["kill_process"].check(profile, {"role": role})
+    without = Experiment.model_validate({"job": {**STORM, "resources": []}, "seed": 1}).profile
+    with pytest.raises(ValueError, match="kill_process: a job with 'forward' has no Python workers of its own"):
+        FAULTS["kill_process"].check(without, {"role": "Python workers"})
+
+
+def test_the_python_workers_of_spark_have_a_fault_of_their_own() -> None:
+    with pytest.raises(ValueError, match="has no Python workers of its own"):
+        FAULTS["kill_process"].check(profile_of("two_phase_commit"), {"role": "Python workers"})
+    assert FAULTS["kill_process"].draw(random.Random(1), profile_of("two_phase_commit")) is None
+
+
+def test_a_topology_that_lacks_a_file_or_has_an_unknown_placeholder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "problems_with", lambda lock: [])
+    with pytest.raises(BadInput, match=r"bolt\.py is none"):
+        StormSpec.model_validate({**STORM, "resources": ["bolt.py"]}).check()
+    with pytest.raises(BadInput, match="topology cannot be read"):
+        StormSpec.model_validate({**STORM, "topology": "nowhere.yaml"}).check()
+    with pytest.raises(BadInput, match=r"there is no placeholder \{ackers\}"):
+        StormSpec.model_validate({**STORM, "variables": {}}).check()
+    StormSpec.model_validate(STORM).check()
+
+
+def test_a_storm_listens_on_loopback_and_asks_for_a_password_of_its_own(tmp_path: Path) -> None:
+    ports = storm.Ports(1, 2, 3, 4)
+    storm.prepare(tmp_path, ports)
+    first = (tmp_path / storm_secured.FILE).read_text()
+    told = storm.configuration(tmp_path, ports)
+    assert told["storm.thrift.transport"] == storm.TRANSPORT
+    assert told["storm.messaging.transport"] == "org.apache.storm.messaging.local.Context"
+    assert "clientPortAddress=127.0.0.1" in (tmp_path / "zoo.cfg").read_text()
+    assert (tmp_path / storm_secured.FILE).stat().st_mode & 0o777 == 0o600
+    storm.prepare(tmp_path, ports)
+    assert (tmp_path / storm_secured.FILE).read_text() != first
+
+
 def test_a_job_of_one_process_has_no_process_that_could_be_killed_alone() -> None:
     job = {"engine": "command", "command": ["{python}", "pipelines/forward.py"], "promises": "exactly-once"}
     assert "has no workers of its own" in _refusal(job, {"fault": "kill_process"})
@@ -96,7 +151,12 @@ def test_a_job_of_one_process_has_no_process_that_could_be_killed_alone() -> Non
 
 @pytest.mark.parametrize(
     "spec",
-    [FlinkSpec.model_validate(FLINK), KafkaStreamsSpec.model_validate(STREAMS), DStreamsSpec.model_validate(DSTREAMS)],
+    [
+        FlinkSpec.model_validate(FLINK),
+        KafkaStreamsSpec.model_validate(STREAMS),
+        DStreamsSpec.model_validate(DSTREAMS),
+        StormSpec.model_validate(STORM),
+    ],
     ids=lambda spec: spec.engine,
 )
 def test_what_is_not_set_up_is_said_before_anything_is_started(spec: OwnJobSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +172,7 @@ def test_an_engine_that_needs_nothing_cannot_be_set_up() -> None:
         set_up.set_up_engine("spark", print)
 
 
-@pytest.mark.parametrize("lock", [FlinkSpec, KafkaStreamsSpec, DStreamsSpec])
+@pytest.mark.parametrize("lock", [FlinkSpec, KafkaStreamsSpec, DStreamsSpec, StormSpec])
 def test_the_jars_of_an_engine_are_pinned_by_content(lock: type[OwnJobSpec]) -> None:
     assert lock.jars is not None
     jars = install.locked_jars(lock.jars)
@@ -156,9 +216,8 @@ def test_a_checkpoint_of_flink_is_a_step_of_the_job() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=[row["experiment"] for row in ROWS])
 def test_each_row_has_an_experiment_that_can_be_read(row: dict[str, Any]) -> None:
     experiment = load(ROOT / "chaos" / "engines" / f"{row['experiment']}.yaml")
-    assert experiment.job is not None
-    assert (experiment.job["engine"] == row["engine"]) or row["engine"] == "spark"
-    assert set(row) <= {"row", "engine", "experiment", "expected", "found", "control", "says"}
+    assert row["engine"] == (experiment.job["engine"] if experiment.job and experiment.job["engine"] != "command" else "spark")
+    assert set(row) <= {"row", "engine", "experiment", "expected", "found", "may", "control", "says"}
 
 
 def test_each_experiment_of_the_folder_has_a_row() -> None:

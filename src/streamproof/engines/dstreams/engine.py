@@ -37,7 +37,7 @@ class DStreamsEngine(CommandEngine):
     def command(self, job: CommandJob, known: Mapping[str, str]) -> list[str]:
         assert isinstance(job, DStreamsJob)
         jars = [*sorted((spark.spark_home() / "jars").glob("*.jar")), *spark.jars("spark"), *spark.jars(JARS)]
-        lacked = compiled.classes_of(Path(__file__).with_name("LogKeys.java"), jars, job.state / "lacked")
+        lacked = compiled.classes_of([Path(__file__).with_name("LogKeys.java")], jars, job.state / "lacked")
         path = os.pathsep.join(map(str, [compiled.program(job, jars), *jars, lacked]))
         conf = [f"-D{name}={value}" for name, value in {**CONF, **job.conf}.items()]
         return [str(install.java_executable()), *job.java_options, *spark.MODULE_FLAGS, *conf, "-cp", path, job.main]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from streamproof.engines.java.spec import JavaJob
@@ -13,14 +13,15 @@ from streamproof.testbed import ecj, install
 def program(job: JavaJob, jars: Sequence[Path]) -> Path:
     """Its jar, or the folder of its classes. Raises BadInput with the compiler's own words."""
     path = Path(job.program)
-    return path if path.suffix != ".java" else classes_of(path, jars, job.state / "classes")
+    return path if path.suffix != ".java" else classes_of([path], jars, job.state / "classes")
 
 
-def classes_of(source: Path, jars: Sequence[Path], classes: Path) -> Path:
+def classes_of(sources: Iterable[Path], jars: Sequence[Path], classes: Path) -> Path:
     """The folder ``classes``, compiled unless it is there. Raises BadInput with the compiler's own words."""
     if not classes.is_dir():
+        files = list(sources)
         try:
-            ecj.compile_java(install.java_executable(), [source], jars, classes)
+            ecj.compile_java(install.java_executable(), files, jars, classes)
         except ecj.NotCompiled as error:
-            raise BadInput(f"job: source: {source} does not compile:\n  {error}") from error
+            raise BadInput(f"job: source: {', '.join(map(str, files))} does not compile:\n  {error}") from error
     return classes

@@ -14,18 +14,21 @@ from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed import embedded
 from streamproof.testbed.process import process_record, same_process
 
-ROLES = (Role.WORKERS, Role.COORDINATOR)
-RoleName = Literal["workers", "coordinator"]
+ROLES = (Role.WORKERS, Role.COORDINATOR, Role.PYTHON_WORKERS)
+RoleName = Literal["workers", "coordinator", "Python workers"]
 AGAIN_S = 60.0
 EVIDENCE_S = 120.0
 
 
 class MemberParameters(Parameters):
-    role: RoleName = Field("workers", description="workers: one of those that do the work; coordinator: the one that leads them")
+    role: RoleName = Field(
+        "workers",
+        description="workers: one of those that do the work; coordinator: the one that leads them; Python workers: their Python",
+    )
 
 
 class MemberFault(Unconditional):
-    """A fault of one of several processes; each of them leads a process group of its own, and its job starts it again."""
+    """A fault of one of several processes, with those that it leads; its job starts it again."""
 
     target = "a process of the job"
     occupies = frozenset({DRIVER})
@@ -34,15 +37,20 @@ class MemberFault(Unconditional):
     def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
         super().check(profile, parameters)
         role = Role(parameters.get("role", Role.WORKERS))
-        if role not in profile.roles:
+        if role not in _roles(profile):
             raise ValueError(f"{self.name}: a job with {profile.name!r} has no {role} of its own")
 
     def outside(self, parameters: Any) -> frozenset[embedded.Role]:
         return frozenset()
 
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
-        roles = [role.value for role in ROLES if role in profile.roles]
+        roles = [role.value for role in _roles(profile)]
         return {"role": rng.choice(roles)} if roles else None
+
+
+def _roles(profile: JobProfile) -> list[Role]:
+    """Those in which a process can be struck alone. Spark's Python workers come and go with its tasks, and have a fault of their own."""
+    return [role for role in ROLES if role in profile.roles and not (role is Role.PYTHON_WORKERS and Role.EXECUTORS in profile.roles)]
 
 
 def chosen(run: RunContext, role: Role) -> dict[str, Any]:
@@ -65,12 +73,16 @@ def members(run: RunContext, role: Role) -> int:
 
 
 def _groups(run: RunContext, role: Role) -> dict[int, list[psutil.Process]]:
+    """Those in the role by the process that leads their group; one whose leader plays another role stands alone."""
+    found = run.engine.processes(run.job, role)
+    pids = {process.pid for process in found}
     groups: dict[int, list[psutil.Process]] = {}
-    for process in run.engine.processes(run.job, role):
+    for process in found:
         try:
-            groups.setdefault(os.getpgid(process.pid), []).append(process)
+            leader = os.getpgid(process.pid)
         except ProcessLookupError:
             continue
+        groups.setdefault(leader if leader in pids else process.pid, []).append(process)
     return groups
 
 

@@ -1,0 +1,1 @@
+CREATE TABLE totals (carrier text PRIMARY KEY, flights bigint, txid bigint, previous bigint)

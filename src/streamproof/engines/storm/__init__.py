@@ -1,0 +1,1 @@
+"""The engine ``storm``: a topology on a Storm of its own."""
