@@ -19,7 +19,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4
 THREE_TESTBEDS = -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test coverage test-all test-browser test-engines set-up-engines engines engine-matrix examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-tables \
+.PHONY: help setup demo ui test coverage test-all test-browser test-engines set-up-engines engines engine-matrix examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-latency bench-tables \
 	down docs site lock clean
 
 help:  ## this list
@@ -105,6 +105,9 @@ bench-suites: setup  ## time and memory of the expectation suites' queries; SIZE
 
 bench-links: setup  ## what message links cost a client, with and without them in turn; ROUNDS=5 by default
 	@$(RUN) -m benchmarks.links $(if $(ROUNDS),--rounds $(ROUNDS))
+
+bench-latency: set-up-engines  ## how long a record takes from sent to visible, engine by engine: build/bench-latency.json
+	@$(RUN) -m benchmarks.latency $(ONLY)
 
 bench-tables: setup  ## how fast tables of a lakehouse are drained, beside delta-rs and pyiceberg
 	@$(RUN) -m benchmarks.tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -191,11 +192,25 @@ def test_a_script_with_an_unknown_placeholder_is_refused(tmp_path: Path, monkeyp
 
 def test_a_job_manager_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path) -> None:
     assert restored.newest(tmp_path) is None
-    for number in (2, 10, 11):
-        (tmp_path / f"chk-{number}").mkdir()
-    for number in (2, 10):
-        (tmp_path / f"chk-{number}" / "_metadata").touch()
+    for written, name in enumerate(("chk-2", "chk-10", "savepoint-1"), 1):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "_metadata").touch()
+        os.utime(tmp_path / name / "_metadata", (written, written))
+    (tmp_path / "chk-11").mkdir()
+    assert restored.newest(tmp_path) == tmp_path / "savepoint-1"
+    assert restored.newest_number(tmp_path) == 10
+    (tmp_path / "savepoint-1" / "_metadata").unlink()
     assert restored.newest(tmp_path) == tmp_path / "chk-10"
+
+
+def test_a_savepoint_is_made_of_a_job_on_flink_alone() -> None:
+    flink, streams = (Experiment.model_validate({"job": job, "seed": 1}).profile for job in (FLINK, STREAMS))
+    fault = FAULTS["stop_with_savepoint"]
+    fault.check(flink, {"then": "damage"})
+    assert fault.draw(random.Random(1), flink) == {"then": "restore"}
+    assert fault.draw(random.Random(1), streams) is None
+    with pytest.raises(ValueError, match="stop_with_savepoint: a job with 'forward' has no savepoints, which are Flink's"):
+        fault.check(streams, {})
 
 
 def test_what_the_user_configures_replaces_what_the_engine_does_and_all_listen_on_loopback(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def _parsed(fields: dict[str, Any], **more: Any) -> Experiment:
         ({**WINDOW, "stateful": {"window_min": 10, "slide_min": 20}}, "slide_min: 20 is more than the window of 10"),
         ({**WINDOW, "strategy": "checkpoint", "expect": ["DUPLICATED"]}, "DUPLICATED is about records"),
         ({"strategy": "checkpoint", "expect": ["REPEATED"]}, "REPEATED is about results"),
-        ({"strategy": "checkpoint", "stateful": {"delay_min": 1}}, "keeps no state; leave it out, or choose one of: departures"),
+        ({"strategy": "checkpoint", "stateful": {"delay_min": 1}}, "keeps no state; leave it out, or choose one of: departure_sessions, "),
         ({**WINDOW, "pipeline": "flights"}, "there is no pipeline 'flights'"),
     ],
 )

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from streamproof.errors import BadInput
+
+Variable = Annotated[str, Field(pattern=r"^[a-z_]+$")]
+"""A placeholder of a job's own."""
 
 PLACEHOLDERS = {
     "python": "the job's interpreter, else the Python that runs streamproof",
@@ -40,3 +49,21 @@ def unknown(text: str, more: Container[str] = ()) -> str | None:
 def filled(text: str, values: Mapping[str, str]) -> str:
     """The text with its placeholders filled in."""
     return _PLACEHOLDER.sub(lambda match: values[match["name"]] if match["name"] else f"{{{match['literal']}}}", text)
+
+
+def check_own(variables: Collection[str]) -> None:
+    """Raises ValueError naming a placeholder of a job's own that every job has."""
+    if known := sorted(PLACEHOLDERS.keys() & set(variables)):
+        raise ValueError(f"variables: {known[0]} is a placeholder that every job has; take another name")
+
+
+def template(path: Path, what: str, variables: Collection[str] = ()) -> str:
+    """The text of a file that has placeholders, those of ``variables`` too; ``what`` is its key in `job`. Raises BadInput when it cannot be
+    read, or has one that there is not."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"job: {what} cannot be read: {error}") from error
+    if (name := unknown(text, variables)) is not None:
+        raise BadInput(f"job: {what}: {path}: there is no placeholder {{{name}}}; there are: {', '.join([*PLACEHOLDERS, *variables])}")
+    return text

@@ -29,7 +29,7 @@ class CheckpointedOffsets(GroupOffsets):
         yield from (replace(commit, of_output=True) for commit in super().commits(committed))
 
     def through(self, until: Mapping[int, int]) -> bool:
-        newest = max((restored.number(found) for folder in self._checkpoints.glob("*") if (found := restored.newest(folder))), default=0)
+        newest = max(map(restored.newest_number, self._checkpoints.glob("*")), default=0)
         if until != self._seen[0]:
             self._seen = dict(until), newest
         return newest >= self._seen[1] + 2

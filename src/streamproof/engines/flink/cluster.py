@@ -32,6 +32,8 @@ _LANG = ("java.lang", "java.lang.reflect", "java.text", "java.time")
 _UTIL = ("java.util", "java.util.concurrent", "java.net", "java.io", "java.nio")
 OPENED = (*_LANG, *_UTIL)
 CONFIGURATION = "config.yaml"
+FOLDER = "flink"
+"""The folder of a Flink in the state of its job."""
 LOGGING = """rootLogger.level = WARN
 rootLogger.appenderRef.out.ref = out
 appender.out.name = out
@@ -107,10 +109,9 @@ def members(
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
     jvm = [str(java_home / "bin" / "java"), *opened, f"-Dlog4j.configurationFile={folder / 'log4j.properties'}", "-XX:+UseSerialGC"]
     jars = ["-cp", f"{settings.cache() / 'jars' / 'flink'}/*"]
-    identity = hashlib.md5(job.encode(), usedforsecurity=False).hexdigest()  # Flink's ids of jobs have 32 hexadecimal digits
-    job_manager = [*jvm, "-Xmx320m", "-XX:MaxMetaspaceSize=256m", *jars, JOB_MANAGER, "--configDir", str(folder), "--job-id", identity]
+    job_manager = [*jvm, "-Xmx320m", "-XX:MaxMetaspaceSize=256m", *jars, JOB_MANAGER, "--configDir", str(folder), "--job-id", identity(job)]
     task_manager = [*jvm, "-Xmx256m", "-XX:MaxDirectMemorySize=128m", "-XX:MaxMetaspaceSize=256m", *jars, TASK_MANAGER]
-    restored = ["-m", "streamproof.engines.flink.restored", str(kept / identity)]
+    restored = ["-m", "streamproof.engines.flink.restored", str(kept / identity(job))]
     said = json.dumps({"before": job_manager, "after": ["--job-classname", *main]})
     environment = {"FLINK_CONF_DIR": str(folder), **({"FLINK_OPT_DIR": str(Path(flink_python).parent)} if flink_python else {})}
     return [
@@ -120,6 +121,11 @@ def members(
             for number in range(1, task_managers + 1)
         ),
     ]
+
+
+def identity(job: str) -> str:
+    """By which Flink knows the job in each of its starts."""
+    return hashlib.md5(job.encode(), usedforsecurity=False).hexdigest()  # Flink's ids of jobs have 32 hexadecimal digits
 
 
 def checkpoints(state: Path) -> Path:

@@ -12,7 +12,7 @@ from streamproof.engines.command.job import CommandJob
 from streamproof.engines.command.placeholders import filled
 from streamproof.engines.flink import cluster, rest, secured
 from streamproof.engines.flink.checkpoints import CheckpointedOffsets
-from streamproof.engines.flink.cluster import PYTHON_JOB, SQL_JOB, Ports
+from streamproof.engines.flink.cluster import FOLDER, PYTHON_JOB, SQL_JOB, Ports
 from streamproof.engines.flink.spec import PARALLELISM, FlinkJob, FlinkSpec
 from streamproof.evidence.folder import write_atomically
 from streamproof.jobs.job import Job
@@ -20,8 +20,6 @@ from streamproof.jobs.profile import Role
 from streamproof.testbed import install, scratch
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import FreePorts
-
-FOLDER = "flink"
 
 
 class FlinkEngine(CommandEngine):

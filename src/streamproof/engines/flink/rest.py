@@ -37,11 +37,32 @@ def job_starts(configured: Path) -> frozenset[str]:
     return frozenset(f"job {each['jid']} begun at {each['start-time']}" for each in jobs)
 
 
-def _asked(configured: Path, what: str) -> dict[str, Any]:
+def stop_with_savepoint(configured: Path, job: str, folder: Path) -> str | None:
+    """The request's id; None when it was not taken."""
+    asked = _asked(configured, f"jobs/{job}/stop", {"targetDirectory": folder.as_uri(), "drain": False})
+    return asked.get("request-id")
+
+
+def savepoint(configured: Path, job: str, request: str) -> str | None:
+    """Where the savepoint of a request is; None while it is not complete."""
+    operation = _asked(configured, f"jobs/{job}/savepoints/{request}").get("operation") or {}
+    return operation.get("location")
+
+
+def restored(configured: Path, job: str) -> str | None:
+    """Where the job was restored from: empty from nothing, None while it does not answer."""
+    latest = _asked(configured, f"jobs/{job}/checkpoints").get("latest")
+    return None if latest is None else (latest.get("restored") or {}).get("external_path", "")
+
+
+def _asked(configured: Path, what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What it answers; empty when it does not."""
     try:
         told = yaml.safe_load((configured / CONFIGURATION).read_text())
         url = f"https://{told['rest.address']}:{told['rest.port']}/{what}"
-        with urllib.request.urlopen(url, timeout=ANSWER_S, context=secured.context(configured)) as answer:
+        said = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, said, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=ANSWER_S, context=secured.context(configured)) as answer:
             return dict(json.load(answer))
     except (urllib.error.URLError, OSError, ValueError, HTTPException):
         return {}

@@ -1,6 +1,6 @@
 """Becomes the JobManager, which goes on from the newest checkpoint that is whole: ``python -m streamproof.engines.flink.restored``.
 
-A checkpoint is whole once its ``_metadata`` is there. Its number says which is the newest.
+A checkpoint, or a savepoint, is whole once its ``_metadata`` is there. That is written last: its time says which is the newest.
 """
 
 from __future__ import annotations
@@ -12,8 +12,15 @@ from pathlib import Path
 
 
 def newest(folder: Path) -> Path | None:
-    """The newest whole checkpoint in a job's folder of them; None when there is none."""
-    return max((path.parent for path in folder.glob("chk-*/_metadata")), key=number, default=None)
+    """The newest whole checkpoint or savepoint in a job's folder of them; None when there is none."""
+    whole = [*folder.glob("chk-*/_metadata"), *folder.glob("savepoint-*/_metadata")]
+    found = max(whole, key=lambda path: path.stat().st_mtime_ns, default=None)
+    return None if found is None else found.parent
+
+
+def newest_number(folder: Path) -> int:
+    """The number of the newest whole checkpoint; 0 when there is none."""
+    return max((number(path.parent) for path in folder.glob("chk-*/_metadata")), default=0)
 
 
 def number(checkpoint: Path) -> int:

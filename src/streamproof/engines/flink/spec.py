@@ -5,19 +5,18 @@ from __future__ import annotations
 import subprocess
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from streamproof import extras, settings
 from streamproof.engines.command.job import CommandJob, OwnJobSpec
-from streamproof.engines.command.placeholders import PLACEHOLDERS, unknown
+from streamproof.engines.command.placeholders import Variable, check_own, template
 from streamproof.errors import BadInput
 from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed.embedded import Testbed
 
 PARALLELISM = 2
-Variable = Annotated[str, Field(pattern=r"^[a-z_]+$")]
 VERSION = "2.3.0"
 PYTHON_S = 60.0
 UNJUDGED = "whether an offset was committed before its output (the job goes on from its checkpoints)"
@@ -66,8 +65,7 @@ class FlinkSpec(OwnJobSpec):
     def _one_script(self) -> Self:
         if (self.sql is None) == (self.python is None):
             raise ValueError("expected one of sql and python, the file that holds the job")
-        if known := sorted(self.variables.keys() & PLACEHOLDERS.keys()):
-            raise ValueError(f"variables: {known[0]} is a placeholder that every job has; take another name")
+        check_own(self.variables)
         if self.python is not None and self.interpreter is None:
             raise ValueError("interpreter: a PyFlink job needs a Python that has apache-flink; name it, or the folder of its environment")
         return self
@@ -94,15 +92,12 @@ class FlinkSpec(OwnJobSpec):
     def check(self) -> None:
         super().check()
         extras.require("flink")
-        if self.python is not None:
-            self._flink_python()
-        try:
-            text = self._script.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"job: the script cannot be read: {error}") from error
-        if self.sql is not None and (name := unknown(text, self.variables)) is not None:
-            names = ", ".join([*PLACEHOLDERS, *self.variables])
-            raise BadInput(f"job: sql: {self._script}: there is no placeholder {{{name}}}; there are: {names}")
+        if self.sql is not None:
+            template(self._script, "sql", self.variables)
+            return
+        self._flink_python()
+        if not self._script.is_file():
+            raise BadInput(f"job: python: expected a file, {self._script} is none")
 
     def _flink_python(self) -> Path:
         """The jar by which Flink runs Python, of the job's own apache-flink. Raises BadInput unless it is of our version."""

@@ -10,8 +10,7 @@ from pydantic import Field, model_validator
 
 from streamproof import settings
 from streamproof.engines.command.job import CommandJob, OwnJobSpec
-from streamproof.engines.command.placeholders import PLACEHOLDERS, unknown
-from streamproof.engines.flink.spec import Variable
+from streamproof.engines.command.placeholders import Variable, check_own, template
 from streamproof.errors import BadInput
 from streamproof.jobs.profile import Role
 from streamproof.testbed.embedded import Testbed
@@ -42,8 +41,7 @@ class StormSpec(OwnJobSpec):
 
     @model_validator(mode="after")
     def _own_variables(self) -> Self:
-        if known := sorted(self.variables.keys() & PLACEHOLDERS.keys()):
-            raise ValueError(f"variables: {known[0]} is a placeholder that every job has; take another name")
+        check_own(self.variables)
         return self
 
     @property
@@ -60,13 +58,7 @@ class StormSpec(OwnJobSpec):
         for path in map(self._path, [*self.resources, *self.sources]):
             if not path.is_file():
                 raise BadInput(f"job: expected a file, {path} is none")
-        try:
-            text = self._path(self.topology).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"job: topology cannot be read: {error}") from error
-        if (name := unknown(text, self.variables)) is not None:
-            names = ", ".join([*PLACEHOLDERS, *self.variables])
-            raise BadInput(f"job: topology: {self._path(self.topology)}: there is no placeholder {{{name}}}; there are: {names}")
+        template(self._path(self.topology), "topology", self.variables)
 
     def _path(self, name: str) -> Path:
         return (settings.project() / name).resolve()

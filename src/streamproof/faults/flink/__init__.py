@@ -1,0 +1,1 @@
+"""Faults of what Flink keeps to go on from."""
