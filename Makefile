@@ -19,7 +19,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4
 THREE_TESTBEDS = -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test coverage test-all test-browser test-engines set-up-engines engines engine-matrix examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-latency bench-tables \
+.PHONY: help setup demo ui test coverage test-all test-browser test-engines set-up-engines engines engine-matrix examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-latency bench-explore bench-tables \
 	down docs site lock clean
 
 help:  ## this list
@@ -108,6 +108,9 @@ bench-links: setup  ## what message links cost a client, with and without them i
 
 bench-latency: set-up-engines  ## how long a record takes from sent to visible, engine by engine: build/bench-latency.json
 	@$(RUN) -m benchmarks.latency $(ONLY)
+
+bench-explore: setup  ## how many situations choosing finds, beside chance in the same time: build/bench-explore.json
+	@$(RUN) -m benchmarks.explore
 
 bench-tables: setup  ## how fast tables of a lakehouse are drained, beside delta-rs and pyiceberg
 	@$(RUN) -m benchmarks.tables

@@ -50,7 +50,7 @@ def refusal(tmp_path: Path):  # type: ignore[no-untyped-def]
         ("strategy:", "the experiment", "give the `strategy` of a built-in Spark job, or describe your own in `job`"),
         ("strategy: [a]", "strategy", "there is no strategy ['a']"),
         ("name: x", "the experiment", "give the `strategy` of a built-in Spark job, or describe your own in `job`"),
-        (GOOD + "faults: [{fault: nope}]", "faults.0.fault", "there is no fault 'nope'; there are: add_partitions"),
+        (GOOD + "faults: [{fault: nope}]", "faults.0.fault", "there is no fault 'nope'; there are: "),
         (GOOD + "faults: {fault: kill_executor}", "faults", "valid list"),
         (GOOD + "faults: [{fault: kill_executor, at: 0}]", "faults.0.at", "greater than or equal to 0.05, came 0"),
         (GOOD + "faults: [{fault: kill_executor, at: 1.5}]", "faults.0.at", "came 1.5"),

@@ -143,6 +143,15 @@ def test_a_storm_listens_on_loopback_and_asks_for_a_password_of_its_own(tmp_path
     assert (tmp_path / storm_secured.FILE).read_text() != first
 
 
+def test_only_an_application_on_kafka_streams_can_be_reset() -> None:
+    flink, streams = (Experiment.model_validate({"job": job, "seed": 1}).profile for job in (FLINK, STREAMS))
+    fault = FAULTS["reset_application"]
+    fault.check(streams, {})
+    assert fault.draw(random.Random(1), streams) is None, "it doubles what was delivered: not for chance"
+    with pytest.raises(ValueError, match="reset_application: a job with 'flink_forward' cannot be reset"):
+        fault.check(flink, {})
+
+
 def test_a_job_of_one_process_has_no_process_that_could_be_killed_alone() -> None:
     job = {"engine": "command", "command": ["{python}", "pipelines/forward.py"], "promises": "exactly-once"}
     assert "has no workers of its own" in _refusal(job, {"fault": "kill_process"})

@@ -20,7 +20,11 @@ from streamproof.load.spec import Source, Workload
 
 SEEDS = st.integers(0, MAX_SEED)
 A_JOB = {"engine": "command", "command": ["{python}", "pipelines/forward.py"], "promises": "at-least-once", "instances": 2}
-A_JOB_ON_FLINK = {"engine": "flink", "sql": "pipelines/flink_forward.sql", "promises": "exactly-once"}
+ON_KAFKA_STREAMS = {"engine": "kafka_streams", "source": "pipelines/kafka_streams/Forward.java", "promises": "at-least-once"}
+OF_AN_ENGINE = {
+    "stop_with_savepoint": {"engine": "flink", "sql": "pipelines/flink_forward.sql", "promises": "exactly-once"},
+    "reset_application": ON_KAFKA_STREAMS,
+}
 STATEFUL = "departures"
 STRATEGY = "postgres_two_phase_commit"  # nearly every fault can be injected into its jobs
 
@@ -110,8 +114,8 @@ def test_each_fault_alone_fits_into_a_run_of_the_default_size(fault: str, seed: 
     tested: dict[str, Any] = {"job": A_JOB, "strategy": None} if strategy is None else {"strategy": strategy}
     if admitted(fault, STRATEGY, STATEFUL) and strategy is None:
         tested = {"strategy": STRATEGY, "pipeline": STATEFUL, "workload": Workload(source=Source.FLIGHTS)}
-    if fault == "stop_with_savepoint":
-        tested = {"job": A_JOB_ON_FLINK, "strategy": None}
+    if fault in OF_AN_ENGINE:
+        tested = {"job": OF_AN_ENGINE[fault], "strategy": None}
     assert len(plan(experiment(FaultSpec(fault=fault), **tested, seed=seed)).injections) == 1
 
 

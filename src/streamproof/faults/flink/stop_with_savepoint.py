@@ -17,17 +17,14 @@ ends with its job).
 
 from __future__ import annotations
 
-import contextlib
 import random
 import shutil
 import signal
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
 from pydantic import Field
 
-from streamproof.engines import members as keeper
 from streamproof.engines.flink import cluster, rest
 from streamproof.evidence.folder import RunFolder
 from streamproof.faults.ended import ended, ended_saying
@@ -36,7 +33,7 @@ from streamproof.faults.process import members
 from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed import scratch
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import process_record, same_process, signal_recorded
+from streamproof.testbed.process import same_process, signal_recorded
 from streamproof.verdict.anomaly import Anomaly
 
 EVIDENCE_S = 180.0
@@ -73,7 +70,7 @@ class StopWithSavepoint(Unconditional):
         return 4
 
     def aim(self, run: RunContext, parameters: StopWithSavepointParameters) -> dict[str, Any]:
-        return {"start": run.start(), **members.chosen(run, Role.COORDINATOR), "leader": _leader(run)}
+        return {"start": run.start(), **members.chosen(run, Role.COORDINATOR), "starter": members.starter(run)}
 
     def inject(self, run: RunContext, parameters: StopWithSavepointParameters, target: dict[str, Any]) -> None:
         configured = rest.newest(scratch.folder(run.job.run.path))
@@ -81,7 +78,7 @@ class StopWithSavepoint(Unconditional):
             raise FaultError("the job has no JobManager yet")
         job = cluster.identity(run.job.name)
         kept = cluster.checkpoints(run.job.state / cluster.FOLDER) / job
-        signal_recorded(target["leader"], signal.SIGSTOP)
+        signal_recorded(target["starter"], signal.SIGSTOP)
         asked = rest.stop_with_savepoint(configured, job, kept)
         if asked is None:
             raise FaultError("Flink did not take the request to stop with a savepoint")
@@ -94,7 +91,7 @@ class StopWithSavepoint(Unconditional):
                 file.truncate(file.seek(0, 2) // 2)
         elif parameters.then == "forget":
             shutil.rmtree(kept)
-        signal_recorded(target["leader"], signal.SIGCONT)
+        signal_recorded(target["starter"], signal.SIGCONT)
 
     def evidence(self, run: RunContext, parameters: StopWithSavepointParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         stopped = [
@@ -123,22 +120,13 @@ class StopWithSavepoint(Unconditional):
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """Wake what stands still, and put back what was cut short."""
-        signal_recorded(target.get("leader", ()), signal.SIGCONT)
+        signal_recorded(target.get("starter", ()), signal.SIGCONT)
         saved = Path(target.get("savepoint", "").removeprefix("file:"))
         kept = saved / KEPT
         if not kept.is_file():
             return []
         kept.replace(saved / METADATA)
         return [EvidenceCheck("the savepoint is whole again", not kept.exists(), saved.name)]
-
-
-def _leader(run: RunContext) -> list[dict[str, Any]]:
-    """The process that starts the others of the job."""
-    found = []
-    for process in run.engine.processes(run.job, Role.DRIVER):
-        with contextlib.suppress(psutil.Error):
-            found += [process_record(process)] if keeper.__name__ in process.cmdline() else []
-    return found
 
 
 def _restored(run: RunContext) -> str | None:

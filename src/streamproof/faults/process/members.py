@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from typing import Any, Literal
 import psutil
 from pydantic import Field
 
+from streamproof.engines import members as keeper
 from streamproof.faults.fault import DRIVER, EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed import embedded
@@ -62,6 +64,15 @@ def chosen(run: RunContext, role: Role) -> dict[str, Any]:
     return {"role": role.value, "members": len(groups), "member": group, "victims": victims, "known": known}
 
 
+def starter(run: RunContext) -> list[dict[str, Any]]:
+    """The process that starts the others of the job, and starts them again: while it stands still, none begins."""
+    found = []
+    for process in run.engine.processes(run.job, Role.DRIVER):
+        with contextlib.suppress(psutil.Error):
+            found += [process_record(process)] if keeper.__name__ in process.cmdline() else []
+    return found
+
+
 def others(run: RunContext, role: Role, target: dict[str, Any]) -> bool:
     """Whether as many members as the role had play it again, none of them that one."""
     groups = _groups(run, role)
@@ -112,4 +123,4 @@ def replaced(run: RunContext, role: Role, target: dict[str, Any]) -> EvidenceChe
     return EvidenceCheck(f"{run.engine.name} itself counts another in the role {role}", new, told)
 
 
-__all__ = ["MemberFault", "MemberParameters", "chosen", "given_up", "gone", "members", "others", "replaced"]
+__all__ = ["MemberFault", "MemberParameters", "chosen", "given_up", "gone", "members", "others", "replaced", "starter"]

@@ -1,0 +1,1 @@
+"""Faults of what Kafka Streams keeps to go on from."""
