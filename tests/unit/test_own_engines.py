@@ -272,4 +272,23 @@ def test_each_cell_of_the_matrix_is_an_experiment_that_can_be_run() -> None:
 def test_the_matrix_shows_the_median_and_where_they_differ_the_spread() -> None:
     cell = {"engine": "Flink", "guarantee": "exactly-once", "fault": "latency", "outcome": "PASSED", "lost": 0, "longest_gap_s": 2.5}
     runs = [{**cell, "seed": seed, "duplicated": count, "first_output_s": None} for seed, count in enumerate((0, 7, 40))]
-    assert engine_matrix.table(runs).splitlines()[-1] == "| Flink | exactly-once | latency | 3 | PASSED | 0 | 7 (0 to 40) | – | 2.5 |"
+    assert (
+        engine_matrix.table(runs).splitlines()[-1] == "| Flink | exactly-once | latency | 3 | PASSED | 0 | 7 (0 to 40) | – | 2.5 | – | – |"
+    )
+
+
+def test_the_page_of_the_matrix_keeps_what_was_written_around_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(engine_matrix, "PAGE", page)
+    page.write_text(f"before\n{engine_matrix.BEGIN}\nan older table\n{engine_matrix.END}\nafter\n")
+    run = {"engine": "Flink", "guarantee": "exactly-once", "fault": "latency", "seed": 1, "outcome": "PASSED", "longest_gap_s": 2.5}
+    engine_matrix.write_page([run])
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "| Flink | exactly-once | latency | 1 | PASSED |" in text
+    assert "older" not in text
+    assert "Flink, exactly-once" in (tmp_path / "page.svg").read_text()
+    page.write_text("no place")
+    with pytest.raises(ValueError, match="expected <!-- measured"):
+        engine_matrix.write_page([run])
