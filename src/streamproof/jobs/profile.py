@@ -35,7 +35,8 @@ class Trait(StrEnum):
     KAFKA_TRANSACTIONS: it writes in Kafka transactions whose ids begin with the job's name. SKIPS_COMPLETE_OUTPUT: a batch that runs again
     after its output was complete does not write it again, whatever its guarantee. KNOWS_THE_QUERY: it remembers batches by the id that the
     checkpoint gives the query. DELTA_TABLE, ICEBERG_TABLE: it writes to a table of that format. STATE_STORE: it keeps state from batch to
-    batch, in Spark's state store.
+    batch, in Spark's state store. SAVEPOINTS: it can be stopped with a savepoint of Flink. RESET_TOOL: Kafka's own tool can have it begin
+    anew.
     """
 
     CHECKPOINT = "checkpoint"
@@ -47,6 +48,8 @@ class Trait(StrEnum):
     DELTA_TABLE = "Delta table"
     ICEBERG_TABLE = "Iceberg table"
     STATE_STORE = "state store"
+    SAVEPOINTS = "savepoints"
+    RESET_TOOL = "tool that resets it"
 
 
 if TYPE_CHECKING:  # what a task imports needs no validation

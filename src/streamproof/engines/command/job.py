@@ -56,6 +56,8 @@ class OwnJobSpec(BaseModel):
 
     jars: ClassVar[Path | None] = None
     """A file in the format of ``testbed/jars.lock`` with what such a job runs on; None where it needs nothing of its own."""
+    relies_on: ClassVar[frozenset[Trait]] = frozenset()
+    """What such a job always relies on."""
 
     engine: str
     promises: Guarantee = Field(description="What the job promises of every record")
@@ -150,7 +152,7 @@ class OwnJobSpec(BaseModel):
     @property
     def profile(self) -> JobProfile:
         by_group = self.progress == "group" or isinstance(self.progress, Group)
-        traits = {*([Trait.GROUP_OFFSETS] if by_group else []), *([Trait.KAFKA_TRANSACTIONS] if self.transactions else [])}
+        traits = {*self.relies_on, *([Trait.GROUP_OFFSETS] if by_group else []), *([Trait.KAFKA_TRANSACTIONS] if self.transactions else [])}
         traits |= {Trait.DELTA_TABLE} if self.delivers.delta is not None else set()
         traits |= {Trait.ICEBERG_TABLE} if self.delivers.iceberg is not None else set()
         return JobProfile(

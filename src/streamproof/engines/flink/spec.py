@@ -13,7 +13,7 @@ from streamproof import extras, settings
 from streamproof.engines.command.job import CommandJob, OwnJobSpec
 from streamproof.engines.command.placeholders import Variable, check_own, template
 from streamproof.errors import BadInput
-from streamproof.jobs.profile import JobProfile, Role
+from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.testbed.embedded import Testbed
 
 PARALLELISM = 2
@@ -41,6 +41,7 @@ class FlinkSpec(OwnJobSpec):
     """A Flink of its own: a JobManager that runs this one job (application mode), and TaskManagers."""
 
     jars: ClassVar[Path | None] = Path(__file__).with_name("jars.lock")
+    relies_on: ClassVar[frozenset[Trait]] = frozenset({Trait.SAVEPOINTS})
 
     engine: Literal["flink"] = "flink"
     sql: str | None = Field(None, description="A file of Flink SQL, from the project's folder, with placeholders as {bootstrap_servers}")

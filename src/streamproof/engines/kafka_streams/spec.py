@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from streamproof.engines.java.spec import JavaJob, JavaSpec
-from streamproof.jobs.profile import Role
+from streamproof.jobs.profile import Role, Trait
 from streamproof.testbed.embedded import Testbed
 
 
@@ -22,6 +22,7 @@ class KafkaStreamsSpec(JavaSpec):
     """Instances of one application, each a Java of its own. Its `application.id` must be {group}, STREAMPROOF_GROUP in the environment."""
 
     jars: ClassVar[Path | None] = Path(__file__).with_name("jars.lock")
+    relies_on: ClassVar[frozenset[Trait]] = frozenset({Trait.RESET_TOOL})
 
     engine: Literal["kafka_streams"] = "kafka_streams"
     instances: int = Field(2, ge=1, le=8, description="How many instances run side by side; each of them can be killed alone")

@@ -30,7 +30,7 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.faults.ended import ended, ended_saying
 from streamproof.faults.fault import DRIVER, EvidenceCheck, FaultError, Parameters, RunContext, Unconditional
 from streamproof.faults.process import members
-from streamproof.jobs.profile import JobProfile, Role
+from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.testbed import scratch
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import same_process, signal_recorded
@@ -52,19 +52,16 @@ class StopWithSavepoint(Unconditional):
     summary = "Stop a job on Flink with a savepoint, and start it again from that, from what is damaged of it, or from nothing"
     target = "the job on Flink"
     parameters_model: type[Parameters] = StopWithSavepointParameters
+    of_traits = frozenset({Trait.SAVEPOINTS})
     occupies = frozenset({DRIVER})
     ends_connections = True
-
-    def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
-        super().check(profile, parameters)
-        if profile.engine != "flink":
-            raise ValueError(f"{self.name}: a job with {profile.name!r} has no savepoints, which are Flink's")
 
     def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
         return [Anomaly.DUPLICATED] if parameters.get("then") == "forget" else []
 
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
-        return {"then": "restore"} if profile.engine == "flink" else None
+        """As an upgrade does it."""
+        return {"then": "restore"}
 
     def batches(self, parameters: Any) -> int:
         return 4

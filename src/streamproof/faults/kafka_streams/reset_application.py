@@ -23,7 +23,7 @@ from streamproof import settings
 from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import DRIVER, EvidenceCheck, FaultError, Parameters, RunContext, Unconditional
 from streamproof.faults.process import members
-from streamproof.jobs.profile import JobProfile, Role
+from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.testbed import install
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -41,13 +41,9 @@ class ResetApplication(Unconditional):
     summary = "Stop an application on Kafka Streams, reset it by Kafka's own tool, and start it again: all is computed anew"
     target = "the application on Kafka Streams"
     parameters_model = Parameters
+    of_traits = frozenset({Trait.RESET_TOOL})
     occupies = frozenset({DRIVER})
     ends_connections = True
-
-    def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
-        super().check(profile, parameters)
-        if profile.engine != "kafka_streams":
-            raise ValueError(f"{self.name}: a job with {profile.name!r} cannot be reset, which is for applications on Kafka Streams")
 
     def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
         return [Anomaly.DUPLICATED]
