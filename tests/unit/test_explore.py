@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from streamproof.evidence.coverage import Situation, Stage
+from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import InjectionEvidence, InjectionFailed
 from streamproof.experiment import model, schedule
 from streamproof.experiment.model import Experiment, Phase
 from streamproof.jobs.windows import Window
@@ -85,6 +88,30 @@ def test_a_fault_that_lasts_long_is_worth_less() -> None:
     choosing = chooser()
     choosing.lasted_s = {arm.fault: [1.0] for arm in choosing.arms} | {"kill_postgres": [60.0]}
     assert "kill_postgres" not in [arm.fault for _ in range(15) for arm in chosen(choosing)]
+
+
+def test_a_window_to_which_the_job_does_not_come_is_worth_less() -> None:
+    choosing, others = chooser(), chooser()
+    rare = KNOWN[0].name
+    choosing.missed[rare] = 1
+    aimed = [arm for _ in range(6) for arm in chosen(choosing) if rare in (arm.window, *arm.parameters.values())]
+    before = [arm for _ in range(6) for arm in chosen(others) if rare in (arm.window, *arm.parameters.values())]
+    assert len(aimed) < len(before)
+    choosing.reached[rare] = 5
+    assert choosing._worth(aimed[0] if aimed else before[0], set()) > 0
+
+
+def test_what_a_run_missed_and_reached_is_learned(tmp_path: Path) -> None:
+    folder, choosing = RunFolder.create(tmp_path / "run"), chooser()
+    first, second = KNOWN[0].name, KNOWN[1].name
+    faults = [{"fault": "cut_kafka", "window": first}, {"fault": "kill_at_window", "parameters": {"window": second, "then": first}}]
+    planned = schedule.plan(Experiment.model_validate({**EXPERIMENT.model_dump(by_alias=True), "faults": faults}))
+    folder.schedule.write_text(planned.to_json())
+    folder.journal.append(InjectionFailed(injection="cut_kafka-1", error="not reached"))
+    folder.journal.append(InjectionEvidence(injection="kill_at_window-1", checks=()))
+    choosing.learn(folder, [], [], {})
+    assert choosing.missed == {first: 1, second: 0}
+    assert choosing.reached == {first: 1, second: 1}
 
 
 def test_an_exploration_passes_only_when_the_job_was_killed_in_every_window() -> None:

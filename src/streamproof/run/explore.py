@@ -5,7 +5,8 @@ way, in which stage of a start (:mod:`streamproof.evidence.coverage`). What to t
 *arm* is a fault with what it is aimed at: those of a sweep, two kills of which the second strikes the recovery from the first, and every
 fault that chance may draw for the job, in each window. An arm is worth as many new situations as it is expected to show in a second. One
 that was never tried is expected to show one for each of its strikes, or where one like it was seen already, as much as such strikes have
-shown so far. One that was tried is worth less each time.
+shown so far. One that was tried is worth less each time. So is one whose window the job did not come to while others waited for it there: a
+job that does several things at once passes some windows by luck, and waiting for them takes the time of many runs.
 
 Several arms share a run. At the end the faults of a run that FAILED are shrunk to the smallest schedule that does.
 """
@@ -14,9 +15,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,13 +28,14 @@ from typing import Any
 from streamproof import settings
 from streamproof.evidence.coverage import Coverage, Situation, Stage
 from streamproof.evidence.folder import RunFolder, write_atomically
-from streamproof.evidence.journal import InjectionEvidence, InjectionStarted
+from streamproof.evidence.journal import InjectionEvidence, InjectionFailed, InjectionStarted
 from streamproof.experiment import random_plan
 from streamproof.experiment.model import Experiment, FaultSpec, Phase
 from streamproof.experiment.model import Random as RandomPlan
 from streamproof.experiment.room import LATEST_IMPACT_SHARE, Room
-from streamproof.experiment.schedule import LEAST_STEADY
+from streamproof.experiment.schedule import LEAST_STEADY, Schedule
 from streamproof.faults import FAULTS
+from streamproof.faults.process.window_fault import STRIKE_S
 from streamproof.jobs import windows
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.windows import Window
@@ -172,6 +176,9 @@ class Chooser:
     rng: random.Random
     lasted_s: dict[str, list[float]] = field(default_factory=dict)
     """How long each fault lasted, from its aim to its evidence."""
+    reached: Counter[str] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)
+    """How often a fault that was aimed at a window struck there, and how often the job did not come there in time."""
     again: int = 0
     new_again: int = 0
     """How many strikes were like one that was seen before, and how many of those showed something new all the same."""
@@ -200,7 +207,8 @@ class Chooser:
         likes = _likes(arm) or [(arm.fault, "", "")]  # where it will strike is not known
         expected = sum(like_one_seen if like in tried else 1.0 for like in likes) * like_one_seen**arm.tries
         lasted_s = self.lasted_s.get(arm.fault, [QUICK_S if arm.fault in QUICK else USUAL_S])
-        return expected / (1.0 + sum(lasted_s) / len(lasted_s))
+        comes_there = math.prod((self.reached[name] + 1) / (self.reached[name] + self.missed[name] + 1) for name in _windows(arm))
+        return expected * comes_there / (1.0 + sum(lasted_s) / len(lasted_s) + (1.0 - comes_there) * STRIKE_S)
 
     def learn(self, folder: RunFolder, chosen: Sequence[tuple[Arm, FaultSpec]], struck: Sequence[Situation], before: Iterable[Key]) -> None:
         """What a run has shown: how long its faults lasted, and what strikes are worth that are like one ``before``."""
@@ -209,6 +217,12 @@ class Chooser:
             if event.injection in begun:
                 lasted = datetime.fromisoformat(event.at) - datetime.fromisoformat(begun[event.injection].at)
                 self.lasted_s.setdefault(begun[event.injection].fault, []).append(lasted.total_seconds())
+        struck_by = {event.injection for event in folder.journal.all(InjectionEvidence)}
+        failed = {event.injection for event in folder.journal.all(InjectionFailed)}
+        for injection in Schedule.read(folder).injections:
+            for name in _aimed_at(injection.window, injection.parameters):
+                self.reached[name] += injection.injection in struck_by
+                self.missed[name] += injection.injection in failed
         known = set(before)
         likes = {one[:3] for one in known}
         for situation in struck:
@@ -217,6 +231,15 @@ class Chooser:
                 self.new_again += key(situation) not in known
         for arm, _ in chosen:
             arm.tries += 1
+
+
+def _windows(arm: Arm) -> list[str]:
+    return _aimed_at(arm.window, arm.parameters)
+
+
+def _aimed_at(trigger: str | None, parameters: Mapping[str, Any]) -> list[str]:
+    """The windows to which the job must come for a fault with that trigger."""
+    return [name for name in (trigger, parameters.get("window"), parameters.get("then")) if name is not None]
 
 
 def _likes(arm: Arm) -> list[Like]:
