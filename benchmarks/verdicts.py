@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
+
+import yaml
+
+from streamproof import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,6 +26,23 @@ def of(experiment: Path, timeout_s: float) -> tuple[dict[str, Any] | None, str]:
         return None, done.stderr[-2000:]
     verdict: dict[str, Any] = json.loads(done.stdout)
     return verdict, str(verdict["reason"])
+
+
+def of_document(experiment: dict[str, Any], timeout_s: float) -> tuple[dict[str, Any] | None, str]:
+    """The same of an experiment that is no file yet."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "experiment.yaml"
+        file.write_text(yaml.safe_dump(experiment))
+        return of(file, timeout_s)
+
+
+def streamproof(home: Path, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """A command of the command line with a home of its own, and with what is set up here. Raises subprocess.TimeoutExpired."""
+    command = [sys.executable, "-m", "streamproof.cli.main", *arguments]
+    env = {**os.environ, "STREAMPROOF_HOME": str(home), "STREAMPROOF_CACHE": str(settings.cache())}
+    return subprocess.run(
+        command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
 
 
 def found(verdict: dict[str, Any]) -> set[str]:

@@ -47,9 +47,9 @@ def consumer() -> Consumer:
 
 
 def producer(**settings: object) -> Producer:
-    return Producer(
-        {"bootstrap.servers": os.environ["STREAMPROOF_BOOTSTRAP_SERVERS"], "enable.idempotence": True, "linger.ms": 5, **settings}
-    )
+    servers = {"bootstrap.servers": os.environ["STREAMPROOF_BOOTSTRAP_SERVERS"], "metadata.recovery.strategy": "none"}
+    # Without that a producer that has lost its connections forgets the broker that it waits for, and waits for ever (librdkafka's #5511).
+    return Producer({**servers, "enable.idempotence": True, "linger.ms": 5, **settings})
 
 
 def read(source: Consumer) -> list[Message]:

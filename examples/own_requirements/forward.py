@@ -20,7 +20,8 @@ def main() -> None:
     servers = os.environ["BOOTSTRAP_SERVERS"]
     group = {"group.id": os.environ["GROUP"], "session.timeout.ms": 6000, "enable.auto.commit": False}
     source = Consumer({"bootstrap.servers": servers, "auto.offset.reset": "earliest", **group})
-    sink = Producer({"bootstrap.servers": servers, "transactional.id": os.environ["TRANSACTIONS"], "transaction.timeout.ms": 20_000})
+    transactions = {"transactional.id": os.environ["TRANSACTIONS"], "transaction.timeout.ms": 20_000}
+    sink = Producer({"bootstrap.servers": servers, "metadata.recovery.strategy": "none", **transactions})
     sink.init_transactions()
     source.subscribe([os.environ["INPUT"]])
     while not ended:

@@ -55,7 +55,8 @@ def main() -> None:
     source = Consumer(
         {**kafka, "group.id": os.environ["GROUP"], "auto.offset.reset": "earliest", "enable.auto.commit": False, "session.timeout.ms": 6000}
     )
-    sink = Producer({**kafka, "enable.idempotence": True, **({"transactional.id": f"{os.environ['JOB']}.lines"} if transactions else {})})
+    own = {"transactional.id": f"{os.environ['JOB']}.lines", "metadata.recovery.strategy": "none"} if transactions else {}
+    sink = Producer({**kafka, "enable.idempotence": True, **own})
     if transactions:
         sink.init_transactions(60)
     source.subscribe([os.environ["INPUT"]])

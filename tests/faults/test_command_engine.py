@@ -40,7 +40,7 @@ def test_a_loop_that_commits_in_transactions_keeps_exactly_once_when_it_is_kille
     verdict = Verdict.read(in_transactions).to_json()
     assert (verdict["outcome"], verdict["guarantee"]) == ("PASSED", "exactly-once"), verdict["reason"]
     assert [injection["took_effect"] for injection in verdict["injections"]] == [True, True]
-    assert verdict["driver_starts"] >= 3
+    assert verdict["driver_starts"] >= 2  # a loop that finds its broker again bridges the cut
     assert set(verdict["anomalies"].values()) == {0}
 
 

@@ -211,6 +211,11 @@ def test_a_program_that_asks_for_json_gets_the_error_as_any_other(home: Path, wo
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("words", [["--step", "after_decision"], ["--records", "6000"]])
+def test_what_is_asked_of_strategies_is_not_asked_of_a_job(home: Path, words: list[str]) -> None:
+    _is_one_line(_streamproof(home, "sweep", "chaos/forward-exactly-once.yaml", *words), 2, "--step and --records are for strategies")
+
+
 def test_lines_go_to_standard_error_only_for_a_program(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with terminal.lines_on_stderr(True):
         terminal.say("one")

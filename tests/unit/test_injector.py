@@ -203,6 +203,19 @@ def test_a_quick_job_that_has_committed_all_it_may_have_gets_more_while_a_fault_
     assert run.context.progress.committed() == RECORDS
 
 
+def test_a_fault_that_waits_learns_that_the_job_has_nothing_left_to_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(injector, "FEED_AFTER_S", 0.3)
+    spent_at: list[int] = []
+
+    def until_it_is_spent(context: RunContext) -> None:
+        context.wait_for("its end", context.spent.is_set, 30)
+        spent_at.append(context.progress.committed())
+
+    run.perform([Note("waits", until_it_is_spent)], [at("waits", 0.6)])
+    assert spent_at == [RECORDS - BATCH]
+    assert run.context.progress.committed() == RECORDS
+
+
 def test_between_two_faults_a_share_passes_without_any(run: Run) -> None:
     one, other = Note("one"), Note("other")
     run.perform([one, other], [at("one", 0.3), at("other", 0.31)], quiet=0.2)

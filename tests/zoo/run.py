@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import queue
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from benchmarks.verdicts import streamproof
 from streamproof import settings
 from tests.zoo.catalogue import VARIANTS, ZOO, Specimen, specimens
 
@@ -63,24 +63,16 @@ def main() -> int:
                 write(state, swept)
     finally:
         while not homes.empty():
-            streamproof(homes.get(), "testbed", "down")
+            streamproof(homes.get(), "testbed", "down", timeout_s=SWEEP_S)
     summary = write(state, swept)
     print(json.dumps({name: value for name, value in summary.items() if name != "results"}))
     return 0 if summary["found"] == summary["jobs"] and not summary["false_alarms"] else 1
 
 
-def streamproof(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "streamproof.cli.main", *arguments]
-    env = {**os.environ, "STREAMPROOF_HOME": str(home)}
-    return subprocess.run(
-        command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SWEEP_S, check=False
-    )
-
-
 def sweep(job: Specimen, variant: str, home: Path) -> dict[str, Any]:
     """One job swept."""
     begun = time.monotonic()
-    done = streamproof(home, "sweep", str(ZOO / job.job / f"{variant}.yaml"), "--json")
+    done = streamproof(home, "sweep", str(ZOO / job.job / f"{variant}.yaml"), "--json", timeout_s=SWEEP_S)
     minutes = round((time.monotonic() - begun) / 60, 1)
     common = {"job": job.job, "variant": variant, "minutes": minutes}
     if not done.stdout.strip():

@@ -142,8 +142,11 @@ def sweep(
     ] = None,
     step: Annotated[list[str] | None, typer.Option(help="Only crashes at this step; may be repeated.")] = None,
     seed: Annotated[int, typer.Option(help="Of every run.", min=0, max=model.MAX_SEED)] = 1,
-    records: Annotated[int, typer.Option(help="Of every run.", min=1200)] = 2400,
-    dry: Annotated[bool, typer.Option("--dry", help="Only say what would be crashed, and what is predicted.")] = False,
+    records: Annotated[int | None, typer.Option(help="Of every run of a strategy, 2400 when absent.", min=1200)] = None,
+    dry: Annotated[
+        bool,
+        typer.Option("--dry", help="Only say what would be crashed, and what is predicted. Of a job, after one run without faults."),
+    ] = False,
     keep_going: Annotated[
         bool,
         typer.Option("--keep-going", help="Of a job: try every fault, also once one has broken it; else that ends the sweep."),
@@ -167,7 +170,11 @@ def sweep(
         if len(strategy) > 1:
             raise BadInput(f"sweep: expected strategies, or one file with a job, came {', '.join(strategy)}")
         with prepared(wait_s, attended, as_json):
-            sweep_job(Path(strategy[0]), seed, keep_going, late, as_json)
+            sweep_job(Path(strategy[0]), seed, keep_going, late, as_json, dry)
+        if step or records is not None:
+            raise BadInput(
+                "sweep: --step and --records are for strategies: a job says its records in its file, and is broken in each window"
+            )
 
     scenarios = sweeping.scenarios(strategy, step)
     if dry:
@@ -189,7 +196,7 @@ def sweep(
 
     with prepared(wait_s, attended, as_json):
         embedded.up(lambda line: say(line))
-        results, folder = sweeping.sweep(scenarios, seed, show, records=records)
+        results, folder = sweeping.sweep(scenarios, seed, show, records=sweeping.RECORDS if records is None else records)
     wrong = sum(not result.as_predicted for result in results)
     if as_json:
         print(json.dumps({"folder": str(folder), "wrong": wrong, "results": [result.to_dict() for result in results]}, indent=1))

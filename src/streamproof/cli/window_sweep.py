@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import typer
 from rich.text import Text
 
 from streamproof import settings
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from streamproof.run.window_sweep import Result
 
 
-def sweep_job(file: Path, seed: int, keep_going: bool, late: bool, as_json: bool) -> NoReturn:
-    """Leaves with the exit code of what was found."""
+def sweep_job(file: Path, seed: int, keep_going: bool, late: bool, as_json: bool, dry: bool) -> NoReturn:
+    """Leaves with the exit code of what was found; ``dry``, once it was said what would be tried."""
     from streamproof.run import window_sweep as sweeping
+    from streamproof.run.windows import seen
 
     experiment = sweeping.experiment_for(experiment_of(file), seed)
     only_warnings()
@@ -35,7 +37,16 @@ def sweep_job(file: Path, seed: int, keep_going: bool, late: bool, as_json: bool
         say(Text.assemble(what, word, f" {anomalies or ('' if result.outcome == RunOutcome.PASSED else result.reason)}"))
 
     embedded.up(lambda line: say(line))
-    done = sweeping.sweep(experiment, partial(say_windows, begun=begun), show, keep_going, late)
+    look = partial(say_windows, begun=begun)
+    if dry:
+        known = seen(experiment)
+        look(known)
+        planned = sweeping.planned(experiment, known, late)
+        for number, run in enumerate(planned, 1):
+            say(f"run {number}: {'; '.join(f'{crash.label} at {crash.where}' for crash in run)}")
+        say(f"{sum(map(len, planned))} faults in {len(planned)} runs, and more where one misses")
+        raise typer.Exit
+    done = sweeping.sweep(experiment, look, show, keep_going, late)
     folder = settings.home() / "sweeps" / f"{time.strftime('%Y%m%dT%H%M%S')}-{experiment.name}"
     sweeping.write(folder, done)
     end(done, folder / sweeping.TABLE, as_json)

@@ -36,7 +36,8 @@ class RunContext:
     """What a fault is injected into: the run, its testbed and job, and choices drawn from the run's seed.
 
     ``held`` is the process that is held at a step of the protocol while the fault is injected, None without a hold; ``over`` is set once
-    what was broken is about to be mended, at the latest when the fault is healed.
+    what was broken is about to be mended, at the latest when the fault is healed; ``spent`` once the job has committed all that may be sent
+    before the end, and so has nothing left to do that a fault could wait for.
     """
 
     folder: RunFolder
@@ -50,6 +51,7 @@ class RunContext:
     records: int
     held: FailpointHeld | None = None
     over: threading.Event = field(default_factory=threading.Event)
+    spent: threading.Event = field(default_factory=threading.Event)
 
     def wait_for(self, what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
         """Wait until ``condition`` gives something true and return it. Raises FaultError after ``timeout_s`` (or at the run's deadline)."""

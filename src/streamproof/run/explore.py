@@ -207,17 +207,20 @@ class Chooser:
         likes = _likes(arm) or [(arm.fault, "", "")]  # where it will strike is not known
         expected = sum(like_one_seen if like in tried else 1.0 for like in likes) * like_one_seen**arm.tries
         lasted_s = self.lasted_s.get(arm.fault, [QUICK_S if arm.fault in QUICK else USUAL_S])
-        comes_there = math.prod((self.reached[name] + 1) / (self.reached[name] + self.missed[name] + 1) for name in _windows(arm))
+        comes_there = math.prod(
+            (self.reached[name] + 1) / (self.reached[name] + self.missed[name] + 1) for name in _aimed_at(arm.window, arm.parameters)
+        )
         return expected * comes_there / (1.0 + sum(lasted_s) / len(lasted_s) + (1.0 - comes_there) * STRIKE_S)
 
     def learn(self, folder: RunFolder, chosen: Sequence[tuple[Arm, FaultSpec]], struck: Sequence[Situation], before: Iterable[Key]) -> None:
         """What a run has shown: how long its faults lasted, and what strikes are worth that are like one ``before``."""
         begun = {event.injection: event for event in folder.journal.all(InjectionStarted)}
-        for event in folder.journal.all(InjectionEvidence):
+        shown = folder.journal.all(InjectionEvidence)
+        for event in shown:
             if event.injection in begun:
                 lasted = datetime.fromisoformat(event.at) - datetime.fromisoformat(begun[event.injection].at)
                 self.lasted_s.setdefault(begun[event.injection].fault, []).append(lasted.total_seconds())
-        struck_by = {event.injection for event in folder.journal.all(InjectionEvidence)}
+        struck_by = {event.injection for event in shown}
         failed = {event.injection for event in folder.journal.all(InjectionFailed)}
         for injection in Schedule.read(folder).injections:
             for name in _aimed_at(injection.window, injection.parameters):
@@ -231,10 +234,6 @@ class Chooser:
                 self.new_again += key(situation) not in known
         for arm, _ in chosen:
             arm.tries += 1
-
-
-def _windows(arm: Arm) -> list[str]:
-    return _aimed_at(arm.window, arm.parameters)
 
 
 def _aimed_at(trigger: str | None, parameters: Mapping[str, Any]) -> list[str]:

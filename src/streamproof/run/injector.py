@@ -14,9 +14,12 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from streamproof.evidence.journal import (
+    DriverExited,
+    DriverReady,
     EvidenceCheck,
     InjectionEvidence,
     InjectionFailed,
@@ -44,7 +47,7 @@ ANSWER_S = 30.0
 INJECTED_POLL_S = 0.02
 FEED_LOOK_S = 0.2
 FEED_AFTER_S = 2.0
-STANDS_S = 15.0
+STANDS_S, HANGS_S = 15.0, 60.0
 log = logging.getLogger("streamproof.run.injector")
 
 
@@ -88,7 +91,23 @@ def run_schedule(run: RunContext, schedule: Schedule, patient: bool = False) -> 
 
 
 def _wait_for_share(run: RunContext, share: float) -> None:
-    run.wait_for(f"{share:.0%} of the records committed", lambda: run.progress.committed() >= share * run.records, PHASE_S)
+    try:
+        run.wait_for(f"{share:.0%} of the records committed", lambda: run.progress.committed() >= share * run.records, PHASE_S)
+    except FaultError as error:
+        raise FaultError(f"{error}{_hangs(run)}") from error
+
+
+def _hangs(run: RunContext) -> str:
+    """That the job runs and has done nothing for long, where that is so; and what was broken before."""
+    lines, ready, ended = run.progress.lines(), run.folder.journal.last(DriverReady), run.folder.journal.last(DriverExited)
+    if not lines or ready is None or (ended is not None and ended.start >= ready.start):
+        return ""
+    stood_s = (datetime.now(UTC) - datetime.fromisoformat(lines[-1]["committed_at"])).total_seconds()
+    if stood_s < HANGS_S:
+        return ""
+    broken = run.folder.journal.last(InjectionInjected)
+    after = "" if broken is None else f"; the last thing that was broken is {broken.injection}"
+    return f"; start {ready.start} of the job runs, and has committed nothing for {stood_s:.0f} s: it hangs{after}"
 
 
 def _unread(run: RunContext) -> str:
@@ -155,7 +174,7 @@ def _wait_for_trigger(run: RunContext, injection: Injection) -> None:
 def _own(run: RunContext, injection: Injection, seed: int) -> RunContext:
     """The run context of one injection, which may be in a thread of its own."""
     rng = random.Random(f"{injection.injection}:{seed}")
-    return replace(run, progress=Progress(run.folder), rng=rng, over=threading.Event())
+    return replace(run, progress=Progress(run.folder), rng=rng, over=threading.Event(), spent=threading.Event())
 
 
 @dataclass(frozen=True)
@@ -231,7 +250,7 @@ def _inject(run: RunContext, injection: Injection, injected: threading.Event, be
 def _fed(run: RunContext) -> Iterator[None]:
     """While a fault goes on, a job that has committed all that it may have gets a batch more: a quick one would stand still, the
     fault would hit nothing, and its evidence would wait for a commit that cannot come. Those records are taken from what comes later, all
-    but the last batch."""
+    but the last batch; ``run.spent`` says that there are no more."""
     done = threading.Event()
     thread = threading.Thread(target=_feed, args=(run, done), name="feed", daemon=True)
     thread.start()
@@ -252,6 +271,8 @@ def _feed(run: RunContext, done: threading.Event) -> None:
         if progress.committed() != committed:
             moved_at, committed = now, progress.committed()
         stands = now - moved_at > STANDS_S  # a job that lost what it had to read waits for more
+        if limit >= last and committed + batch > limit and now - moved_at > FEED_AFTER_S:
+            run.spent.set()
         if limit >= last or (committed + batch <= limit and not stands):  # a generator stops up to half a batch before its limit
             idle_since = None
         elif idle_since is None:

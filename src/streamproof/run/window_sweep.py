@@ -200,6 +200,11 @@ def crashes(known: Sequence[Window], profile: JobProfile, batches: int = BATCHES
     return [*runs, *([crash] for crash in first)]
 
 
+def planned(experiment: Experiment, known: Sequence[Window], late: bool) -> list[list[Crash]]:
+    """What is tried on the experiment's job, the faults of a run each."""
+    return crashes(known, experiment.profile, experiment.workload.records // experiment.micro_batch, late)
+
+
 def _room_beside(first: Crash, batches: int) -> float:
     """How many batches are left for the others of a run that begins with a crash."""
     return (LATEST_IMPACT_SHARE - LEAST_STEADY) * batches - first.batches - AT / 2 * batches
@@ -239,16 +244,16 @@ def sweep(
     """
     known = seen(experiment)
     look(known)
-    runs, results = crashes(known, experiment.profile, experiment.workload.records // experiment.micro_batch, late), list[Result]()
-    planned = sum(map(len, runs))
+    runs, results = planned(experiment, known, late), list[Result]()
+    count = sum(map(len, runs))
     for run in runs:
         for result in _results(experiment, run, keep_going):
             results.append(result)
-            say(result, len(results), planned)
+            say(result, len(results), count)
         outcomes = {result.outcome for result in results}
         if RunOutcome.ABORTED in outcomes or (RunOutcome.FAILED in outcomes and not keep_going):
             break
-    return Sweep(tuple(known), tuple(results), planned)
+    return Sweep(tuple(known), tuple(results), count)
 
 
 def _results(experiment: Experiment, together: Sequence[Crash], keep_going: bool) -> Iterator[Result]:

@@ -10,7 +10,8 @@ OUTPUT, JOB = os.environ["OUTPUT"], os.environ["JOB"]
 
 def main() -> None:
     servers = os.environ["BOOTSTRAP_SERVERS"]
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{JOB}.copy"})
+    # Without the last setting it may wait for ever for a broker that it has forgotten.
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{JOB}.copy", "metadata.recovery.strategy": "none"})
     producer.init_transactions()
     ledger = Consumer({"bootstrap.servers": servers, "group.id": f"{JOB}-batches", "enable.auto.commit": False})
 
