@@ -14,7 +14,6 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -48,10 +47,7 @@ def cells(matrix: dict[str, Any], only: Sequence[str] = ()) -> Iterator[tuple[di
 
 def measured(experiment: dict[str, Any]) -> dict[str, Any]:
     """One run, and what its verdict says of it."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "experiment.yaml"
-        file.write_text(yaml.safe_dump(experiment))
-        verdict, reason = verdicts.of(file, RUN_S)
+    verdict, reason = verdicts.of_document(experiment, RUN_S)
     if verdict is None:
         return {"outcome": None, "reason": reason}
     phases = {name: (figures or {}).get("records_per_s") for name, figures in verdict["phases"].items()}
@@ -103,7 +99,7 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
         for run in results
         if run.get("longest_gap_s") is not None
     ]
-    base = altair.Chart(altair.Data(values=rows)).encode(
+    base = altair.Chart(altair.Data(values=rows)).encode(  # type: ignore[no-untyped-call]
         altair.X("seconds:Q", title="longest time without output, s"), altair.Y("who:N", title=None)
     )
     runs, middle = base.mark_point(filled=True, opacity=0.6), base.mark_tick(thickness=2, color="black").encode(x="median(seconds):Q")

@@ -12,13 +12,11 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from benchmarks.verdicts import ROOT
+from benchmarks.verdicts import ROOT, streamproof
 from streamproof import settings
 
 RESULTS = ROOT / "build" / "bench-explore.json"
@@ -65,14 +63,11 @@ def main() -> int:
 def explored(job: str, minutes: float, seed: int, *, chance: bool) -> dict[str, Any]:
     """What one exploration found. Raises RuntimeError with its last words when it came to no end."""
     home = settings.home() / "explore" / ("chance" if chance else "chosen")
-    command = [sys.executable, "-m", "streamproof.cli.main"]
     asked = ["explore", job, "--minutes", str(minutes), "--seed", str(seed), "--json", *(["--chance"] if chance else [])]
-    env = {**os.environ, "STREAMPROOF_HOME": str(home), "STREAMPROOF_CACHE": str(settings.cache())}
-    common: dict[str, Any] = {"cwd": ROOT, "env": env, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "check": False}
     try:
-        done = subprocess.run([*command, *asked], timeout=minutes * 60 + WINDOWS_S, **common)
+        done = streamproof(home, *asked, timeout_s=minutes * 60 + WINDOWS_S)
     finally:
-        subprocess.run([*command, "testbed", "down"], timeout=WINDOWS_S, **common)
+        streamproof(home, "testbed", "down", timeout_s=WINDOWS_S)
     if not done.stdout.strip():
         raise RuntimeError(f"{' '.join(asked)}: {done.stderr.strip()[-1000:]}")
     found: dict[str, Any] = json.loads(done.stdout)
@@ -80,5 +75,5 @@ def explored(job: str, minutes: float, seed: int, *, chance: bool) -> dict[str, 
 
 
 if __name__ == "__main__":
-    os.chdir(Path(ROOT))
+    os.chdir(ROOT)
     sys.exit(main())
