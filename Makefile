@@ -19,7 +19,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4
 THREE_TESTBEDS = -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test coverage test-all test-browser test-engines set-up-engines engines engine-matrix examples mutate zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-latency bench-explore bench-tables \
+.PHONY: help setup demo ui test coverage test-all test-browser test-containers test-engines set-up-engines engines engine-matrix examples mutate sweep-windows zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-latency bench-explore bench-tables \
 	down docs site lock clean
 
 help:  ## this list
@@ -50,6 +50,9 @@ test-all: setup  ## every test, the slow ones and those in a browser too
 test-browser: setup  ## the tests in a browser: Airflow's form, a run, its report, the pages; pictures are in build/browser
 	$(RUN) -m pytest tests/browser
 
+test-containers: setup  ## build the stack of docker-compose.yml, start it, run the demonstration on it, break its containers; needs Docker with Compose
+	$(RUN) -m pytest tests/containers
+
 examples: setup  ## run every example and hold its outcome against what it shows; ONLY=go runs some: build/examples.json
 	@$(RUN) -m examples.run $(ONLY)
 
@@ -67,6 +70,9 @@ test-engines: set-up-engines  ## the tests of the engines beside Spark, which it
 
 mutate: setup  ## damage histories in every known way: does the verdict find each damage, and raise no false alarm?
 	@$(RUN) -m tests.mutation.run $(if $(SEED),--seed $(SEED))
+
+sweep-windows: setup  ## sweep our own strategies by their steps and by the windows seen from outside: do both find the same? (more than an hour): build/strategy-windows.json
+	@$(RUN) -m benchmarks.strategy_windows $(ONLY)
 
 zoo: setup  ## sweep every job of the zoo: is each planted bug found, and no repaired job accused? ONLY=autocommit runs some, RESUME=1 goes on: build/zoo.json
 	$(RUN) -m tests.zoo.run $(ONLY) $(if $(RESUME),--resume)

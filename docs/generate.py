@@ -321,7 +321,8 @@ def _command(path: tuple[str, ...], command: Any) -> Iterable[str]:
     if len(path) > 1:
         yield f"## `{' '.join(path)}`\n\n{_sentences_of(command.help)}\n\n{_parameters_of(command)}"
     for name, each in sorted(getattr(command, "commands", {}).items()):
-        yield from _command((*path, name), each)
+        if not each.hidden:
+            yield from _command((*path, name), each)
 
 
 def _sentences_of(text: str | None) -> str:

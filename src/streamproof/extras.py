@@ -21,6 +21,7 @@ MODULES = {
     "delta": ("deltalake",),
     "iceberg": ("fastavro", "pyiceberg", "sqlalchemy"),
     "flink": ("cryptography",),
+    "containers": ("docker",),
     "schema": ("jsonschema", "rstr"),
     "airflow": ("airflow", "httpx"),
 }

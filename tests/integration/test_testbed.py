@@ -26,7 +26,7 @@ from streamproof import settings
 from streamproof.engines.spark import settings as spark_settings
 from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.kafka.asking import RETRIABLE
-from streamproof.testbed import embedded, install, kafka, spark
+from streamproof.testbed import embedded, hosts, install, kafka, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.listeners import SPARK_RPC, listening_sockets
@@ -330,7 +330,7 @@ def test_the_master_takes_orders_only_from_a_client_that_knows_the_secret(testbe
     assert answer in _orders(testbed, tmp_path, "-Dspark.authenticate=true", f"-Dspark.authenticate.secret={secret}")
     assert answer not in _orders(testbed, tmp_path)
     assert answer not in _orders(testbed, tmp_path, "-Dspark.authenticate=true", "-Dspark.authenticate.secret=guessed")
-    rpc = [("127.0.0.1", testbed.spark.master), *((spark.WORKERS[role], port) for role, port in testbed.spark.workers.items())]
+    rpc = [("127.0.0.1", testbed.spark.master), *((hosts.of_worker(role), port) for role, port in testbed.spark.workers.items())]
     assert {asked_without_a_secret(*address) for address in rpc} == {SPARK_RPC}
     assert stat.S_IMODE(secret_file.stat().st_mode) == 0o600
     assert 6066 not in {at.port for at in listening_sockets(marked())}, "Spark's REST server would take jobs without asking"

@@ -30,7 +30,7 @@ from streamproof.evidence.folder import RunFolder, utc_now
 from streamproof.evidence.journal import InjectionStarted, PhaseBegan, StageStarted
 from streamproof.evidence.progress import Progress
 from streamproof.experiment.model import MAX_SEED
-from streamproof.testbed import embedded
+from streamproof.testbed import embedded, hosts
 from streamproof.testbed.install import SetupError
 from streamproof.testbed.process import TestbedError
 from streamproof.verdict.anomaly import Anomaly
@@ -245,7 +245,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     finally:
-        if not stay:
+        if not stay and hosts.stack() is None:  # a stack's containers go on
             service.down()
             embedded.down()
     _conclude(console, demo, arguments.markdown)
@@ -271,8 +271,9 @@ def _conclude(console: Console, demo: Demo, as_markdown: bool) -> None:
         }
         for row in demo.rows
     ]
-    Path("build").mkdir(exist_ok=True)
-    Path("build/demo.json").write_text(json.dumps(results, indent=1) + "\n")
+    results_in = Path("build") if hosts.stack() is None else settings.home()  # a container writes nowhere else
+    results_in.mkdir(exist_ok=True)
+    (results_in / "demo.json").write_text(json.dumps(results, indent=1) + "\n")
     good = sum(row.as_expected for row in demo.rows)
     console.print(f"{good} of {len(demo.rows)} rows as expected, in {time.monotonic() - demo.begun:.0f} s", highlight=False)
 

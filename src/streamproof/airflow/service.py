@@ -1,4 +1,5 @@
-"""Airflow as a service of this machine: its own home, SQLite, loopback only, behind a login that is made for it.
+"""Airflow as a service of this machine: its own home, SQLite, loopback only, behind a login that is made for it. In the stack of
+``docker-compose.yml`` each component has a container, and the database is a PostgreSQL of its own.
 
 ``STREAMPROOF_AIRFLOW_URL`` is the address of a proxy that it is served by, when there is one; its path is passed on with each request.
 
@@ -21,14 +22,15 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import httpx
 
 from streamproof import settings
 from streamproof.evidence.folder import write_atomically
-from streamproof.testbed.process import TestbedError, free_port, remembered, spawn, stop, tail, wait_until
+from streamproof.testbed import hosts, postgres, stack
+from streamproof.testbed.process import Handle, TestbedError, free_port, remembered, spawn, stop, tail, wait_until
 
 COMPONENTS = {
     "airflow-api-server": ["api-server", "--workers", "1"],
@@ -36,6 +38,8 @@ COMPONENTS = {
     "airflow-scheduler": ["scheduler", "--skip-serve-logs"],
     "airflow-dag-processor": ["dag-processor"],
 }
+API_SERVER, DAG_PROCESSOR, DATABASE = "airflow-api-server", "airflow-dag-processor", "airflow-database"
+STACK_PORT, DATABASE_PORT = 8080, 5432
 USER, VIEWER = "admin", "viewer"  # each with the role that it is named for
 HEALTHY_S = 180.0
 MIGRATE_S = 300.0
@@ -69,13 +73,18 @@ def home() -> Path:
     return settings.home() / "airflow"
 
 
+def _own_database() -> postgres.PostgresPorts:
+    """Of the stack's Airflow: a PostgreSQL of its own, that no fault touches."""
+    return postgres.PostgresPorts(DATABASE_PORT, DATABASE_PORT)
+
+
 def _secrets() -> Secrets:
     path = home() / "secrets.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
     if set(kept) == {field.name for field in fields(Secrets)}:
         return Secrets(**kept)
     fresh = Secrets(
-        port=free_port(),
+        port=STACK_PORT if hosts.stack() else free_port(),
         password=secrets.token_urlsafe(12),
         viewer_password=secrets.token_urlsafe(12),
         jwt_secret=secrets.token_urlsafe(48),
@@ -99,7 +108,7 @@ def address() -> str:
 
 def url() -> str:
     """Where Airflow itself listens, with the path of its address."""
-    return f"http://127.0.0.1:{_secrets().port}{urlsplit(address()).path}"
+    return f"http://{hosts.of(API_SERVER)}:{_secrets().port}{urlsplit(address()).path}"
 
 
 def environment() -> dict[str, str]:
@@ -119,13 +128,12 @@ def environment() -> dict[str, str]:
         "CORE__AUTH_MANAGER": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
         "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,{VIEWER}:viewer",
         "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": passwords,
-        "API__HOST": "127.0.0.1",
+        "API__HOST": hosts.listen(),
         "API__PORT": secrets.port,
         "API__BASE_URL": address(),
         "API__SECRET_KEY": secrets.api_secret,
         "API_AUTH__JWT_SECRET": secrets.jwt_secret,
-        # One writes at a time. SQLite's driver gives up waiting for that after 5 s, if nobody tells it otherwise.
-        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{here / 'airflow.db'}?timeout={LOCKED_S:.0f}",
+        **_database(),
         "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": 1,
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,
         # A task whose process and supervisor are gone is noticed after this time, not after 300 s.
@@ -147,33 +155,77 @@ def environment() -> dict[str, str]:
     }
 
 
+def _database() -> dict[str, str]:
+    if hosts.stack() is None:
+        # One writes at a time. SQLite's driver gives up waiting for that after 5 s, if nobody tells it otherwise.
+        return {"DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home() / 'airflow.db'}?timeout={LOCKED_S:.0f}"}
+    where = f"//{postgres.USER}@{DATABASE}:{DATABASE_PORT}/{postgres.DATABASE}?passfile={postgres.passfile(home() / DATABASE)}"
+    return {
+        "DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg:{where}",
+        "DATABASE__SQL_ALCHEMY_CONN_ASYNC": f"postgresql+psycopg_async:{where}",
+    }
+
+
+def prepared() -> None:
+    """The secrets of a stack's Airflow, before its containers start."""
+    environment()
+
+
+def serve(role: str) -> NoReturn:
+    """Be the container of that role in the stack: one of Airflow's components, or its database. Raises TestbedError for any other."""
+    if role == DATABASE:
+        folder = home() / DATABASE
+        stack.serve(postgres.ROLE, folder, lambda: postgres.start(folder, _own_database(), DATABASE))
+    if role not in COMPONENTS:
+        raise TestbedError(f"the stack has no {role!r}, expected one of {', '.join([DATABASE, *COMPONENTS])}")
+    if role == API_SERVER:
+        _migrate(print)
+    stack.serve(role, home(), lambda: _until_ready(role, _started(role)))
+
+
+def _started(role: str) -> Handle:
+    old = remembered(role, home())
+    if old is not None and old.alive:
+        return old
+    return spawn(role, [sys.executable, "-m", "airflow", *COMPONENTS[role]], home(), environment())
+
+
+def _until_ready(role: str, handle: Handle) -> None:
+    """Wait until the component does its part: serves, with the testbed's pool; schedules; knows the DAGs. Raises TestbedError otherwise."""
+    api = Api()
+    wait_until(f"{role}: healthy", lambda: api.healthy(role), HEALTHY_S, process=handle, poll_s=0.3)
+    if role == API_SERVER:
+        api.make_pool(POOL, 1, "One experiment at a time on the testbed")
+    if role == DAG_PROCESSOR:
+        for dag in DAGS:
+            wait_until(f"the DAG {dag}", lambda dag=dag: api.knows_dag(dag), HEALTHY_S, process=handle, poll_s=0.3)  # type: ignore[misc]
+
+
+def _migrate(say: Callable[[str], None]) -> None:
+    """Make Airflow's database, once. Raises TestbedError when that fails."""
+    if (home() / "migrated").exists():
+        return
+    say("making Airflow's database")
+    command, env, log = [sys.executable, "-m", "airflow", "db", "migrate"], {**os.environ, **environment()}, home() / "migrate.log"
+    with log.open("wb") as output:
+        done = subprocess.run(command, env=env, stdout=output, stderr=output, timeout=MIGRATE_S, check=False)
+    if done.returncode != 0:
+        raise TestbedError(f"airflow: its database could not be made. {log} ends with:\n{tail(log)}")
+    (home() / "migrated").touch()
+
+
 def up(say: Callable[[str], None] = lambda line: None) -> Api:
     """Start what is not running, wait until Airflow is healthy and knows the DAG. Raises TestbedError when it does not become so."""
     begun = time.monotonic()
-    env = environment()
-    command = [sys.executable, "-m", "airflow"]
-    if not (home() / "migrated").exists():
-        say("making Airflow's database")
-        log = home() / "migrate.log"
-        with log.open("wb") as output:
-            done = subprocess.run(
-                [*command, "db", "migrate"], env={**os.environ, **env}, stdout=output, stderr=output, timeout=MIGRATE_S, check=False
-            )
-        if done.returncode != 0:
-            raise TestbedError(f"airflow: its database could not be made. {log} ends with:\n{tail(log)}")
-        (home() / "migrated").touch()
-    handles = {}
-    for role, words in COMPONENTS.items():
-        old = remembered(role, home())
-        handles[role] = old if old is not None and old.alive else spawn(role, [*command, *words], home(), env)
-    api = Api()
-    for role, handle in handles.items():
-        wait_until(f"{role}: healthy", lambda role=role: api.healthy(role), HEALTHY_S, process=handle, poll_s=0.3)  # type: ignore[misc]
-    api.make_pool(POOL, 1, "One experiment at a time on the testbed")
-    for dag in DAGS:
-        wait_until(f"the DAG {dag}", lambda dag=dag: api.knows_dag(dag), HEALTHY_S, process=handles["airflow-dag-processor"], poll_s=0.3)  # type: ignore[misc]
+    if hosts.stack():
+        for role in COMPONENTS:
+            stack.ask(role, home())
+    else:
+        _migrate(say)
+    for role, handle in {role: _started(role) for role in COMPONENTS}.items():
+        _until_ready(role, handle)
     say(f"Airflow ready after {time.monotonic() - begun:.1f} s")
-    return api
+    return Api()
 
 
 def status() -> dict[str, str]:
@@ -182,7 +234,9 @@ def status() -> dict[str, str]:
 
 
 def down() -> None:
-    """Stop Airflow's processes and all that they started."""
+    """Stop Airflow's processes and all that they started. Those of a stack are its containers', and go on."""
+    if hosts.stack():
+        return
     for role in COMPONENTS:
         handle = remembered(role, home())
         process = handle.process() if handle is not None else None
@@ -288,12 +342,18 @@ def _texts(line: Any) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m streamproof.airflow.service", description="Start and stop this project's Airflow.")
-    parser.add_argument("what", choices=["up", "down", "status"])
-    what = parser.parse_args().what
+    parser.add_argument("what", choices=["up", "down", "status", "prepare", "serve"])
+    parser.add_argument("role", nargs="?", default="", help="of serve: what a container of the stack runs")
+    given = parser.parse_args()
+    what = given.what
     try:
         if what == "up":
             api = up(lambda line: print(line, flush=True))
             print(f"{address()}  user {api.user}, password in {home() / 'passwords.json'}")
+        elif what == "prepare":
+            prepared()
+        elif what == "serve":
+            serve(given.role)
         elif what == "down":
             down()
         else:

@@ -24,6 +24,7 @@ from rich.text import Text
 
 from streamproof import extras, settings
 from streamproof.cli.attended import AttendedOption
+from streamproof.cli.component_command import component
 from streamproof.cli.doctor_command import doctor
 from streamproof.cli.explore_command import explore
 from streamproof.cli.history_commands import compare, history_app, metrics
@@ -45,7 +46,7 @@ from streamproof.experiment.schedule import plan as make_plan
 from streamproof.faults import FAULTS
 from streamproof.history.record import HistoryError
 from streamproof.jobs.failpoint import Failpoint
-from streamproof.testbed import embedded
+from streamproof.testbed import embedded, hosts
 from streamproof.testbed.install import SetupError
 from streamproof.testbed.process import TestbedError
 from streamproof.verdict.decide import RunOutcome
@@ -76,6 +77,7 @@ app.command()(explore)
 app.command()(record)
 app.command()(compare)
 app.command()(metrics)
+app.command(hidden=True)(component)
 
 FileArgument = Annotated[Path, typer.Argument(help="An experiment as YAML; the project's are in chaos/.")]
 SeedOption = Annotated[int | None, typer.Option(help="Instead of the file's seed.", min=0, max=model.MAX_SEED)]
@@ -169,12 +171,12 @@ def sweep(
     if strategy and any(Path(name).suffix in (".yaml", ".yml") for name in strategy):
         if len(strategy) > 1:
             raise BadInput(f"sweep: expected strategies, or one file with a job, came {', '.join(strategy)}")
-        with prepared(wait_s, attended, as_json):
-            sweep_job(Path(strategy[0]), seed, keep_going, late, as_json, dry)
         if step or records is not None:
             raise BadInput(
                 "sweep: --step and --records are for strategies: a job says its records in its file, and is broken in each window"
             )
+        with prepared(wait_s, attended, as_json):
+            sweep_job(Path(strategy[0]), seed, keep_going, late, as_json, dry)
 
     scenarios = sweeping.scenarios(strategy, step)
     if dry:
@@ -504,8 +506,8 @@ def start_testbed(
         raise lock.TestbedBusy(f"run {holder.run} ({holder.folder}) holds the testbed: Kafka cannot be made anew under it")
     testbed = embedded.up(lambda line: say(line), brokers)
     say(f"Kafka {testbed.direct_kafka}, through proxies {testbed.driver_kafka} (driver) and {testbed.executors_kafka} (executors)")
-    say(f"PostgreSQL 127.0.0.1:{testbed.postgres.direct}, through the proxy 127.0.0.1:{testbed.postgres.proxy}")
-    say(f"{testbed.spark_master}; Toxiproxy 127.0.0.1:{testbed.toxiproxy_port}")
+    say(f"PostgreSQL {hosts.of('postgres')}:{testbed.postgres.direct}, through the proxy {testbed.links[embedded.POSTGRES_PROXY]}")
+    say(f"{testbed.spark_master}; Toxiproxy {hosts.of('toxiproxy')}:{testbed.toxiproxy_port}")
 
 
 @testbed_app.command("down")

@@ -34,7 +34,7 @@ from streamproof.testbed.external import External
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.guarantee import Guarantee, Promise, forbidden
 
-TESTBEDS = ("embedded", "external")
+TESTBEDS = ("embedded", "containers", "external")
 if TYPE_CHECKING:
     from streamproof.verdict.stateful.reference import ReferenceModel
 
@@ -213,7 +213,11 @@ class Experiment(Strict):
     job: Annotated[dict[str, Any] | None, BeforeValidator(_read)] = Field(
         None, description="Any other job: `engine`, and what that engine asks for; or the name of the YAML file that says so"
     )
-    testbed: TestbedName = Field("embedded", description="embedded, or external: a Kafka that runs elsewhere")
+    testbed: TestbedName = Field(
+        "embedded",
+        description="embedded: where the run is, one machine or the stack of docker-compose.yml; containers: only in that stack; external: "
+        "a Kafka that runs elsewhere",
+    )
     brokers: Literal[1, 3] = Field(1, description="Brokers of Kafka; three replicate everything, and go on when one of them dies")
     external: Annotated[External, BeforeValidator(_read)] | None = Field(
         None, description="The external Kafka, and what of it may be broken; or the name of the YAML file that says so"

@@ -25,7 +25,7 @@ from streamproof.faults.fault import STALL, EvidenceCheck, FaultError, Ordinary,
 from streamproof.faults.network import kafka_link
 from streamproof.faults.network.kafka_link import OfRole, present
 from streamproof.jobs.profile import JobProfile
-from streamproof.testbed import embedded
+from streamproof.testbed import embedded, hosts
 from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed
 from streamproof.testbed.process import TestbedError, process_record, remembered, same_process
 from streamproof.testbed.toxiproxy import kafka_round_trip_ms
@@ -163,8 +163,8 @@ class ServerOutage(Outage):
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
         """On the way that does not lead through a proxy."""
         if self.role == "kafka":
-            return [answers(self.role, f"127.0.0.1:{ports.direct}") for ports in testbed.kafka]
-        return [answers(self.role, f"127.0.0.1:{testbed.postgres.direct}")]
+            return [answers(self.role, address) for address in testbed.direct_kafka.split(",")]
+        return [answers(self.role, f"{hosts.of(self.role)}:{testbed.postgres.direct}")]
 
     def took_effect(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         return [self.showed(run, server) for server in target["servers"]]

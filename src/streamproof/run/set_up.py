@@ -15,6 +15,7 @@ from pathlib import Path
 
 from streamproof import extras, registry, settings
 from streamproof.errors import BadInput
+from streamproof.report import vega
 from streamproof.run import training
 from streamproof.shown import shown
 from streamproof.testbed import install
@@ -28,6 +29,7 @@ def set_up(say: Callable[[str], None]) -> None:
         install.install(report)
     report("compiling the loops that read every delivered record")
     importlib.import_module("streamproof.sinks.kafka.drain")
+    vega.library(settings.cache())  # of the reports' pictures; a report may find the cache read-only
     report("a small job on all of it: does it work? It also writes the archives from which Spark starts in a third of the time")
     training.try_out(report)
 

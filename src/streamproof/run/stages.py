@@ -66,7 +66,7 @@ from streamproof.suites import agreement, own
 from streamproof.suites.evaluate import Evaluation
 from streamproof.suites.evaluate import evaluate as evaluate_here
 from streamproof.suites.spec import SuiteSpec
-from streamproof.testbed import chosen, embedded, postgres
+from streamproof.testbed import chosen, embedded, hosts, postgres
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
@@ -188,6 +188,11 @@ def prepare(folder: RunFolder) -> None:
     A testbed whose Kafka has another number of brokers than the experiment asks for is rebuilt, once no other run holds it.
     """
     experiment = load(folder)
+    if experiment.testbed == "containers" and hosts.stack() is None:
+        raise TestbedError(
+            "`testbed: containers` is asked for, and this is no container of the stack: trigger the run in its Airflow, or use "
+            "`docker compose exec airflow-scheduler streamproof run FILE`"
+        )
     for injection in Schedule.read(folder).injections:
         if (reason := FAULTS[injection.fault].prevented()) is not None:
             raise TestbedError(f"{injection.fault} cannot be done on this machine: {reason}")

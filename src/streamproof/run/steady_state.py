@@ -10,7 +10,7 @@ from streamproof.evidence.journal import EvidenceCheck
 from streamproof.faults.outage import answers
 from streamproof.jobs.job import Job
 from streamproof.sinks import outputs
-from streamproof.testbed import spark
+from streamproof.testbed import hosts, spark
 from streamproof.testbed.embedded import POSTGRES_PROXY, Testbed
 from streamproof.testbed.process import TestbedError
 
@@ -37,7 +37,7 @@ def require(testbed: Testbed) -> list[EvidenceCheck]:
 def _conditions(testbed: Testbed, folder: RunFolder | None) -> Iterator[tuple[str, Callable[[], bool], str]]:
     kafka, postgres, master = testbed.kafka_links(), testbed.links[POSTGRES_PROXY], testbed.spark.master_ui
     yield "Kafka answers through its proxies", lambda: all(answers("kafka", listener) for listener in kafka.values()), ", ".join(kafka)
-    yield "Spark's master lists its workers as ALIVE", lambda: spark.registered(testbed.spark), f"127.0.0.1:{master}"
+    yield "Spark's master lists its workers as ALIVE", lambda: spark.registered(testbed.spark), f"{hosts.of(spark.MASTER)}:{master}"
     if folder is None or "postgres" in outputs.of(Job.read(folder)).links:
         yield "PostgreSQL answers through its proxy", lambda: answers("postgres", postgres), postgres
 

@@ -10,6 +10,7 @@ from typing import Self
 import psutil
 
 from streamproof.jobs.engine import RUN_MARK
+from streamproof.testbed import hosts
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import marked
 
@@ -36,7 +37,7 @@ class Watch:
 
     def __init__(self, run: str, testbed: Testbed) -> None:
         self.seen = Seen()
-        self._run = run
+        self._run, self._roles = run, (*testbed.roles, hosts.here())
         self._proxies = {_port(address): name for name, address in testbed.links.items()}
         self._around = {port: server for server, ports in testbed.behind_proxies.items() for port in ports}
         self._done = threading.Event()
@@ -69,14 +70,14 @@ class Watch:
                     self._connected(connection.raddr.ip.removeprefix("::ffff:"), connection.raddr.port, connection.status)
 
     def _connected(self, host: str, port: int, status: str) -> None:
-        if not host.startswith("127.") and host != "::1":
+        if not hosts.is_ours(host, self._roles):
             self.seen.elsewhere.add(f"{host}:{port}")
             if status == psutil.CONN_ESTABLISHED:
                 self.seen.elsewhere_now.add(f"{host}:{port}")
         elif port in self._proxies:
             self.seen.proxies.add(self._proxies[port])
         elif port in self._around:
-            self.seen.around.add(f"{self._around[port]} at 127.0.0.1:{port}")
+            self.seen.around.add(f"{self._around[port]} at {host}:{port}")
 
 
 def _port(address: str) -> int:

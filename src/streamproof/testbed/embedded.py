@@ -11,16 +11,29 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import psutil
 
 from streamproof import extras, settings
 from streamproof.evidence.folder import write_atomically
 from streamproof.exclusive import exclusive
-from streamproof.testbed import install, kafka, postgres, scratch, spark, toxiproxy
+from streamproof.testbed import hosts, install, kafka, postgres, scratch, spark, stack, toxiproxy
 from streamproof.testbed.messages import Messages, Protocol
-from streamproof.testbed.process import MARK, FreePorts, Handle, TestbedError, listening, marked, remembered, stop, tail, wait_until
+from streamproof.testbed.process import (
+    MARK,
+    FixedPorts,
+    FreePorts,
+    Handle,
+    Ports,
+    TestbedError,
+    listening,
+    marked,
+    remembered,
+    stop,
+    tail,
+    wait_until,
+)
 
 Role = Literal["pipeline", "driver", "executors"]
 """Who of the system under test talks to Kafka. The pipeline is driver and executors."""
@@ -47,32 +60,32 @@ class Testbed:
 
     @property
     def direct_kafka(self) -> str:
-        return _addresses(ports.direct for ports in self.kafka)
+        return ",".join(f"{hosts.of(broker)}:{ports.direct}" for broker, ports in zip(self.brokers, self.kafka, strict=True))
 
     @property
     def driver_kafka(self) -> str:
-        return _addresses(ports.driver_proxy for ports in self.kafka)
+        return _proxied(ports.driver_proxy for ports in self.kafka)
 
     @property
     def executors_kafka(self) -> str:
-        return _addresses(ports.executors_proxy for ports in self.kafka)
+        return _proxied(ports.executors_proxy for ports in self.kafka)
 
     @property
     def links(self) -> dict[str, str]:
         """The address at which each proxy listens, by its name."""
-        return {name: f"127.0.0.1:{listen}" for name, (listen, _) in self._ways().items()}
+        return {name: f"{hosts.of(toxiproxy.ROLE)}:{listen}" for name, (listen, _) in self._ways().items()}
 
-    def _ways(self) -> dict[str, tuple[int, int]]:
-        """Each proxy by name: the port of 127.0.0.1 at which it listens, and the one to which it leads."""
-        ways = {POSTGRES_PROXY: (self.postgres.proxy, self.postgres.direct)}
+    def _ways(self) -> dict[str, tuple[int, str]]:
+        """Each proxy by name: the port at which it listens, and the address to which it leads."""
+        ways = {POSTGRES_PROXY: (self.postgres.proxy, f"{hosts.of(postgres.ROLE)}:{self.postgres.direct}")}
         for broker, ports in zip(self.brokers, self.kafka, strict=True):
-            ways[f"{broker}-driver"] = ports.driver_proxy, ports.driver
-            ways[f"{broker}-executors"] = ports.executors_proxy, ports.executors
+            ways[f"{broker}-driver"] = ports.driver_proxy, f"{hosts.of(broker)}:{ports.driver}"
+            ways[f"{broker}-executors"] = ports.executors_proxy, f"{hosts.of(broker)}:{ports.executors}"
         return ways
 
     @property
     def behind_proxies(self) -> dict[str, tuple[int, ...]]:
-        """The ports of 127.0.0.1 at which each server is reached past its proxies, by the server's role."""
+        """The ports at which each server is reached past its proxies, by the server's role."""
         kafka = {broker: (ports.direct, ports.driver, ports.executors) for broker, ports in zip(self.brokers, self.kafka, strict=True)}
         return {**kafka, "postgres": (self.postgres.direct,)}
 
@@ -101,11 +114,11 @@ class Testbed:
 
     @property
     def pipeline_postgres(self) -> str:
-        return postgres.conninfo(Path(self.folder), self.postgres.proxy)
+        return postgres.conninfo(Path(self.folder), self.postgres.proxy, toxiproxy.ROLE)
 
     @property
     def spark_master(self) -> str:
-        return f"spark://127.0.0.1:{self.spark.master}"
+        return f"spark://{hosts.of(spark.MASTER)}:{self.spark.master}"
 
     @property
     def proxies(self) -> toxiproxy.Proxies:
@@ -123,7 +136,7 @@ class Testbed:
             server: Protocol = "postgres" if name == POSTGRES_PROXY else "kafka"
             if server not in servers:
                 continue
-            link = self.messages.link(name, server, f"127.0.0.1:{direct}")
+            link = self.messages.link(name, server, direct)
             if (leads := self.proxies.upstream(name)) != link.listen:
                 raise TestbedError(f"the proxy {name} was to lead through its message link {link.listen}, but leads to {leads}")
             linked.append(name)
@@ -149,8 +162,8 @@ class Testbed:
         )
 
 
-def _addresses(ports: Iterable[int]) -> str:
-    return ",".join(f"127.0.0.1:{port}" for port in ports)
+def _proxied(ports: Iterable[int]) -> str:
+    return ",".join(f"{hosts.of(toxiproxy.ROLE)}:{port}" for port in ports)
 
 
 def folder() -> Path:
@@ -202,8 +215,9 @@ def up(say: Callable[[str], None] = lambda line: None, brokers: int | None = Non
     if problems:
         raise TestbedError(f"the set-up is not complete: {'; '.join(problems)}. Run {install.SET_UP}.")
     with _starting(), FreePorts() as ports:
-        testbed = _read() or _plan(brokers or 1, ports)
+        testbed = _read() or (_plan(brokers or 1, FixedPorts() if hosts.stack() else ports))
         if brokers not in (None, len(testbed.kafka)):
+            stack.refuse(f"Kafka of {brokers} brokers, where the stack has {len(testbed.kafka)}")
             testbed = _rebuilt(testbed, brokers, ports, say)
         write_atomically(_state(), json.dumps(asdict(testbed), indent=1))
         begun = time.monotonic()
@@ -213,18 +227,12 @@ def up(say: Callable[[str], None] = lambda line: None, brokers: int | None = Non
             say(f"{name} ready after {time.monotonic() - begun:.1f} s")
 
         where = folder()
-        with ThreadPoolExecutor(4) as pool:
-            jobs = [
-                pool.submit(started, "kafka", lambda: kafka.start(where, testbed.kafka)),
-                pool.submit(started, "postgres", lambda: postgres.start(where, testbed.postgres)),
-                pool.submit(started, "toxiproxy", lambda: toxiproxy.start(where, testbed.toxiproxy_port)),
-                pool.submit(started, "spark", lambda: _start_spark(where, testbed)),
-            ]
-            for job in jobs:
+        with ThreadPoolExecutor(len(testbed.roles)) as pool:
+            for job in [pool.submit(started, name, start) for name, start in _starts(where, testbed).items()]:
                 job.result()
         linked = {link.name: link.listen for link in testbed.messages.state().links}
         for name, (listen, upstream) in testbed._ways().items():
-            testbed.proxies.ensure(name, f"127.0.0.1:{listen}", linked.get(name, f"127.0.0.1:{upstream}"))
+            testbed.proxies.ensure(name, f"{hosts.listen()}:{listen}", linked.get(name, upstream))
         for address in (testbed.direct_kafka, testbed.driver_kafka, testbed.executors_kafka):
             kafka.wait_until_answering(address, len(testbed.kafka))
         dead = {name: state for name, state in _settled().items() if state != "up"}
@@ -233,6 +241,43 @@ def up(say: Callable[[str], None] = lambda line: None, brokers: int | None = Non
             ends = "".join(f"\n{name}.log ends with:\n{tail(where / f'{name}.log')}" for name in dead)
             raise TestbedError(f"the testbed was started, but {named} did not last; look at the logs in {where}, then try again.{ends}")
         return testbed
+
+
+def _starts(where: Path, testbed: Testbed) -> dict[str, Callable[[], Any]]:
+    """What starts each part where it does not run, and waits until it is ready."""
+    if hosts.stack():
+        return {role: functools.partial(stack.ask, role, where) for role in testbed.roles}
+    return {
+        "kafka": lambda: kafka.start(where, testbed.kafka),
+        "postgres": lambda: postgres.start(where, testbed.postgres),
+        "toxiproxy": lambda: toxiproxy.start(where, testbed.toxiproxy_port),
+        "spark": lambda: _start_spark(where, testbed),
+    }
+
+
+def planned() -> Testbed:
+    """The testbed of a stack, whose containers are about to start: its addresses, and the secret that Spark's parts share."""
+    testbed = _read() or _plan(1, FixedPorts())
+    folder().mkdir(parents=True, exist_ok=True)
+    write_atomically(_state(), json.dumps(asdict(testbed), indent=1))
+    spark.secret_file(folder())
+    return testbed
+
+
+def serve(role: str) -> NoReturn:
+    """Be the container of that role: start its server, and again when somebody asks for it. Raises TestbedError for a role that the stack
+    has not."""
+    testbed, where = planned(), folder()
+    starts: dict[str, Callable[[], Any]] = {
+        "postgres": lambda: postgres.start(where, testbed.postgres),
+        "toxiproxy": lambda: toxiproxy.start(where, testbed.toxiproxy_port),
+        spark.MASTER: lambda: spark.start_master(where, testbed.spark),
+        **{f"spark-{worker}": functools.partial(spark.start_worker, where, testbed.spark, worker) for worker in spark.WORKERS},
+        **{broker: functools.partial(kafka.start_one, where, testbed.kafka, number) for number, broker in enumerate(testbed.brokers, 1)},
+    }
+    if role not in starts:
+        raise TestbedError(f"the stack has no server {role!r}, expected one of {', '.join(starts)}")
+    stack.serve(role, where, starts[role])
 
 
 def _settled() -> dict[str, str]:
@@ -249,7 +294,7 @@ def _start_spark(where: Path, testbed: Testbed) -> Handle:
     master = spark.start_master(where, testbed.spark)
     workers = {role: spark.start_worker(where, testbed.spark, role) for role in spark.WORKERS}
     for role, worker in workers.items():
-        host, port = spark.WORKERS[role], testbed.spark.worker_uis[role]
+        host, port = hosts.of_worker(role), testbed.spark.worker_uis[role]
         wait_until(f"{worker.role}: accept connections", functools.partial(listening, host, port), spark.READY_S, process=worker)
     wait_until(f"spark-master: {len(workers)} workers alive", lambda: spark.registered(testbed.spark), spark.READY_S, process=master)
     return master
@@ -265,11 +310,11 @@ def _rebuilt(testbed: Testbed, brokers: int, ports: FreePorts, say: Callable[[st
     return replace(testbed, kafka=(testbed.kafka[0], *(_kafka_ports(ports) for _ in range(brokers - 1))))
 
 
-def _kafka_ports(ports: FreePorts) -> kafka.KafkaPorts:
+def _kafka_ports(ports: Ports) -> kafka.KafkaPorts:
     return kafka.KafkaPorts(*(ports.take() for _ in fields(kafka.KafkaPorts)))
 
 
-def _plan(brokers: int, ports: FreePorts) -> Testbed:
+def _plan(brokers: int, ports: Ports) -> Testbed:
     return Testbed(
         str(folder()),
         tuple(_kafka_ports(ports) for _ in range(brokers)),
@@ -300,12 +345,12 @@ def status() -> dict[str, str]:
     handles = {role: remembered(role, folder()) for role in testbed.roles}
     states = {role: "up" if handle and handle.alive else "down" for role, handle in handles.items()}
     for broker, ports in zip(testbed.brokers, testbed.kafka, strict=True):
-        if states[broker] == "up" and not kafka.ready(ports):
+        if states[broker] == "up" and not kafka.ready(broker, ports):
             states[broker] = "does not accept connections"
     if states["postgres"] == "up" and not postgres.ready(folder(), testbed.postgres):
         states["postgres"] = "does not answer"
     for name, (port, _) in testbed._ways().items():
-        if states["toxiproxy"] == "up" and not listening("127.0.0.1", port):
+        if states["toxiproxy"] == "up" and not listening(hosts.of(toxiproxy.ROLE), port):
             states["toxiproxy"] = f"its proxy of {name} is down"
     return states
 
@@ -315,6 +360,7 @@ def down() -> int:
 
     Raises TestbedError when a process survives.
     """
+    stack.refuse("the testbed cannot be ended from inside")
     ended = 0
     postgres.quit_at_once(folder())
     for _ in range(5):

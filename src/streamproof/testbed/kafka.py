@@ -32,7 +32,7 @@ from streamproof.kafka.asking import (
     code_of,
     ordered,
 )
-from streamproof.testbed import install, java
+from streamproof.testbed import hosts, install, java
 from streamproof.testbed.process import Handle, TestbedError, environment, listening, remembered, running, spawn, stop, wait_until
 
 READY_S = 60.0
@@ -63,15 +63,22 @@ def roles(brokers: int) -> list[str]:
 def _configuration(brokers: Sequence[KafkaPorts], number: int, data: Path) -> str:
     """Of broker ``number``, counted from 1."""
     ports, replicas = brokers[number - 1], len(brokers)
-    in_sync = replicas // 2 + 1
+    in_sync, names = replicas // 2 + 1, roles(len(brokers))
+    own, proxy = hosts.of(names[number - 1]), hosts.of("toxiproxy")
     options = {
         "process.roles": "broker,controller",
         "node.id": number,
-        "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{broker.controller}" for node, broker in enumerate(brokers, 1)),
+        "controller.quorum.voters": ",".join(
+            f"{node}@{hosts.of(role)}:{broker.controller}" for node, (role, broker) in enumerate(zip(names, brokers, strict=True), 1)
+        ),
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "DIRECT",
-        "listeners": _listeners(DIRECT=ports.direct, DRIVER=ports.driver, EXECUTORS=ports.executors, CONTROLLER=ports.controller),
-        "advertised.listeners": _listeners(DIRECT=ports.direct, DRIVER=ports.driver_proxy, EXECUTORS=ports.executors_proxy),
+        "listeners": _listeners(
+            hosts.listen(), DIRECT=ports.direct, DRIVER=ports.driver, EXECUTORS=ports.executors, CONTROLLER=ports.controller
+        ),
+        "advertised.listeners": ",".join(
+            [_listeners(own, DIRECT=ports.direct), _listeners(proxy, DRIVER=ports.driver_proxy, EXECUTORS=ports.executors_proxy)]
+        ),
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in ("DIRECT", "DRIVER", "EXECUTORS", "CONTROLLER")),
         "log.dirs": data,
         "auto.create.topics.enable": "false",
@@ -94,8 +101,8 @@ def _configuration(brokers: Sequence[KafkaPorts], number: int, data: Path) -> st
     return "".join(f"{key}={value}\n" for key, value in options.items())
 
 
-def _listeners(**ports: int) -> str:
-    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+def _listeners(host: str, **ports: int) -> str:
+    return ",".join(f"{name}://{host}:{port}" for name, port in ports.items())
 
 
 _LOGGING = """\
@@ -112,10 +119,10 @@ rootLogger.appenderRef.console.ref = console
 def start(folder: Path, brokers: Sequence[KafkaPorts]) -> list[Handle]:
     """Start the brokers that do not run, all at once, and return once each accepts connections on its listeners."""
     with ThreadPoolExecutor(len(brokers)) as pool:
-        return list(pool.map(lambda number: _start(folder, brokers, number), range(1, len(brokers) + 1)))
+        return list(pool.map(lambda number: start_one(folder, brokers, number), range(1, len(brokers) + 1)))
 
 
-def _start(folder: Path, brokers: Sequence[KafkaPorts], number: int) -> Handle:
+def start_one(folder: Path, brokers: Sequence[KafkaPorts], number: int) -> Handle:
     """Start broker ``number``, formatting its storage the first time."""
     role, ports = roles(len(brokers))[number - 1], brokers[number - 1]
     if (old := running(role, folder)) is not None:
@@ -133,7 +140,7 @@ def _start(folder: Path, brokers: Sequence[KafkaPorts], number: int) -> Handle:
         if done.returncode != 0:
             raise TestbedError(f"{role}: its storage could not be formatted:\n{done.stdout}{done.stderr}")
     handle = spawn(role, [*base, *flags, *java.archive_flags("kafka"), "kafka.Kafka", str(configuration)], folder)
-    wait_until(f"{role}: accept connections", lambda: ready(ports), READY_S, process=handle)
+    wait_until(f"{role}: accept connections", lambda: ready(role, ports), READY_S, process=handle)
     return handle
 
 
@@ -149,8 +156,9 @@ def stop_all(folder: Path) -> None:
         file.unlink()
 
 
-def ready(ports: KafkaPorts) -> bool:
-    return all(listening("127.0.0.1", port) for port in (ports.direct, ports.driver, ports.executors))
+def ready(role: str, ports: KafkaPorts) -> bool:
+    """Whether the broker that plays the role accepts connections on all of its listeners for clients."""
+    return all(listening(hosts.of(role), port) for port in (ports.direct, ports.driver, ports.executors))
 
 
 class Cluster:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from streamproof.testbed import hosts
 from streamproof.testbed.process import TestbedError
 
 Protocol = Literal["kafka", "postgres"]
@@ -198,8 +199,8 @@ class State:
 class Messages:
     """The message links of one proxy server. Each method raises TestbedError when the server does not answer, or refuses."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self._url = f"http://{host}:{port}/messages"
+    def __init__(self, port: int) -> None:
+        self._url = f"http://{hosts.of('toxiproxy')}:{port}/messages"
 
     def _ask(self, verb: str, path: str = "", body: dict[str, Any] | None = None, wait_s: float = 0.0) -> Any:
         import requests

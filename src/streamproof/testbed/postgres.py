@@ -29,6 +29,7 @@ import psutil
 
 from streamproof import extras
 from streamproof.evidence.folder import write_atomically
+from streamproof.testbed import hosts
 from streamproof.testbed.process import Handle, TestbedError, environment, remembered, running, spawn, wait_until
 
 ROLE = "postgres"
@@ -73,14 +74,15 @@ def passfile(folder: Path) -> Path:
     return folder / "postgres.pass"
 
 
-def conninfo(folder: Path, port: int) -> str:
-    """A libpq connection string for ``port``. It holds no secret: the password is in the passfile that it names."""
+def conninfo(folder: Path, port: int, role: str = ROLE) -> str:
+    """A libpq connection string for ``port`` at the host of ``role``, the server or its proxy. It holds no secret: the password is in
+    the passfile that it names."""
     quoted = str(passfile(folder)).replace("\\", "\\\\").replace("'", "\\'")
-    return f"host=127.0.0.1 port={port} dbname={DATABASE} user={USER} passfile='{quoted}' connect_timeout={CONNECT_S}"
+    return f"host={hosts.of(role)} port={port} dbname={DATABASE} user={USER} passfile='{quoted}' connect_timeout={CONNECT_S}"
 
 
-def start(folder: Path, ports: PostgresPorts) -> Handle:
-    """Start the server (making its data folder the first time) and return once it answers a query.
+def start(folder: Path, ports: PostgresPorts, role: str = ROLE) -> Handle:
+    """Start the server (making its data folder the first time) at the host of ``role``, and return once it answers a query.
 
     A server that was killed is started on the data it left, and recovers.
     """
@@ -92,7 +94,7 @@ def start(folder: Path, ports: PostgresPorts) -> Handle:
         (data / "postgresql.auto.conf").write_text(_configuration(ports))
         wait_until("postgres: the processes of a killed server to end", lambda: not (_processes(folder) or _unreaped(data)), READY_S)
         handle = spawn(ROLE, [*_as_another(), str(programs() / "postgres"), "-D", str(data)], folder)
-    wait_until("postgres: answer a query", lambda: ready(folder, ports), READY_S, process=handle)
+    wait_until("postgres: answer a query", lambda: ready(folder, ports, role), READY_S, process=handle)
     return handle
 
 
@@ -117,12 +119,12 @@ def quit_at_once(folder: Path) -> None:
             process.send_signal(signal.SIGQUIT)
 
 
-def ready(folder: Path, ports: PostgresPorts) -> bool:
+def ready(folder: Path, ports: PostgresPorts, role: str = ROLE) -> bool:
     """Whether the server answers a query; while it recovers from a crash it accepts connections and refuses them."""
     import psycopg
 
     try:
-        with psycopg.connect(conninfo(folder, ports.direct), autocommit=True) as connection:
+        with psycopg.connect(conninfo(folder, ports.direct, role), autocommit=True) as connection:
             connection.execute("SELECT 1")
     except psycopg.OperationalError:
         return False
@@ -134,7 +136,7 @@ def _data(folder: Path) -> Path:
 
 
 def _configuration(ports: PostgresPorts) -> str:
-    options = {"listen_addresses": "127.0.0.1", "port": str(ports.direct), **SETTINGS, **EMBEDDED_SETTINGS}
+    options = {"listen_addresses": hosts.listen(), "port": str(ports.direct), **SETTINGS, **EMBEDDED_SETTINGS}
     return "".join(f"{key} = '{value}'\n" for key, value in options.items())
 
 
@@ -148,13 +150,16 @@ def _make_data(folder: Path) -> None:
         nobody = pwd.getpwnam("nobody")
         os.chown(fresh, nobody.pw_uid, nobody.pw_gid)
     password = secrets.token_urlsafe(24)
-    write_atomically(passfile(folder), f"127.0.0.1:*:*:{USER}:{password}\n", mode=0o600)
+    write_atomically(passfile(folder), f"*:*:*:{USER}:{password}\n", mode=0o600)
     options = [f"--pgdata={fresh}", f"--username={USER}", "--pwfile=/dev/stdin", "--no-sync", "--no-instructions"]
     command = [*_as_another(), str(programs() / "initdb"), *INITDB, *options]
     env = {**environment(), "LC_ALL": "C"}
     done = subprocess.run(command, input=f"{password}\n", capture_output=True, text=True, timeout=READY_S, cwd=folder, env=env)
     if done.returncode != 0:
         raise TestbedError(f"postgres: its data folder could not be made:\n{done.stdout}{done.stderr}")
+    if hosts.stack():  # initdb lets in who comes from the same machine
+        with (fresh / "pg_hba.conf").open("a") as rules:
+            rules.write("host all all samenet scram-sha-256\n")
     fresh.rename(_data(folder))
 
 

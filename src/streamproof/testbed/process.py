@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
@@ -28,7 +28,7 @@ from streamproof.evidence.folder import write_atomically
 MARK = "STREAMPROOF_TESTBED"
 KILL_S = 10.0
 STOP_ROUNDS, STOP_GRACE_S = 10, 0.2
-PORTS = 10_000, 32_000
+PORTS, FIXED_FROM = (10_000, 32_000), 9100
 _EXITING = 0x4  # PF_EXITING of the kernel's include/linux/sched.h
 
 
@@ -113,6 +113,22 @@ def free_port() -> int:
     """A TCP port of the loopback address that was free a moment ago."""
     with FreePorts() as ports:
         return ports.take()
+
+
+class Ports(Protocol):
+    def take(self) -> int:
+        """A port that nobody else was given."""
+
+
+class FixedPorts:
+    """The same ports each time, counted up: of servers that have a machine, or a container, to themselves."""
+
+    def __init__(self) -> None:
+        self._next = FIXED_FROM
+
+    def take(self) -> int:
+        self._next += 1
+        return self._next
 
 
 class FreePorts:

@@ -28,12 +28,13 @@ import psutil
 
 from streamproof import extras, settings
 from streamproof.evidence.folder import write_atomically
-from streamproof.testbed import install, java, scratch, spark_sink
+from streamproof.testbed import hosts, install, java, scratch, spark_sink
 from streamproof.testbed.process import Handle, TestbedError, environment, listening, marked, running, spawn, wait_until
 
+MASTER = "spark-master"
 READY_S = 60.0
 HTTP_TIMEOUT_S = 5.0
-WORKERS = {"worker-1": "127.0.0.2", "worker-2": "127.0.0.3"}
+WORKERS = tuple(hosts.WORKERS)
 RECOVERY = "spark-recovery"
 WORKER_CORES = 2
 WORKER_MEMORY_MB = 2048
@@ -118,7 +119,7 @@ def driver_environment(folder: Path) -> dict[str, str]:
     return {
         **env,
         "JAVA_HOME": str(install.java_home()),
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_IP": hosts.here(),
         "PYTHONPATH": settings.python_path(),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": submit_arguments(folder),
@@ -142,10 +143,10 @@ def _environment(host: str) -> dict[str, str]:
 
 
 def start_master(folder: Path, ports: SparkPorts) -> Handle:
-    if (old := running("spark-master", folder)) is not None:
+    if (old := running(MASTER, folder)) is not None:
         return old
     _forget_dead_workers(folder, ports)
-    arguments = ["--host", "127.0.0.1", "--port", str(ports.master), "--webui-port", str(ports.master_ui)]
+    arguments = ["--host", hosts.of(MASTER), "--port", str(ports.master), "--webui-port", str(ports.master_ui)]
     arguments += ["--properties-file", str(secret_file(folder))]
     command = _command("org.apache.spark.deploy.master.Master", *arguments, role="spark-daemon")
     command[1:1] = [
@@ -160,15 +161,16 @@ def start_master(folder: Path, ports: SparkPorts) -> Handle:
         f"-Dspark.deploy.recoveryDirectory={folder / RECOVERY}",
         "-Dspark.deploy.recoveryTimeout=10",
     ]
-    handle = spawn("spark-master", command, folder, _environment("127.0.0.1"))
-    wait_until("spark-master: accept connections", lambda: listening("127.0.0.1", ports.master_ui), READY_S, process=handle)
+    handle = spawn(MASTER, command, folder, _environment(hosts.of(MASTER)))
+    wait_until("spark-master: accept connections", lambda: listening(hosts.of(MASTER), ports.master_ui), READY_S, process=handle)
     return handle
 
 
 def _forget_dead_workers(folder: Path, ports: SparkPorts) -> None:
     """What the master has kept of workers that are to be started anew. A new one at the same address, which may register before the
     master has recovered, is taken for the old one, and given up with it for good."""
-    for role, host in WORKERS.items():
+    for role in WORKERS:
+        host = hosts.of_worker(role)
         if running(f"spark-{role}", folder) is None:
             for kept in (folder / RECOVERY).glob(f"worker_*-{host}-{ports.workers[role]}"):
                 kept.unlink(missing_ok=True)
@@ -178,12 +180,14 @@ def start_worker(folder: Path, ports: SparkPorts, role: str) -> Handle:
     name = f"spark-{role}"
     if (old := running(name, folder)) is not None:
         return old
-    host = WORKERS[role]
+    host = hosts.of_worker(role)
     arguments = ["--host", host, "--port", str(ports.workers[role]), "--webui-port", str(ports.worker_uis[role])]
     arguments += ["--cores", str(WORKER_CORES), "--memory", f"{WORKER_MEMORY_MB}M", "--work-dir", str(folder / "spark-work")]
     arguments += ["--properties-file", str(secret_file(folder))]
     scratch.make(folder)  # an executor that is killed leaves what it had put there
-    command = _command("org.apache.spark.deploy.worker.Worker", *arguments, f"spark://127.0.0.1:{ports.master}", role="spark-daemon")
+    command = _command(
+        "org.apache.spark.deploy.worker.Worker", *arguments, f"spark://{hosts.of(MASTER)}:{ports.master}", role="spark-daemon"
+    )
     command[1:1] = ["-Dspark.ui.killEnabled=false", "-Dspark.worker.cleanup.enabled=true", "-Dspark.worker.cleanup.appDataTtl=3600"]
     command[1:1] = ["-Dspark.worker.timeout=20"]  # as the master's: four times in it a worker says that it lives
     return spawn(name, command, folder, {**_environment(host), **scratch.variables(folder, {})})
@@ -191,7 +195,7 @@ def start_worker(folder: Path, ports: SparkPorts, role: str) -> Handle:
 
 def master_state(ui_port: int) -> dict[str, Any]:
     """What the master knows, as its web UI serves it. Raises TestbedError when it does not answer."""
-    state: dict[str, Any] = _json(f"http://127.0.0.1:{ui_port}/json/", "spark-master")
+    state: dict[str, Any] = _json(f"http://{hosts.of(MASTER)}:{ui_port}/json/", "spark-master")
     return state
 
 
@@ -215,7 +219,7 @@ def worker_states(ports: SparkPorts) -> dict[str, str]:
 
 def worker_id(ports: SparkPorts, role: str) -> str:
     """The id that a running worker says it has."""
-    return str(_json(f"http://{WORKERS[role]}:{ports.worker_uis[role]}/json/", f"spark-{role}")["id"])
+    return str(_json(f"http://{hosts.of_worker(role)}:{ports.worker_uis[role]}/json/", f"spark-{role}")["id"])
 
 
 def application_executors(ui_port: int, application: str) -> dict[str, str]:
@@ -224,7 +228,7 @@ def application_executors(ui_port: int, application: str) -> dict[str, str]:
     The master serves it as a page only; its JSON (Spark 4.1, ``JsonProtocol.writeApplicationInfo``) leaves the executors out.
     """
     rows = _TableRows()
-    rows.feed(_text(f"http://127.0.0.1:{ui_port}/app/?appId={application}", "spark-master"))
+    rows.feed(_text(f"http://{hosts.of(MASTER)}:{ui_port}/app/?appId={application}", "spark-master"))
     header = next((row for row in rows.rows if "ExecutorID" in row and "State" in row), None)
     if header is None:
         raise TestbedError(f"spark-master knows no application {application}")

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from streamproof import settings
-from streamproof.testbed import probes
+from streamproof.testbed import hosts, probes
 from streamproof.testbed.process import Handle, TestbedError, listening, running, spawn, wait_until
 
+ROLE = "toxiproxy"
 HTTP_TIMEOUT_S = 5.0
 READY_S = 15.0
 
@@ -29,9 +30,9 @@ def start(folder: Path, port: int) -> Handle:
     """Start the server on loopback ``port`` and return once it answers."""
     if (old := running("toxiproxy", folder)) is not None:
         return old
-    command = [str(settings.cache() / "bin" / "toxiproxy-server"), "-host", "127.0.0.1", "-port", str(port)]
+    command = [str(settings.cache() / "bin" / "toxiproxy-server"), "-host", hosts.listen(), "-port", str(port)]
     handle = spawn("toxiproxy", command, folder)
-    wait_until("toxiproxy: accept connections", lambda: listening("127.0.0.1", port), READY_S, process=handle)
+    wait_until("toxiproxy: accept connections", lambda: listening(hosts.of(ROLE), port), READY_S, process=handle)
     return handle
 
 
@@ -42,8 +43,8 @@ class NotThere(TestbedError):
 class Proxies:
     """The proxies of one Toxiproxy server. Raises TestbedError when the server refuses a request or does not show the change."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self.port, self.host = port, host
+    def __init__(self, port: int, host: str | None = None) -> None:
+        self.port, self.host = port, hosts.of(ROLE) if host is None else host
 
     def _server(self) -> Any:
         from toxiproxy import Toxiproxy

@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from streamproof import settings
 from streamproof.engines.command.job import CommandJob
 from streamproof.engines.command.placeholders import filled
 from streamproof.sinks.own_schema import schema_of
-from streamproof.testbed import install, postgres, scratch, spark
+from streamproof.testbed import hosts, install, postgres, scratch, spark, toxiproxy
 from streamproof.testbed.embedded import Testbed
 
 FORMATS = {"delta_rows": "delta", "iceberg_rows": "iceberg", "iceberg_folder_rows": "iceberg"}
@@ -28,8 +27,8 @@ _OURS = re.compile(r"STREAMPROOF_.*|_?AIRFLOW.*|PYTHONPATH|PYTHONHOME|VIRTUAL_EN
 def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
     """What each placeholder stands for in this start."""
     schema = schema_of(job)
-    address = f"127.0.0.1:{testbed.postgres.proxy}/{postgres.DATABASE}"
-    jars = [*sorted((settings.cache() / "jars" / "jdbc").glob("*.jar")), *spark.connector_jars()]
+    address = f"{hosts.of(toxiproxy.ROLE)}:{testbed.postgres.proxy}/{postgres.DATABASE}"
+    jars = [*spark.jars("jdbc"), *spark.connector_jars()]
     jars += spark.jars(FORMATS[job.sink]) if job.sink in FORMATS else []
     return {
         "python": job.interpreter or sys.executable,
@@ -58,7 +57,7 @@ def environment(job: CommandJob, testbed: Testbed, known: Mapping[str, str]) -> 
     """The whole environment of a start; ``known`` is what the placeholders stand for."""
     own = {name: value for name, value in os.environ.items() if not _OURS.fullmatch(name)}
     python = known["python"]
-    defaults = {"JAVA_HOME": str(install.java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": python}
+    defaults = {"JAVA_HOME": str(install.java_home()), "SPARK_LOCAL_IP": hosts.here(), "PYSPARK_PYTHON": python}
     path = os.pathsep.join([str(Path(python).parent), own.get("PATH", os.defpath)])
     return {
         **defaults,

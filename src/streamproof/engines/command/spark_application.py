@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 import psutil
 
-from streamproof.testbed import spark
+from streamproof.testbed import hosts, spark
 from streamproof.testbed.process import TestbedError
 
 UI_PORTS = range(4040, 4040 + 17)  # spark.ui.port, and as many more as spark.port.maxRetries
@@ -29,7 +29,7 @@ def running(processes: Iterable[psutil.Process]) -> tuple[str, str] | None:
     ports = sorted(_listening(processes) & set(UI_PORTS))
     deadline = time.monotonic() + ASK_S
     while ports and time.monotonic() < deadline:
-        for ui in (f"http://127.0.0.1:{port}" for port in ports):
+        for ui in (f"http://{hosts.here()}:{port}" for port in ports):
             with contextlib.suppress(TestbedError):  # it is busy, or has just begun
                 if (application := spark.driver_application(ui)) is not None:
                     return application, ui

@@ -16,14 +16,14 @@ from streamproof.engines.command.engine import CommandEngine
 from streamproof.engines.command.job import CommandJob
 from streamproof.engines.dstreams.spec import DStreamsJob, DStreamsSpec
 from streamproof.engines.java import compiled
-from streamproof.testbed import install, spark
+from streamproof.testbed import hosts, install, spark
 
 JARS = "dstreams"
 CONF = {
     "spark.master": "local[4]",
     "spark.app.name": "dstreams",
     "spark.ui.enabled": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.bindAddress": hosts.listen(),
     "spark.streaming.stopGracefullyOnShutdown": "true",
 }
 

@@ -96,8 +96,7 @@ def configuration(state: Path, ports: Ports, slots: int, parallelism: int, own: 
 
 def write(folder: Path, settings_of: Mapping[str, str]) -> None:
     """The folder that Flink takes its configuration from."""
-    write_atomically(folder / CONFIGURATION, yaml.safe_dump(dict(settings_of)))
-    (folder / CONFIGURATION).chmod(0o600)
+    write_atomically(folder / CONFIGURATION, yaml.safe_dump(dict(settings_of)), mode=0o600)
     write_atomically(folder / "log4j.properties", LOGGING)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from streamproof import settings
 from streamproof.engines import members
 from streamproof.engines.command.engine import MEMBERS, CommandEngine, instances
 from streamproof.engines.command.following import Source
@@ -19,7 +18,7 @@ from streamproof.engines.kafka_streams.application import ApplicationOffsets
 from streamproof.engines.kafka_streams.spec import KafkaStreamsJob, KafkaStreamsSpec
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role
-from streamproof.testbed import install
+from streamproof.testbed import install, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
@@ -50,7 +49,7 @@ class KafkaStreamsEngine(CommandEngine):
 
     def command(self, job: CommandJob, known: Mapping[str, str]) -> list[str]:
         assert isinstance(job, KafkaStreamsJob)
-        jars = sorted((settings.cache() / "jars" / JARS).glob("*.jar"))
+        jars = spark.jars(JARS)
         path = os.pathsep.join(map(str, [compiled.program(job, jars), *jars]))
         command = [str(install.java_executable()), *job.java_options, "-XX:+UseSerialGC", "-cp", path, job.main]
         return members.command(job.state / MEMBERS, instances(job, command))

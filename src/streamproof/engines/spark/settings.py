@@ -10,7 +10,7 @@ from streamproof import settings
 from streamproof.engines.spark.strategies.strategy import Strategy
 from streamproof.jobs.engine import EXECUTOR_MARK
 from streamproof.jobs.state_store import StateStore
-from streamproof.testbed import java, spark
+from streamproof.testbed import hosts, java, spark
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -22,8 +22,8 @@ def of_run(folder: Path, strategy: Strategy, *, state: StateStore | None) -> dic
     flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver"), *failpoint_flags(folder)])
     executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor"), *failpoint_flags(folder)])
     return {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": hosts.here(),
+        "spark.driver.bindAddress": hosts.listen(),
         "spark.driver.memory": "768m",
         "spark.driver.extraClassPath": class_path,
         "spark.driver.extraJavaOptions": flags,

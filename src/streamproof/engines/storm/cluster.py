@@ -23,6 +23,7 @@ from streamproof.engines.members import Member
 from streamproof.engines.storm import secured
 from streamproof.evidence.folder import write_atomically
 from streamproof.jobs.profile import Role
+from streamproof.testbed import spark
 
 JARS = "storm"
 ZOOKEEPER = "org.apache.storm.shade.org.apache.zookeeper.server.ZooKeeperServerMain"
@@ -106,7 +107,7 @@ def members(java: Path, folder: Path, logs: Path, transport: Path, topology: Pat
     file."""
     options = [f"-Dstorm.home={folder}", f"-Dstorm.log.dir={logs}", f"-Dlog4j.configurationFile={folder / 'cluster.xml'}"]
     login = secured.options(folder)
-    more = [transport, *(settings.cache() / "jars" / "jdbc").glob("*.jar")]
+    more = [transport, *spark.jars("jdbc")]
     path = os.pathsep.join(map(str, [folder / "conf", *more, f"{settings.cache() / 'jars' / JARS}/*"]))
     jvm = [str(java), "-Xmx192m", "-XX:+UseSerialGC", *login, *options]
     keeper = [

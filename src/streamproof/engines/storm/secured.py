@@ -9,26 +9,24 @@ Checked against: Storm 2.8 (its Thrift servers and clients take the JAAS section
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
+
+from streamproof.evidence.folder import write_atomically
 
 FILE = "jaas.conf"
 USER = "storm"
 LOGIN = "org.apache.storm.shade.org.apache.zookeeper.server.auth.DigestLoginModule"
 
 
-def write(folder: Path) -> Path:
-    """Make a password in ``folder``, and return the file that tells a Java of it. An earlier one is replaced."""
+def write(folder: Path) -> None:
+    """Make a password, and the file in ``folder`` that tells a Java of it. An earlier one is replaced."""
     password = secrets.token_urlsafe(24)
     server = f'{LOGIN} required user_{USER}="{password}";'
     client = f'{LOGIN} required username="{USER}" password="{password}";'
     sections = {"Server": server, "Client": client, "StormServer": server, "StormClient": client}
-    path = folder / FILE
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.writelines(f"{name} {{ {said} }};\n" for name, said in sections.items())
-    return path
+    told = "".join(f"{name} {{ {said} }};\n" for name, said in sections.items())
+    write_atomically(folder / FILE, told, mode=0o600)
 
 
 def options(folder: Path) -> list[str]:

@@ -26,6 +26,7 @@ from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunC
 from streamproof.faults.kafka.forgotten import Forgotten
 from streamproof.faults.kafka.killed_broker import EVIDENCE_S, caught_up
 from streamproof.faults.outage import gone, server_process, signalled
+from streamproof.testbed import hosts
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError, signal_recorded
@@ -98,7 +99,13 @@ class ElectUncleanLeader(Forgotten):
 
 def _without(testbed: Testbed, broker: int) -> Cluster:
     """Kafka, found by way of the other brokers."""
-    return Cluster(",".join(f"127.0.0.1:{ports.direct}" for number, ports in enumerate(testbed.kafka, 1) if number != broker))
+    return Cluster(
+        ",".join(
+            f"{hosts.of(role)}:{ports.direct}"
+            for number, (role, ports) in enumerate(zip(testbed.brokers, testbed.kafka, strict=True), 1)
+            if number != broker
+        )
+    )
 
 
 def _in_sync(testbed: Testbed, target: dict[str, Any]) -> list[int]:

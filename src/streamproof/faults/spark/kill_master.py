@@ -19,6 +19,7 @@ from typing import Any
 from streamproof.faults.fault import EvidenceCheck, RunContext
 from streamproof.faults.outage import Killed
 from streamproof.faults.spark.spark_outage import NOTICE_S, SparkOutage, SparkOutageParameters, knows_application
+from streamproof.testbed import hosts, spark
 from streamproof.testbed.process import listening
 
 
@@ -33,8 +34,8 @@ class KillMaster(SparkOutage, Killed):
 
     def noticed(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         port = run.testbed.spark.master
-        refused = run.eventually(lambda: not listening("127.0.0.1", port), NOTICE_S)
-        return [EvidenceCheck("the master's port refuses connections", refused, f"127.0.0.1:{port}")]
+        refused = run.eventually(lambda: not listening(hosts.of(spark.MASTER), port), NOTICE_S)
+        return [EvidenceCheck("the master's port refuses connections", refused, f"{hosts.of(spark.MASTER)}:{port}")]
 
     def returned(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         running = run.eventually(lambda: knows_application(run.testbed, target["application"]), NOTICE_S)

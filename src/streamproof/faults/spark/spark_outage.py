@@ -15,7 +15,7 @@ from streamproof.faults.fault import DRIVER, EXECUTORS, EvidenceCheck, FaultErro
 from streamproof.faults.outage import ServerOutage
 from streamproof.faults.spark import executors
 from streamproof.jobs.profile import JobProfile, Role
-from streamproof.testbed import embedded, spark
+from streamproof.testbed import embedded, hosts, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import TestbedError, process_record, remembered, same_process
 
@@ -74,11 +74,11 @@ class WorkerOutage(SparkOutage):
 
     def aim(self, run: RunContext, parameters: SparkOutageParameters) -> dict[str, Any]:
         executor, process = executors.at_work(run)
-        for role, host in spark.WORKERS.items():
+        for role in spark.WORKERS:
             handle = remembered(f"spark-{role}", embedded.folder())
             worker = handle.process() if handle else None
             if worker is not None and worker.pid == process.ppid():
-                servers = [{"server": f"spark-{role}", "host": host, **process_record(worker)}]
+                servers = [{"server": f"spark-{role}", "host": hosts.of_worker(role), **process_record(worker)}]
                 return {"role": self.target, "servers": servers, "worker": spark.worker_id(run.testbed.spark, role), "executor": executor}
         raise FaultError(f"executor {executor['executor']} runs on no worker of this testbed")
 

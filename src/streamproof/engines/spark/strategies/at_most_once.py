@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from streamproof.engines.spark import spark_kafka
 from streamproof.engines.spark.failpoints import reach
 from streamproof.engines.spark.job import SparkJob
-from streamproof.engines.spark.strategies.strategy import Strategy
+from streamproof.engines.spark.strategies.strategy import Strategy, each_batch
 from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
@@ -65,8 +65,7 @@ class AtMostOnce(Strategy):
             spark_kafka.write(once, job, number)
             reach(job.run, AFTER_OUTPUT.name, number)
 
-        checkpoint = f"file://{job.checkpoint()}"
-        return frame.writeStream.foreachBatch(deliver).queryName(job.name).option("checkpointLocation", checkpoint).start()
+        return each_batch(frame, job, deliver, job.checkpoint())
 
 
 def mark(path: Path) -> bool:

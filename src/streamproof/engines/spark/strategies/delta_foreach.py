@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from streamproof.engines.spark.failpoints import reach
 from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.delta_sink import DeltaStrategy
+from streamproof.engines.spark.strategies.strategy import each_batch
 from streamproof.evidence.folder import write_atomically
 from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.jobs.profile import Trait
@@ -55,8 +56,7 @@ class _DeltaForeach(DeltaStrategy):
     def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         job.checkpoint().mkdir(parents=True, exist_ok=True)
         rows = frame.select("key", "value")
-        checkpoint = f"file://{job.checkpoint()}"
-        return rows.writeStream.foreachBatch(self._deliver(job)).queryName(job.name).option("checkpointLocation", checkpoint).start()
+        return each_batch(rows, job, self._deliver(job), job.checkpoint())
 
     def _deliver(self, job: SparkJob) -> Callable[[DataFrame, int], None]:
         def delivered(frame: DataFrame, batch: int) -> None:

@@ -21,6 +21,7 @@ from streamproof.engines.spark.failpoints import reach
 from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.strategies.delta_foreach import IDENTITY
 from streamproof.engines.spark.strategies.iceberg_sink import IcebergStrategy, table_of
+from streamproof.engines.spark.strategies.strategy import each_batch
 from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
@@ -44,8 +45,8 @@ class _IcebergForeach(IcebergStrategy):
             self.write(table, batch)
             reach(job.run, AFTER_SNAPSHOT, number)
 
-        rows, checkpoint = frame.select("key", "value"), f"file://{job.checkpoint()}"
-        return rows.writeStream.foreachBatch(deliver).queryName(job.name).option("checkpointLocation", checkpoint).start()
+        rows = frame.select("key", "value")
+        return each_batch(rows, job, deliver, job.checkpoint())
 
 
 class IcebergForeachAppend(_IcebergForeach):

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from streamproof.engines.spark import checkpoints, spark_kafka
 from streamproof.engines.spark.failpoints import reach
 from streamproof.engines.spark.job import SparkJob
-from streamproof.engines.spark.strategies.strategy import Strategy
+from streamproof.engines.spark.strategies.strategy import Strategy, each_batch
 from streamproof.jobs.failpoint import Failpoint
 from streamproof.jobs.profile import Trait
 from streamproof.kafka.asking import asked
@@ -78,13 +78,7 @@ class OffsetCommit(Strategy):
             asked(lambda: _commit(group, ends), REQUEST_S)  # the same offsets twice are as good as once
             reach(job.run, AFTER_OFFSET_COMMIT.name, number)
 
-        return (
-            frame.writeStream.foreachBatch(deliver)
-            .outputMode(job.output_mode)
-            .queryName(job.name)
-            .option("checkpointLocation", f"file://{checkpoint}")
-            .start()
-        )
+        return each_batch(frame, job, deliver, checkpoint)
 
 
 def _group(job: SparkJob) -> Consumer:

@@ -46,7 +46,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamproof.engines.spark.failpoints import reach
 from streamproof.engines.spark.job import SparkJob
-from streamproof.engines.spark.strategies.strategy import Strategy
+from streamproof.engines.spark.strategies.strategy import Strategy, each_batch
 from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.jobs.profile import Trait
 from streamproof.kafka.transactions import Coordinator
@@ -96,5 +96,4 @@ class OffsetInTransaction(Strategy):
     def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         from streamproof.engines.spark.strategies.offset_in_transaction_sink import deliver
 
-        checkpoint = f"file://{job.checkpoint()}"
-        return frame.writeStream.foreachBatch(deliver(job)).queryName(job.name).option("checkpointLocation", checkpoint).start()
+        return each_batch(frame, job, deliver(job), job.checkpoint())

@@ -34,7 +34,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamproof.engines.spark.job import SparkJob
-from streamproof.engines.spark.strategies.strategy import Strategy
+from streamproof.engines.spark.strategies.strategy import Strategy, each_batch
 from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.verdict.guarantee import Guarantee
 
@@ -64,14 +64,7 @@ class PostgresLedger(Strategy):
         from streamproof.engines.spark.strategies.postgres_ledger_sink import deliver
 
         job.checkpoint().mkdir(parents=True, exist_ok=True)
-        checkpoint = f"file://{job.checkpoint()}"
-        return (
-            frame.writeStream.foreachBatch(deliver(job))
-            .outputMode(job.output_mode)
-            .queryName(job.name)
-            .option("checkpointLocation", checkpoint)
-            .start()
-        )
+        return each_batch(frame, job, deliver(job), job.checkpoint())
 
 
 class PostgresLedgerSingle(PostgresLedger):

@@ -47,7 +47,7 @@ from streamproof.engines.spark import checkpoints
 from streamproof.engines.spark.decisions import DECIDING
 from streamproof.engines.spark.failpoints import reach
 from streamproof.engines.spark.job import SparkJob
-from streamproof.engines.spark.strategies.strategy import Strategy
+from streamproof.engines.spark.strategies.strategy import Strategy, each_batch
 from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.kafka.transactions import TransactionLost
 from streamproof.verdict.guarantee import Guarantee
@@ -129,11 +129,4 @@ class PostgresTwoPhaseCommit(Strategy):
         from streamproof.engines.spark.strategies.postgres_two_phase_commit_sink import Deliver
 
         job.checkpoint().mkdir(parents=True, exist_ok=True)
-        checkpoint = f"file://{job.checkpoint()}"
-        return (
-            frame.writeStream.foreachBatch(Deliver(job))
-            .outputMode(job.output_mode)
-            .queryName(job.name)
-            .option("checkpointLocation", checkpoint)
-            .start()
-        )
+        return each_batch(frame, job, Deliver(job), job.checkpoint())

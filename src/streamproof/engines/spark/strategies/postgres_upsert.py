@@ -27,7 +27,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamproof.engines.spark.job import SparkJob
-from streamproof.engines.spark.strategies.strategy import Strategy
+from streamproof.engines.spark.strategies.strategy import Strategy, each_batch
 from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.verdict.guarantee import Guarantee
 
@@ -51,5 +51,4 @@ class PostgresUpsert(Strategy):
         from streamproof.engines.spark.strategies.postgres_upsert_sink import deliver
 
         job.checkpoint().mkdir(parents=True, exist_ok=True)
-        checkpoint = f"file://{job.checkpoint()}"
-        return frame.writeStream.foreachBatch(deliver(job)).queryName(job.name).option("checkpointLocation", checkpoint).start()
+        return each_batch(frame, job, deliver(job), job.checkpoint())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streamproof.engines.spark.job import SparkJob
@@ -78,3 +79,14 @@ class Strategy(Protocol):
     def watch(self, job: SparkJob, failpoint: str) -> Watch:
         """How the crash window of a watched step is seen. Only asked for steps at ``Site.WATCHED``."""
         raise KeyError(f"{self.name} has no watched step {failpoint!r}")
+
+
+def each_batch(frame: DataFrame, job: SparkJob, deliver: Callable[[DataFrame, int], None], checkpoint: Path) -> StreamingQuery:
+    """Start the query that hands each batch of ``frame``, and its number, to ``deliver``, and keeps ``checkpoint``, which is absolute."""
+    return (
+        frame.writeStream.foreachBatch(deliver)
+        .outputMode(job.output_mode)
+        .queryName(job.name)
+        .option("checkpointLocation", f"file://{checkpoint}")
+        .start()
+    )

@@ -41,7 +41,7 @@ from streamproof.engines.spark import checkpoints
 from streamproof.engines.spark.decisions import DECIDING, DecisionLog
 from streamproof.engines.spark.failpoints import reach
 from streamproof.engines.spark.job import OnLostDecision, SparkJob
-from streamproof.engines.spark.strategies.strategy import Strategy
+from streamproof.engines.spark.strategies.strategy import Strategy, each_batch
 from streamproof.evidence.journal import DecisionLost
 from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.jobs.profile import Trait
@@ -122,14 +122,7 @@ class TwoPhaseCommit(Strategy):
     def start(self, frame: DataFrame, job: SparkJob) -> StreamingQuery:
         from streamproof.engines.spark.strategies.two_phase_commit_sink import Deliver
 
-        checkpoint = f"file://{job.checkpoint()}"
-        return (
-            frame.writeStream.foreachBatch(Deliver(job))
-            .outputMode(job.output_mode)
-            .queryName(job.name)
-            .option("checkpointLocation", checkpoint)
-            .start()
-        )
+        return each_batch(frame, job, Deliver(job), job.checkpoint())
 
 
 def _undecided(ongoing: list[Prepared], unfinished: dict[int, list[Prepared]]) -> list[Prepared]:
