@@ -19,7 +19,7 @@ SIDE_BY_SIDE = -n auto --maxprocesses 4
 THREE_TESTBEDS = -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test coverage test-all test-browser test-containers test-engines set-up-engines engines engine-matrix examples mutate sweep-windows zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-latency bench-explore bench-tables \
+.PHONY: help setup demo ui test coverage test-all test-browser test-containers test-engines set-up-engines engines engine-matrix examples mutate sweep-windows zoo lint format wheel soak bench-run bench-sinks bench-oracle bench-suites bench-links bench-latency bench-explore bench-history bench-tables \
 	down docs site lock clean
 
 help:  ## this list
@@ -117,6 +117,9 @@ bench-latency: set-up-engines  ## how long a record takes from sent to visible, 
 
 bench-explore: setup  ## how many situations choosing finds, beside chance in the same time: build/bench-explore.json
 	@$(RUN) -m benchmarks.explore
+
+bench-history: setup  ## how long the pages of a history of 10,000 runs take: build/bench-history.json
+	@$(RUN) -m benchmarks.history
 
 bench-tables: setup  ## how fast tables of a lakehouse are drained, beside delta-rs and pyiceberg
 	@$(RUN) -m benchmarks.tables

@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 from statistics import median
 
-from streamproof.history.compare import Difference, conditions, same_settings
+from streamproof.history.compare import Difference, conditions, same_conditions, same_settings
 from streamproof.history.record import Cell, Run
 from streamproof.verdict.decide import RunOutcome
 
@@ -127,13 +127,14 @@ def _kind(counted: Sequence[Run], before: Run | None, slower: Sequence[Slower], 
 def _switches(counted: Sequence[Run], bounds: Bounds) -> int:
     """How often the outcome went over from one to the other, with nothing else changed that is known."""
     newest = counted[-1]
-    alike = [run for run in counted if _says(run) and not conditions(run, newest)][-bounds.window :]
+    alike = _newest((run for run in reversed(counted) if _says(run) and same_conditions(run, newest)), bounds)
     return sum(one.outcome is not other.outcome for one, other in pairwise(alike))
 
 
 def _slower(counted: Sequence[Run], bounds: Bounds) -> tuple[Slower, ...]:
     newest = counted[-1]
-    earlier = [run for run in counted[:-1] if run.outcome is RunOutcome.PASSED and same_settings(run, newest)][-bounds.window :]
+    before = reversed(counted[:-1])
+    earlier = _newest((run for run in before if run.outcome is RunOutcome.PASSED and same_settings(run, newest)), bounds)
     slower = []
     for figure in TIMES:
         seconds, earlier_s = getattr(newest, figure), [value for run in earlier if (value := getattr(run, figure)) is not None]
@@ -143,6 +144,11 @@ def _slower(counted: Sequence[Run], bounds: Bounds) -> tuple[Slower, ...]:
         if seconds > usual_s * bounds.factor and seconds > usual_s + bounds.margin_s:
             slower.append(Slower(figure, seconds, usual_s))
     return tuple(slower)
+
+
+def _newest(backwards: Iterable[Run], bounds: Bounds) -> list[Run]:
+    """Of the runs, which come the newest first, as many as are looked at; the oldest first."""
+    return list(islice(backwards, bounds.window))[::-1]
 
 
 def _since(counted: Sequence[Run]) -> Run:

@@ -68,6 +68,11 @@ def conditions(first: Run, second: Run) -> tuple[Difference, ...]:
     return tuple(pair for pair in _conditions(first, second) if pair.first != pair.second)
 
 
+def same_conditions(first: Run, second: Run) -> bool:
+    """Whether there is no such thing."""
+    return all(pair.first == pair.second for pair in _conditions(first, second))
+
+
 def same_settings(first: Run, second: Run) -> bool:
     return all(pair.first == pair.second for pair in _settings(first, second))
 

@@ -8,6 +8,8 @@ A run is one row, by its name and when it began: to record it again replaces the
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -72,6 +74,7 @@ RUNS = sa.Table(
     sa.Column("windows", sa.JSON),
     sa.Column("windows_hit", sa.JSON),
 )
+NAMES = tuple(column.name for column in RUNS.columns)
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ class Store:
         if wanted.fault is None:
             query = query.limit(wanted.limit)
         with self._explained("read"), self._engine.connect() as connection:
-            runs = [_run(row) for row in connection.execute(query).mappings()]
+            runs = [_run(row) for row in connection.execute(query)]
         # Databases do not agree on how to look into JSON, so this one is asked here.
         return [run for run in runs if wanted.fault is None or wanted.fault in run.fault_names][: wanted.limit]
 
@@ -130,7 +133,7 @@ class Store:
         """The newest run of that name."""
         query = sa.select(RUNS).where(RUNS.c.run == name).order_by(RUNS.c.began_at.desc())
         with self._explained("read"), self._engine.connect() as connection:
-            row = connection.execute(query).mappings().first()
+            row = connection.execute(query).first()
         return None if row is None else _run(row)
 
     def names(self) -> tuple[set[str], set[str]]:
@@ -180,10 +183,10 @@ class Store:
 
 def _engine(url: sa.URL) -> sa.Engine:
     if url.get_backend_name() != "sqlite":
-        return sa.create_engine(url, poolclass=sa.pool.NullPool)
+        return sa.create_engine(url, poolclass=sa.pool.NullPool, json_deserializer=_known)
     if url.database:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = sa.create_engine(url, connect_args={"timeout": BUSY_S})
+    engine = sa.create_engine(url, connect_args={"timeout": BUSY_S}, json_deserializer=_known)
     # Whoever writes, or migrates, waits for another to end: the driver of itself would begin only at the first row, and then not wait.
     sa.event.listen(engine, "connect", lambda connection, record: setattr(connection, "isolation_level", None))
     sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
@@ -204,14 +207,15 @@ def _row(run: Run) -> dict[str, Any]:
     }
 
 
-def _run(row: sa.RowMapping) -> Run:
-    return Run(
-        **{
-            **row,
-            "outcome": RunOutcome(row["outcome"]),
-            "fault_names": tuple(row["fault_names"]),
-            "expected": tuple(row["expected"]),
-            "windows": tuple(row["windows"] or ()),
-            "windows_hit": tuple(row["windows_hit"] or ()),
-        }
-    )
+def _run(row: sa.Row[Any]) -> Run:
+    read = dict(zip(NAMES, row, strict=True))
+    read["outcome"] = RunOutcome(read["outcome"])
+    for name in ("fault_names", "expected", "windows", "windows_hit"):
+        read[name] = tuple(read[name] or ())
+    return Run(**read)
+
+
+@functools.lru_cache(maxsize=8192)
+def _known(text: str) -> Any:
+    """What a column of JSON holds. The runs of a cell have most of it in common, so it is read once, and nobody may change it."""
+    return json.loads(text)
