@@ -101,3 +101,26 @@ def test_the_matrix_as_a_page_leads_to_the_reports_of_its_runs(tmp_path: Path, m
     assert 'href="../runs/one/report.html"' in text
     assert '<figure class="chart">' in text
     assert "damaged" not in text
+
+
+def test_crashes_that_may_not_be_seen_share_a_run_and_all_others_are_alone() -> None:
+    found = sweep.scenarios()
+    runs = sweep.grouped(found)
+    assert [scenario for run in runs for scenario in run] == found
+    for run in runs:
+        assert len(run) <= sweep.TOGETHER
+        assert len({scenario.strategy for scenario in run}) == 1
+        assert len(run) == 1 or not any(scenario.must | scenario.may for scenario in run)
+    assert len(sweep.grouped(sweep.scenarios(["two_phase_commit"]))) < len(sweep.scenarios(["two_phase_commit"])) / 3
+    assert sweep.grouped(found, together=1) == [[scenario] for scenario in found]
+
+
+def test_a_shared_run_has_each_crash_once_in_micro_batches_of_the_usual_size() -> None:
+    group = sweep.grouped(sweep.scenarios(["two_phase_commit"]))[0]
+    together, alone = sweep.shared(group, 1), group[0].experiment(1)
+    assert [(fault.parameters["step"], fault.parameters["action"]) for fault in together.faults] == [
+        (scenario.step, scenario.action) for scenario in group
+    ]
+    assert together.micro_batch == alone.micro_batch
+    assert together.workload.records > alone.workload.records
+    assert [injection.fault for injection in plan(together).injections] == ["crash_at_step"] * len(group)

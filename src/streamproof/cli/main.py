@@ -153,6 +153,9 @@ def sweep(
         bool,
         typer.Option("--keep-going", help="Of a job: try every fault, also once one has broken it; else that ends the sweep."),
     ] = False,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Of strategies: each crash in a run of its own, also where nothing may be seen of several.")
+    ] = False,
     late: Annotated[
         bool,
         typer.Option("--late", help="Of a job: also let commits of Kafka's transactions arrive late. Clients without KIP-890 double then."),
@@ -161,8 +164,8 @@ def sweep(
     attended: AttendedOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Crash each strategy at each step of its protocol, one run each, and hold what was delivered against what it predicts; or break a job
-    in each of its windows, as seen from outside.
+    """Crash each strategy at each step of its protocol, and hold what was delivered against what it predicts; or break a job in each of its
+    windows, as seen from outside.
 
     Exit code 1 when a prediction was wrong or a crash could not be shown, or the job failed; 3 when a window of it was never hit.
     """
@@ -184,7 +187,7 @@ def sweep(
             then = f", then {scenario.then}" if scenario.then else ""
             must = ", ".join([*scenario.must, *(f"perhaps {name}" for name in scenario.may)]) or "nothing"
             say(f"{scenario.strategy}: {scenario.action} at {scenario.step}{then}: {must}")
-        say(f"{len(scenarios)} runs")
+        say(f"{len(scenarios)} crashes in {len(sweeping.grouped(scenarios, 1 if alone else sweeping.TOGETHER))} runs")
         return
     only_warnings()
     begun = time.monotonic()
@@ -198,7 +201,8 @@ def sweep(
 
     with prepared(wait_s, attended, as_json):
         embedded.up(lambda line: say(line))
-        results, folder = sweeping.sweep(scenarios, seed, show, records=sweeping.RECORDS if records is None else records)
+        given = sweeping.RECORDS if records is None else records
+        results, folder = sweeping.sweep(scenarios, seed, show, records=given, together=1 if alone else sweeping.TOGETHER)
     wrong = sum(not result.as_predicted for result in results)
     if as_json:
         print(json.dumps({"folder": str(folder), "wrong": wrong, "results": [result.to_dict() for result in results]}, indent=1))

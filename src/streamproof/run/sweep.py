@@ -1,7 +1,10 @@
-"""The crash-point sweep: every strategy, crashed at every step of its protocol in every way, one run each, on one warm testbed.
+"""The crash-point sweep: every strategy, crashed at every step of its protocol in every way, on one warm testbed.
 
 A strategy predicts what a crash at each step shows: anomalies that it must show, and such that it may. A scenario of the matrix is as
 predicted when the fault took effect, every anomaly that must be seen was seen, and none was seen that was not predicted.
+
+Crashes of which nothing may be seen share a run, one after the other: where nothing is seen in the end, none of them has left anything.
+Where something is, or one of them missed, each has a run of its own. So has every crash that may be seen.
 """
 
 from __future__ import annotations
@@ -32,6 +35,12 @@ from streamproof.verdict.verdict import Verdict
 RECORDS = 2400
 AT = 0.3
 TIMEOUT_S = 300
+TOGETHER = 4
+"""How many crashes share a run."""
+SHARED_FROM, SHARED_UNTIL = 0.12, 0.87
+"""Between which shares of the records they are spread."""
+RECORDS_OF_EACH = 0.4
+"""What each of them needs, as a share of what a crash in a run of its own has."""
 log = logging.getLogger("streamproof.run.sweep")
 
 
@@ -57,17 +66,51 @@ class Scenario:
         second = find(profile(self.strategy), self.then) if self.then else None
         return self.failpoint.allows | (second.provokes | second.allows if second else frozenset())
 
+    @property
+    def shares(self) -> bool:
+        """Whether nothing may be seen of it, so that others may crash the same run."""
+        return not self.must and not self.may
+
+    def crash(self, at: float) -> FaultSpec:
+        return FaultSpec(fault="crash_at_step", at=at, parameters={"step": self.step, "action": self.action, "then": self.then})
+
     def experiment(self, seed: int, records: int = RECORDS) -> Experiment:
-        parameters = {"step": self.step, "action": self.action, "then": self.then}
         return Experiment(
             name=f"sweep-{self.strategy}-{self.step}-{self.action}{'-' + self.then if self.then else ''}".replace("_", "-")[:60],
             strategy=self.strategy,
             workload=Workload(source=Source.SYNTHETIC, records=records),
-            faults=[FaultSpec(fault="crash_at_step", at=AT, parameters=parameters)],
+            faults=[self.crash(AT)],
             expect=sorted(self.must),
             seed=seed,
             timeout_s=TIMEOUT_S,
         )
+
+
+def shared(scenarios: Sequence[Scenario], seed: int, records: int = RECORDS) -> Experiment:
+    """One run with the crashes of several scenarios of one strategy, in micro-batches as large as those of a run with one."""
+    spread = (SHARED_UNTIL - SHARED_FROM) / len(scenarios)
+    workload = Workload(source=Source.SYNTHETIC, records=int(records * (1 + RECORDS_OF_EACH * (len(scenarios) - 1))))
+    return Experiment(
+        name=f"sweep-{scenarios[0].strategy}-{len(scenarios)}-crashes".replace("_", "-")[:60],
+        strategy=scenarios[0].strategy,
+        workload=workload,
+        batch_records=scenarios[0].experiment(seed, records).micro_batch,
+        faults=[one.crash(round(SHARED_FROM + spread * number, 3)) for number, one in enumerate(scenarios)],
+        seed=seed,
+        timeout_s=TIMEOUT_S * 2,
+    )
+
+
+def grouped(scenarios: Sequence[Scenario], together: int = TOGETHER) -> list[list[Scenario]]:
+    """The scenarios in their order, those of a run each."""
+    runs: list[list[Scenario]] = []
+    for scenario in scenarios:
+        last = runs[-1] if runs else []
+        if last and len(last) < together and scenario.shares and last[0].shares and last[0].strategy == scenario.strategy:
+            last.append(scenario)
+        else:
+            runs.append([scenario])
+    return runs
 
 
 @dataclass(frozen=True)
@@ -119,30 +162,51 @@ def _names(scenarios: list[Scenario]) -> list[str]:
 
 
 def sweep(
-    scenarios: list[Scenario], seed: int, say: Callable[[Result, int, int], None], *, records: int = RECORDS, retries: int = 1
+    scenarios: list[Scenario],
+    seed: int,
+    say: Callable[[Result, int, int], None],
+    *,
+    records: int = RECORDS,
+    retries: int = 1,
+    together: int = TOGETHER,
 ) -> tuple[list[Result], Path]:
     """Run every scenario; ``say`` gets each result with its number and how many there are. Returns the results and the matrix's folder.
 
     The matrix is written anew after each scenario, so that a sweep that is stopped has shown something; as a page, at the end. A
-    scenario whose fault did not take effect is tried again, ``retries`` times.
+    scenario whose fault did not take effect is tried again, ``retries`` times. At most so many share a run, ``together``.
     """
     folder = settings.home() / "sweeps" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
     folder.mkdir(parents=True, exist_ok=True)
     results: list[Result] = []
-    for number, scenario in enumerate(scenarios, 1):
+    for group in grouped(scenarios, together):
+        for result in _results(group, seed, records, retries):
+            results.append(result)
+            write_atomically(folder / "matrix.json", json.dumps([done.to_dict() for done in results], indent=1))
+            write_atomically(folder / "matrix.md", markdown(results))
+            write_atomically(folder / "compact.md", compact(results))
+            say(result, len(results), len(scenarios))
+        if results[-1].outcome == RunOutcome.ABORTED:
+            break
+    page(list(dict.fromkeys(result.run for result in results)), folder / "matrix.html")
+    return results, folder
+
+
+def _results(group: Sequence[Scenario], seed: int, records: int, retries: int) -> Iterator[Result]:
+    """Of each scenario: from the run that they share, where all went as predicted there, else from a run of its own."""
+    if len(group) > 1:
+        together = attempt_together(group, seed, records)
+        if all(result.as_predicted or result.outcome == RunOutcome.ABORTED for result in together):
+            yield from together
+            return
+        log.warning("%s: %s; each in a run of its own", group[0].strategy, together[0].reason)
+    for scenario in group:
         result = attempt(scenario, seed, records)
         while result.tries <= retries and result.outcome == RunOutcome.INCONCLUSIVE:
             log.warning("%s, %s: %s; again", scenario.strategy, scenario.step, result.reason)
             result = attempt(scenario, seed + result.tries, records, result.tries + 1)
-        results.append(result)
-        write_atomically(folder / "matrix.json", json.dumps([done.to_dict() for done in results], indent=1))
-        write_atomically(folder / "matrix.md", markdown(results))
-        write_atomically(folder / "compact.md", compact(results))
-        say(result, number, len(scenarios))
+        yield result
         if result.outcome == RunOutcome.ABORTED:
-            break
-    page([result.run for result in results], folder / "matrix.html")
-    return results, folder
+            return
 
 
 def page(runs: list[str], path: Path) -> None:
@@ -161,24 +225,32 @@ def page(runs: list[str], path: Path) -> None:
 
 def attempt(scenario: Scenario, seed: int, records: int = RECORDS, tries: int = 1) -> Result:
     """One run of a scenario."""
+    verdict, torn_s, run = _run(scenario.experiment(seed, records), scenario.strategy)
+    return _result(scenario, verdict, verdict.recovery_s, torn_s, tries, run)
+
+
+def attempt_together(group: Sequence[Scenario], seed: int, records: int = RECORDS) -> list[Result]:
+    """One run with all of the scenarios, each with what its own crash cost."""
+    verdict, torn_s, run = _run(shared(group, seed, records), group[0].strategy)
+    costs = [injection.first_output_s for injection in verdict.injections]
+    costs += [None] * (len(group) - len(costs))  # it was aborted before
+    return [_result(scenario, verdict, cost_s, torn_s, 1, run) for scenario, cost_s in zip(group, costs, strict=True)]
+
+
+def _run(experiment: Experiment, strategy: str) -> tuple[Verdict, float | None, str]:
+    """Its verdict, the longest time that a reader saw part of a batch, and its name."""
     from streamproof.suites.evaluate import evaluate
 
-    with Observer(STRATEGIES[scenario.strategy].atomic) as observer:
-        folder = runner.run(scenario.experiment(seed, records), evaluate=evaluate, watch=observer.watch)
-    verdict = Verdict.read(folder)
+    with Observer(STRATEGIES[strategy].atomic) as observer:
+        folder = runner.run(experiment, evaluate=evaluate, watch=observer.watch)
+    return Verdict.read(folder), observer.longest_torn_s(), folder.name
+
+
+def _result(scenario: Scenario, verdict: Verdict, cost_s: float | None, torn_s: float | None, tries: int, run: str) -> Result:
     counts = {str(anomaly): count for anomaly, count in verdict.anomalies.items() if count}
     predicted = scenario.must <= {Anomaly(name) for name in counts} <= scenario.must | scenario.may
-    return Result(
-        scenario,
-        verdict.outcome,
-        verdict.reason,
-        counts,
-        predicted and verdict.as_expected,
-        verdict.recovery_s,
-        observer.longest_torn_s(),
-        tries,
-        folder.name,
-    )
+    right = predicted and verdict.as_expected
+    return Result(scenario, verdict.outcome, verdict.reason, counts, right, cost_s, torn_s, tries, run)
 
 
 def markdown(results: list[Result]) -> str:
