@@ -21,7 +21,7 @@ MODULES = {
     "delta": ("deltalake",),
     "iceberg": ("fastavro", "pyiceberg", "sqlalchemy"),
     "flink": ("cryptography",),
-    "containers": ("docker",),
+    "containers": ("docker", "pyroute2"),
     "schema": ("jsonschema", "rstr"),
     "airflow": ("airflow", "httpx"),
 }

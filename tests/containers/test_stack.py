@@ -13,6 +13,7 @@ import pytest
 from streamproof.airflow.demo import ROWS
 from tests.containers.conftest import DEMO_S, IMAGE, Stack
 
+HAS_NETEM = 'from streamproof.testbed import containers; print(containers.shapes("kafka", "netem"))'
 CONTAINERS = ("kill_container", "stop_container", "pause_container", "disconnect_container")
 
 
@@ -76,6 +77,40 @@ def test_a_container_is_broken_and_comes_back(stack: Stack, stranger: str, fault
     assert verdict["outcome"] == "PASSED", verdict["reason"]
     assert stack.states()["kafka"]["State"] == "running"
     assert subprocess.run(inspect, capture_output=True, text=True, check=True).stdout == before
+
+
+def test_a_server_that_the_kernel_kills_for_want_of_memory_comes_back(stack: Stack) -> None:
+    verdict = stack.run(_experiment("starve_container"))
+    (injection,) = verdict["injections"]
+    checks = {check["check"]: check["passed"] for check in injection["evidence"]}
+    assert all(checks.values()), injection["evidence"]
+    assert "the kernel killed for want of memory" in checks
+    assert "its limit of memory is what it was" in checks
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+
+
+def test_what_a_server_sends_is_held_to_a_rate(stack: Stack) -> None:
+    verdict = stack.run(_experiment("throttle_container", faults=[{"fault": "throttle_container", "parameters": {"batches": 3}}]))
+    (injection,) = verdict["injections"]
+    checks = {check["check"]: check["passed"] for check in injection["evidence"]}
+    assert all(checks.values()), injection["evidence"]
+    assert "packets had to wait, as the kernel counts" in checks
+    assert "the container's network is no longer shaped" in checks
+    assert verdict["outcome"] == "PASSED", verdict["reason"]
+
+
+def test_packets_are_lost_where_the_kernel_can_and_refused_in_a_line_where_it_cannot(stack: Stack) -> None:
+    document = _experiment("disturb_container", faults=[{"fault": "disturb_container"}])
+    if stack.inside(f"python -c '{HAS_NETEM}'").stdout.strip() == "True":
+        verdict = stack.run(document)
+        assert verdict["outcome"] == "PASSED", verdict["reason"]
+        assert all(check["passed"] for check in verdict["injections"][0]["evidence"])
+        return
+    done = stack.inside("cat > /tmp/experiment.yaml && streamproof run /tmp/experiment.yaml", json.dumps(document))
+    assert done.returncode == 3
+    assert (
+        "disturb_container cannot be done on this machine: the kernel of the containers' machine has no netem" in done.stdout + done.stderr
+    )
 
 
 def test_so_does_the_database_of_a_job(stack: Stack) -> None:

@@ -46,10 +46,22 @@ def in_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_server_of_the_testbed_has_a_container_of_its_name(services: dict[str, dict[str, Any]], in_stack: Path) -> None:
     testbed = embedded.planned()
-    commands = {name: one["command"] for name, one in services.items()}
+    one_broker = {name: one for name, one in services.items() if "profiles" not in one}
+    commands = {name: one["command"] for name, one in one_broker.items()}
     assert {name for name in commands if not name.startswith("airflow-")} - HELPERS == set(testbed.roles)
     assert all(commands[role] == ["streamproof", "component", role] for role in testbed.roles)
     assert all(services[role]["hostname"] == role for role in testbed.roles)
+
+
+def test_three_brokers_have_a_container_each(services: dict[str, dict[str, Any]], in_stack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(hosts.BROKERS, "3")
+    first, *others = embedded.planned().brokers
+    assert services["kafka"]["networks"]["default"]["aliases"] == [first]
+    assert [name for name, one in services.items() if one.get("profiles") == ["three-brokers"]] == others
+    assert all(services[role]["command"] == ["streamproof", "component", role] for role in others)
+    monkeypatch.setenv(hosts.BROKERS, "2")
+    with pytest.raises(BadInput, match="expected 1 or 3, came '2'"):
+        hosts.brokers()
 
 
 def test_so_has_each_component_of_airflow_and_its_database(services: dict[str, dict[str, Any]]) -> None:
@@ -145,13 +157,13 @@ def test_outside_of_a_stack_there_is_no_container_to_be(monkeypatch: pytest.Monk
 
 def test_containers_are_broken_only_in_a_stack_that_was_given_the_engines_socket(in_stack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = [name for name in FAULTS if name.endswith("_container")]
-    assert len(named) == 4
+    assert len(named) == 7
     monkeypatch.setattr(containers, "SOCKET", in_stack / "containers.sock")
     for fault in map(FAULTS.__getitem__, named):
         assert "STREAMPROOF_CONTAINER_SOCKET" in (fault.prevented() or "")
     with socket.socket(socket.AF_UNIX) as engine:
         engine.bind(str(in_stack / "containers.sock"))
-        assert {FAULTS[name].prevented() for name in named} == {None}
+        assert {FAULTS[name].prevented() for name in named if name != "disturb_container"} == {None}
         with pytest.raises(TestbedError, match="the container engine refuses, or does not answer"):
             containers.state("kafka")  # nobody listens there
     monkeypatch.delenv(hosts.STACK)

@@ -9,6 +9,7 @@ Checked against: Docker Engine 20.10 with Compose 2.40, docker (Python) 7.1.
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SOCKET = Path("/run/streamproof/containers.sock")
 TIMEOUT_S, START_S, POLL_S = 30, 90.0, 0.2
+SHAPING_MEMORY = "256m"
 PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
 KILLED = 137
 """The exit code of a container whose first process was ended by SIGKILL."""
@@ -74,6 +76,76 @@ def connect(role: str, network: str, aliases: list[str]) -> None:
     """Back, by the names that it had: whoever asks for one finds it again."""
     container = of(role)
     _asked(lambda engine: engine.networks.get(network).connect(container, aliases=aliases))
+
+
+def memory(role: str) -> dict[str, int]:
+    """Of the container, in bytes: ``limit``, and ``used`` by its processes, the kernel's caches not counted."""
+    container = of(role)
+    stats = _asked(lambda engine: engine.api.stats(container.id, stream=False)["memory_stats"])
+    held = stats.get("stats", {})
+    used = held.get("rss", held.get("anon", stats.get("usage", 0)))  # by version 1 and 2 of control groups
+    return {"limit": int(container.attrs["HostConfig"]["Memory"]), "used": int(used)}
+
+
+def limit_memory(role: str, size_bytes: int) -> None:
+    """Of memory and swap together. Raises TestbedError when more is in use than the kernel can take back."""
+    container = of(role)
+    _asked(lambda engine: engine.api.update_container(container.id, mem_limit=size_bytes, memswap_limit=size_bytes))
+
+
+def inside(role: str, command: list[str]) -> str:
+    """What a command says that runs in the container, as its user. Raises TestbedError when it fails."""
+    container = of(role)
+    code, said = _asked(lambda engine: container.exec_run(command))
+    if code != 0:
+        raise TestbedError(f"in the container {role}: {' '.join(command)[:200]} ended with exit code {code}: {_words(said)}")
+    return _words(said)
+
+
+def begin_inside(role: str, command: list[str]) -> None:
+    """The same of a command that nobody waits for."""
+    container = of(role)
+    _asked(lambda engine: container.exec_run(command, detach=True))
+
+
+def in_its_network(role: str, order: dict[str, Any]) -> list[dict[str, Any]]:
+    """Have what leaves the container shaped (:mod:`streamproof.testbed.shaping`). Raises TestbedError when the kernel refuses."""
+    container = of(role)
+    return _shaped(f"container:{container.id}", str(container.attrs["Image"]), order)
+
+
+def shapes(role: str, kind: str) -> bool:
+    """Whether the kernel knows this discipline; tried on no network at all, in the image of the container ``role``."""
+    try:
+        _shaped("none", str(of(role).attrs["Image"]), {"do": "set", "kind": kind, "rate": 1_000_000, "delay": 1000, "interface": "lo"})
+    except TestbedError as error:
+        if "NetlinkError" in str(error):
+            return False
+        raise
+    return True
+
+
+def _shaped(network: str, image: str, order: dict[str, Any]) -> list[dict[str, Any]]:
+    said = _asked(
+        lambda engine: engine.containers.run(
+            image,
+            ["python", "-m", "streamproof.testbed.shaping", json.dumps(order)],
+            network_mode=network,
+            user="0:0",
+            cap_drop=["ALL"],
+            cap_add=["NET_ADMIN"],
+            security_opt=["no-new-privileges:true"],
+            read_only=True,
+            mem_limit=SHAPING_MEMORY,
+            remove=True,
+        )
+    )
+    read: list[dict[str, Any]] = json.loads(said)
+    return read
+
+
+def _words(said: bytes) -> str:
+    return said.decode(errors="replace").strip()
 
 
 def bring_back(role: str) -> None:

@@ -215,9 +215,9 @@ def up(say: Callable[[str], None] = lambda line: None, brokers: int | None = Non
     if problems:
         raise TestbedError(f"the set-up is not complete: {'; '.join(problems)}. Run {install.SET_UP}.")
     with _starting(), FreePorts() as ports:
-        testbed = _read() or (_plan(brokers or 1, FixedPorts() if hosts.stack() else ports))
+        testbed = _read() or (_plan(hosts.brokers(), FixedPorts()) if hosts.stack() else _plan(brokers or 1, ports))
         if brokers not in (None, len(testbed.kafka)):
-            stack.refuse(f"Kafka of {brokers} brokers, where the stack has {len(testbed.kafka)}")
+            stack.refuse(f"Kafka of {brokers} brokers, where the stack has {len(testbed.kafka)} ({hosts.BROKERS})")
             testbed = _rebuilt(testbed, brokers, ports, say)
         write_atomically(_state(), json.dumps(asdict(testbed), indent=1))
         begun = time.monotonic()
@@ -257,7 +257,7 @@ def _starts(where: Path, testbed: Testbed) -> dict[str, Callable[[], Any]]:
 
 def planned() -> Testbed:
     """The testbed of a stack, whose containers are about to start: its addresses, and the secret that Spark's parts share."""
-    testbed = _read() or _plan(1, FixedPorts())
+    testbed = _read() or _plan(hosts.brokers(), FixedPorts())
     folder().mkdir(parents=True, exist_ok=True)
     write_atomically(_state(), json.dumps(asdict(testbed), indent=1))
     spark.secret_file(folder())
@@ -275,6 +275,7 @@ def serve(role: str) -> NoReturn:
         **{f"spark-{worker}": functools.partial(spark.start_worker, where, testbed.spark, worker) for worker in spark.WORKERS},
         **{broker: functools.partial(kafka.start_one, where, testbed.kafka, number) for number, broker in enumerate(testbed.brokers, 1)},
     }
+    role = testbed.brokers[0] if role == kafka.ROLE else role
     if role not in starts:
         raise TestbedError(f"the stack has no server {role!r}, expected one of {', '.join(starts)}")
     stack.serve(role, where, starts[role])

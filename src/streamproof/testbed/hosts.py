@@ -11,7 +11,9 @@ import ipaddress
 import os
 import socket
 
-STACK = "STREAMPROOF_STACK"
+from streamproof.errors import BadInput
+
+STACK, BROKERS = "STREAMPROOF_STACK", "STREAMPROOF_BROKERS"
 LOOPBACK = "127.0.0.1"
 EVERY_INTERFACE = "0.0.0.0"
 WORKERS = {"worker-1": "127.0.0.2", "worker-2": "127.0.0.3"}
@@ -21,6 +23,14 @@ WORKERS = {"worker-1": "127.0.0.2", "worker-2": "127.0.0.3"}
 def stack() -> str | None:
     """The project of the stack of which this process is part, None where the testbed is on loopback."""
     return os.environ.get(STACK) or None
+
+
+def brokers() -> int:
+    """How many brokers the stack's Kafka has. Raises BadInput when its setting is neither 1 nor 3."""
+    asked = os.environ.get(BROKERS) or "1"
+    if asked not in ("1", "3"):
+        raise BadInput(f"{BROKERS}: expected 1 or 3, came {asked!r}")
+    return int(asked)
 
 
 def of(role: str) -> str:

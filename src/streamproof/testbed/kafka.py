@@ -35,6 +35,7 @@ from streamproof.kafka.asking import (
 from streamproof.testbed import hosts, install, java
 from streamproof.testbed.process import Handle, TestbedError, environment, listening, remembered, running, spawn, stop, wait_until
 
+ROLE = "kafka"
 READY_S = 60.0
 REQUEST_S = 15.0
 RESULT_S = REQUEST_S + 5.0
@@ -57,7 +58,7 @@ class KafkaPorts:
 
 def roles(brokers: int) -> list[str]:
     """The roles of the brokers' processes, the first being that of broker 1."""
-    return ["kafka"] if brokers == 1 else [f"kafka-{number}" for number in range(1, brokers + 1)]
+    return [ROLE] if brokers == 1 else [f"{ROLE}-{number}" for number in range(1, brokers + 1)]
 
 
 def _configuration(brokers: Sequence[KafkaPorts], number: int, data: Path) -> str:

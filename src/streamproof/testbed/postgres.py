@@ -35,7 +35,7 @@ from streamproof.testbed.process import Handle, TestbedError, environment, remem
 ROLE = "postgres"
 VERSION = "18.4"  # of the server that the wheel brings
 USER, DATABASE = "streamproof", "postgres"
-READY_S = 30.0
+READY_S, MAKE_S = 30.0, 90.0
 CONNECT_S = 10
 INITDB = ("--auth=scram-sha-256", "--encoding=UTF8", "--locale=C")
 # What a deployment that uses two-phase commit has to set, and then what makes the server fit into one folder of one machine.
@@ -154,7 +154,10 @@ def _make_data(folder: Path) -> None:
     options = [f"--pgdata={fresh}", f"--username={USER}", "--pwfile=/dev/stdin", "--no-sync", "--no-instructions"]
     command = [*_as_another(), str(programs() / "initdb"), *INITDB, *options]
     env = {**environment(), "LC_ALL": "C"}
-    done = subprocess.run(command, input=f"{password}\n", capture_output=True, text=True, timeout=READY_S, cwd=folder, env=env)
+    try:
+        done = subprocess.run(command, input=f"{password}\n", capture_output=True, text=True, timeout=MAKE_S, cwd=folder, env=env)
+    except subprocess.TimeoutExpired as error:
+        raise TestbedError(f"postgres: its data folder could not be made within {MAKE_S:.0f} s") from error
     if done.returncode != 0:
         raise TestbedError(f"postgres: its data folder could not be made:\n{done.stdout}{done.stderr}")
     if hosts.stack():  # initdb lets in who comes from the same machine

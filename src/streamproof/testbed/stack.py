@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import time
 import uuid
 from collections.abc import Callable
@@ -80,8 +81,8 @@ def refuse(what: str) -> None:
 def _start(start: Callable[[], object]) -> str | None:
     try:
         start()
-    except TestbedError as error:
-        return str(error)
+    except (TestbedError, OSError, subprocess.SubprocessError) as error:  # it is asked again, and says so
+        return f"{type(error).__name__}: {error}" if not isinstance(error, TestbedError) else str(error)
     return None
 
 

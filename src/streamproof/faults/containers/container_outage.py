@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from streamproof.faults.fault import STALL, EvidenceCheck, RunContext
+from streamproof.faults.fault import STALL, EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.outage import EVIDENCE_S, Outage, OutageParameters, answers
 from streamproof.jobs.profile import KAFKA, POSTGRES, JobProfile
 from streamproof.testbed import containers, embedded, hosts
@@ -27,7 +27,7 @@ class ContainerOutage(Outage):
 
     what = "the container"
     target = "a container of the stack"
-    parameters_model = ContainerParameters
+    parameters_model: type[Parameters] = ContainerParameters
     occupies = frozenset({"kafka", "postgres", "the link to kafka", "the link to postgres", STALL})
 
     def prevented(self) -> str | None:
@@ -46,6 +46,8 @@ class ContainerOutage(Outage):
             raise ValueError(f"{self.name}: a job with {profile.name!r} has no link to {POSTGRES}")
 
     def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
+        if parameters.container == KAFKA and len(run.testbed.kafka) > 1:
+            raise FaultError(f"{self.name} takes all of Kafka away, and here are {len(run.testbed.kafka)} brokers: use kill_leader")
         container = containers.of(parameters.container)
         return {
             "role": self.target,
