@@ -41,7 +41,6 @@ class StarveContainer(ContainerOutage):
     name = "starve_container"
     summary = "Let the container of a server have no more memory, until the kernel kills the server"
     parameters_model = StarveParameters
-    is_called = "out of memory"
 
     def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
         role = parameters.container
