@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from streamproof import registry
 from streamproof.cli.main import EXIT_CODES, app
 from streamproof.engines.command.job import CommandSpec, OwnJobSpec
-from streamproof.engines.command.placeholders import PLACEHOLDERS
+from streamproof.engines.command.placeholders import PLACEHOLDERS, SECRETS
 from streamproof.engines.dstreams.spec import DStreamsSpec
 from streamproof.engines.flink.spec import FlinkSpec
 from streamproof.engines.kafka_streams.spec import KafkaStreamsSpec
@@ -357,7 +357,8 @@ def listening() -> str:
 
 
 def placeholders() -> str:
-    return table(("placeholder", "holds"), ((f"`{{{name}}}`", holds) for name, holds in PLACEHOLDERS.items()))
+    only_env = {name: f"{holds}; in the values of `env` only" for name, holds in SECRETS.items()}
+    return table(("placeholder", "holds"), ((f"`{{{name}}}`", holds) for name, holds in {**PLACEHOLDERS, **only_env}.items()))
 
 
 def example() -> str:

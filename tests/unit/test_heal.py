@@ -65,7 +65,7 @@ def test_an_injection_is_open_from_its_start_to_its_heal_and_again_when_it_is_re
     ],
 )
 def test_a_run_is_left_behind_that_took_the_testbed_and_did_not_give_it_back(tmp_path: Path, events: tuple[Event, ...], left: bool) -> None:
-    assert healing._left_behind(_journal(tmp_path, *events)) == left
+    assert healing.left_behind(_journal(tmp_path, *events)) == left
 
 
 def test_who_comes_second_leaves_the_testbed_to_the_run_that_has_it_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

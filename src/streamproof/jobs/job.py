@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
 from streamproof.evidence.locations import Location
+from streamproof.kafka.servers import Access, Servers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,7 @@ class Job:
     without a secret. ``sink`` is the kind of its output. ``start`` counts its starts from 1. ``batch_records`` is how many records it
     should commit at once at most. ``transaction_timeout_ms`` is how long a transaction of it may stay open. ``reads_identity`` and
     ``delivers_identity`` are the locations of a record's identity in its input and its output, ``output`` is what its sink must know of an
-    output of the job's own.
+    output of the job's own. ``access`` is how its clients get into Kafka (:class:`streamproof.kafka.servers.Access`), empty in plaintext.
     """
 
     engine: str
@@ -38,6 +39,7 @@ class Job:
     reads_identity: dict[str, Any] = field(default_factory=dict)
     delivers_identity: dict[str, Any] = field(default_factory=dict)
     output: dict[str, Any] = field(default_factory=dict)
+    access: dict[str, str] = field(default_factory=dict)
 
     @property
     def location_read(self) -> Location:
@@ -50,6 +52,16 @@ class Job:
     @property
     def task_bootstrap(self) -> str:
         return self.executors_bootstrap or self.bootstrap
+
+    @property
+    def kafka(self) -> Servers:
+        """Kafka as the driver reaches it."""
+        return Servers(self.bootstrap, Access.of(self.access))
+
+    @property
+    def task_kafka(self) -> Servers:
+        """Kafka as the tasks reach it."""
+        return Servers(self.task_bootstrap, Access.of(self.access))
 
     @property
     def run(self) -> RunFolder:

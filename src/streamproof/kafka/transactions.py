@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from streamproof.kafka.asking import asked, retriable
+from streamproof.kafka.servers import kafka_python
 
 REQUEST_MS = 15_000
 METADATA_MS = 5_000
@@ -56,7 +57,7 @@ class Coordinator:
         from kafka.admin import KafkaAdminClient
 
         self._admin = KafkaAdminClient(
-            bootstrap_servers=bootstrap,
+            **kafka_python(bootstrap),
             client_id="streamproof-coordinator",
             request_timeout_ms=REQUEST_MS,
             # Brokers die and come back: who is there is asked again, and who was away is tried again, within seconds.

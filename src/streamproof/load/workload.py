@@ -31,6 +31,7 @@ from streamproof.evidence.locations import ENVELOPE, Location
 from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.sent_stream import SentStream
 from streamproof.kafka.asking import UNKNOWN_TOPIC_OR_PARTITION, asked
+from streamproof.kafka.servers import librdkafka
 from streamproof.load import files, nycflights
 from streamproof.load.files import Event
 from streamproof.load.gate import Orders, chosen, hot
@@ -105,7 +106,7 @@ class Sender:
         self._folder, self._topic, self._location, self._whole = folder, topic, location, whole
         self._producer: Producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **librdkafka(bootstrap),
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 2,

@@ -25,7 +25,7 @@ from streamproof.kafka.transactions import CoordinatorBusy, TransactionLost
 from streamproof.run import lock, steady_state
 from streamproof.run.supervisor import kill_drivers, kill_executors
 from streamproof.sinks import outputs
-from streamproof.testbed import chosen, embedded, scratch
+from streamproof.testbed import chosen, credentials, embedded, scratch
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
@@ -47,12 +47,13 @@ def give_back(folder: RunFolder) -> None:
     """
     with _alone(folder):
         held = lock.holder()
-        if not _left_behind(folder) and (held is None or held.run != folder.name):
+        if not left_behind(folder) and (held is None or held.run != folder.name):
             kill_drivers(folder)  # another restored it while this one waited: the testbed is not this run's any more
             return
         try:
             toxics = _unblock(folder)
             restore(folder, embedded.up(), toxics)
+            credentials.forget(folder.name)
         except TestbedError as error:
             _rebuild(folder, str(error))
         finally:
@@ -127,14 +128,14 @@ def restore(folder: RunFolder, testbed: Testbed, toxics: Sequence[str] = ()) -> 
     done["toxics"] = [*toxics, *(toxic for proxy in testbed.links for toxic in testbed.proxies.reset(proxy))]
     if (folder.path / "job.json").exists():
         # The testbed may have been taken down and started anew since, at other addresses.
-        job = replace(read_job(folder), bootstrap=testbed.driver_kafka, postgres=testbed.pipeline_postgres)
+        job = replace(read_job(folder), bootstrap=str(testbed.driver_kafka), postgres=testbed.pipeline_postgres)
         engine_of(job).disarm(job)
         done["recovered"] = _recover(job)
         cluster = Cluster(testbed.direct_kafka)
         cluster.delete_topics(engine_of(job).topics(job, testbed))
-        if _left_behind(folder) or job.input_topic.startswith(job.name):  # once: a topic with a fixed name may be another's by now
+        if left_behind(folder) or job.input_topic.startswith(job.name):  # once: a topic with a fixed name may be another's by now
             cluster.delete_topics([job.input_topic])
-        if _left_behind(folder) or job.output_topic.startswith(job.name):
+        if left_behind(folder) or job.output_topic.startswith(job.name):
             outputs.of(job).delete(job, testbed)
     done["steady_state"] = [check.to_json() for check in steady_state.require(testbed)]
     folder.journal.append(Restored(**done))
@@ -172,7 +173,7 @@ def _open_injections(folder: RunFolder) -> list[InjectionStarted]:
     return list(begun.values())
 
 
-def _left_behind(folder: RunFolder) -> bool:
+def left_behind(folder: RunFolder) -> bool:
     """Whether the run started to use the testbed and never gave it back."""
     return isinstance(folder.journal.last(TestbedTaken, Restored), TestbedTaken)
 
@@ -180,7 +181,7 @@ def _left_behind(folder: RunFolder) -> bool:
 def unrestored() -> list[RunFolder]:
     """Runs that started to use the testbed and never gave it back."""
     folders = [RunFolder(path.parent) for path in sorted(settings.runs().glob("*/journal.jsonl"))]
-    return [folder for folder in folders if _left_behind(folder)]
+    return [folder for folder in folders if left_behind(folder)]
 
 
 def heal_all(*, spare: Path | None = None) -> list[str]:

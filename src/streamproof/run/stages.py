@@ -54,7 +54,9 @@ from streamproof.faults import FAULTS
 from streamproof.history.record import HistoryError
 from streamproof.jobs.context import RunContext, RunEnded
 from streamproof.jobs.job import Job
+from streamproof.jobs.profile import Trait
 from streamproof.jobs.results import Results
+from streamproof.kafka.servers import access_of
 from streamproof.load import expected as counting
 from streamproof.load import files, timed, workload
 from streamproof.load.gate import Gate
@@ -66,8 +68,9 @@ from streamproof.suites import agreement, own
 from streamproof.suites.evaluate import Evaluation
 from streamproof.suites.evaluate import evaluate as evaluate_here
 from streamproof.suites.spec import SuiteSpec
-from streamproof.testbed import chosen, embedded, hosts, postgres
+from streamproof.testbed import chosen, credentials, embedded, hosts, postgres, reached, rights
 from streamproof.testbed.embedded import Testbed
+from streamproof.testbed.external import Outside
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
 from streamproof.verdict.decide import decide
@@ -210,12 +213,17 @@ def prepare(folder: RunFolder) -> None:
             testbed = embedded.up(log.info, experiment.brokers)
             folder.journal.append(KafkaRebuilt(brokers=experiment.brokers))
         testbed = chosen.of(folder, testbed)
+        if isinstance(testbed, Outside):
+            reached.check(testbed)
+            rights.require(testbed.direct_kafka, folder.name, transactions=Trait.KAFKA_TRANSACTIONS in experiment.profile.traits)
         for proxy in testbed.links:
             if not testbed.proxies.enabled(proxy):
                 raise TestbedError(f"the proxy {proxy} is disabled: enable it, the job could not reach anything through it")
         _set_up(folder, experiment, testbed)
     except BaseException:  # whatever it was: a run that was not prepared must not hold the testbed
         lock.release(folder.name)
+        if folder.journal.last(TestbedTaken) is None:  # else the restore needs them
+            credentials.forget(folder.name)
         raise
 
 
@@ -232,7 +240,8 @@ def _set_up(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None
         testbed,
         name=name,
         folder=str(folder.path),
-        bootstrap=testbed.driver_kafka,
+        bootstrap=str(testbed.driver_kafka),
+        access=access_of(testbed.driver_kafka).to_dict(),
         input_topic=f"{name}.in",
         output_topic=f"{name}.out",
         batch_records=experiment.micro_batch,
@@ -390,6 +399,8 @@ def restore(folder: RunFolder) -> None:
     _conclude(folder)
     if folder.journal.last(TestbedTaken) is not None and embedded.started() is not None:
         healing.give_back(folder)
+    if not healing.left_behind(folder):
+        credentials.forget(folder.name)
     _note(folder)
     _remember(folder)  # `report` may have come before, or may never come: the history has what the run ends with
 

@@ -15,7 +15,7 @@ def of(folder: RunFolder, here: Testbed) -> Testbed:
     if not folder.experiment.exists():
         return here
     described = (yaml.safe_load(folder.experiment.read_text()) or {}).get("external")
-    return here if described is None else external.outside(here, External.model_validate(described))
+    return here if described is None else external.outside(here, External.model_validate(described), folder.name)
 
 
 def current(folder: RunFolder) -> Testbed:

@@ -8,23 +8,38 @@ heal.
       direct: kafka.example:9092           for who judges
       driver: proxies.example:9095         for the job's driver; several brokers are separated by commas
       executors: proxies.example:9097      for its tasks
+      tls:                                 plaintext without it
+        ca: ca.pem                         the authorities that the brokers' certificates may come from
+        certificate: client.pem            of the client's own, with its key, which only its owner can read
+        key: client.key
+      sasl:
+        mechanism: SCRAM-SHA-512
+        credentials: {environment: {username: KAFKA_USER, password: KAFKA_PASSWORD}}
     may_break:
       toxiproxy: proxies.example:8474
       driver: [kafka-driver]               the proxy of each address above, in that order
       executors: [kafka-executors]
 
+Files are looked for from the project's folder. Where credentials can be: :mod:`streamproof.testbed.credentials`.
 Each broker must advertise the proxies' addresses to who comes through them, as those of the embedded testbed do
 (``streamproof.testbed.kafka``).
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Collection
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Self
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from streamproof.kafka import servers
+from streamproof.kafka.servers import Access, Servers
+from streamproof.testbed import credentials
+from streamproof.testbed.credentials import Credentials, refuse_secrets
 from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed
 from streamproof.testbed.process import TestbedError
 from streamproof.testbed.toxiproxy import Proxies
@@ -37,10 +52,69 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Tls(_Part):
+    """How a client checks the brokers, and with ``certificate`` and ``key`` how they know it."""
+
+    ca: str = Field(min_length=1, description="A file with the certificates of the authorities that the brokers' may come from, in PEM")
+    certificate: str | None = Field(None, description="The client's own certificate and those between it and an authority, in PEM")
+    key: str | None = Field(None, description="Its key in PEM, without a passphrase, in a file that only its owner can read")
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError(f"expected `certificate` and `key`, came only {'certificate' if self.key is None else 'key'}")
+        return self
+
+
+class Sasl(_Part):
+    mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] = "SCRAM-SHA-512"
+    credentials: Credentials
+
+
 class Kafka(_Part):
     direct: Addresses
     driver: Addresses
     executors: Addresses
+    tls: Tls | None = None
+    sasl: Sasl | None = None
+
+    @model_validator(mode="after")
+    def _encrypted(self) -> Self:
+        if self.sasl is not None and self.tls is None:
+            raise ValueError("sasl: a login goes over an encrypted connection only: say in `tls: {ca: …}` how the brokers are known")
+        return self
+
+    def access(self, run: str) -> Access:
+        """How a client of that run gets in. What only its owner may read is kept beside the runs, once. Raises TestbedError naming what of
+        it is missing."""
+        if self.tls is None:
+            return Access()
+        folder = credentials.folder_of(run)
+        access = Access(str(credentials.at(self.tls.ca)), mechanism="" if self.sasl is None else self.sasl.mechanism, folder=str(folder))
+        if self.tls.certificate is not None and self.tls.key is not None:
+            access = replace(access, certificate=str(credentials.at(self.tls.certificate)), key=str(credentials.at(self.tls.key)))
+        if not (folder / servers.PROPERTIES).exists():
+            self._keep(access, folder)
+        return access
+
+    def _keep(self, access: Access, folder: Path) -> None:
+        credentials.readable(access.ca, "the external Kafka: tls.ca")
+        if access.key:
+            credentials.readable(access.certificate, "the external Kafka: tls.certificate")
+            credentials.owners_only(access.key, "the external Kafka: tls.key")
+        properties = servers.java(access)
+        if access.key:
+            credentials.keep(folder, servers.KEYSTORE, f"{Path(access.key).read_text()}\n{Path(access.certificate).read_text()}")
+        if self.sasl is not None:
+            login = self.sasl.credentials.login("the external Kafka", os.environ)
+            credentials.keep(folder, servers.LOGIN, json.dumps({"username": login.username, "password": login.password}))
+            properties[servers.JAAS] = servers.jaas(access.mechanism, login.username, login.password)
+        credentials.keep(folder, servers.PROPERTIES, "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items()))
+
+
+def _escaped(value: str) -> str:
+    """A value as Java's Properties read it, whatever the encoding of the file."""
+    return "".join(char if " " <= char <= "~" else f"\\u{ord(char):04x}" for char in value.replace("\\", "\\\\"))
 
 
 class MayBreak(_Part):
@@ -54,6 +128,12 @@ class MayBreak(_Part):
 class External(_Part):
     kafka: Kafka
     may_break: MayBreak = MayBreak()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_secrets(cls, described: Any) -> Any:
+        refuse_secrets(described, "external")
+        return described
 
     @model_validator(mode="after")
     def _each_proxy_has_an_address(self) -> Self:
@@ -103,25 +183,32 @@ class AllowedProxies(Proxies):
 
 @dataclass(frozen=True)
 class Outside(Testbed):
-    """An embedded testbed whose Kafka is not used: another takes its place."""
+    """An embedded testbed whose Kafka is not used: another takes its place. ``run`` is the name of the run."""
 
     external: External
+    run: str
+
+    @property
+    def access(self) -> Access:
+        """How a client gets into that Kafka. Raises TestbedError where the credentials are not there."""
+        return self.external.kafka.access(self.run)
 
     @property
     def direct_kafka(self) -> str:
-        return self.external.kafka.direct
+        return Servers(self.external.kafka.direct, self.access)
 
     @property
     def driver_kafka(self) -> str:
-        return self.external.kafka.driver
+        return Servers(self.external.kafka.driver, self.access)
 
     @property
     def executors_kafka(self) -> str:
-        return self.external.kafka.executors
+        return Servers(self.external.kafka.executors, self.access)
 
     @property
     def links(self) -> dict[str, str]:
-        return {POSTGRES_PROXY: super().links[POSTGRES_PROXY], **self.external.links}
+        own = {name: Servers(address, self.access) for name, address in self.external.links.items()}
+        return {POSTGRES_PROXY: super().links[POSTGRES_PROXY], **own}
 
     def kafka_links(self, role: Role = "pipeline") -> dict[str, str]:
         """A way on which nothing may be broken goes by its address."""
@@ -129,7 +216,7 @@ class Outside(Testbed):
         for who in ("driver", "executors") if role == "pipeline" else (role,):
             addresses = getattr(self.external.kafka, who).split(",")
             links |= zip(getattr(self.external.may_break, who) or addresses, addresses, strict=True)
-        return links
+        return {name: Servers(address, self.access) for name, address in links.items()}
 
     def kafka_proxies(self, role: Role = "pipeline") -> list[str]:
         may_break = self.external.may_break
@@ -145,6 +232,6 @@ class Outside(Testbed):
         return AllowedProxies(self.toxiproxy_port, self.external)
 
 
-def outside(here: Testbed, external: External) -> Outside:
-    """The testbed ``here`` with the external Kafka in place of its own."""
-    return Outside(**{field.name: getattr(here, field.name) for field in fields(Testbed)}, external=external)
+def outside(here: Testbed, external: External, run: str) -> Outside:
+    """The testbed ``here`` with the external Kafka in place of its own, for that run."""
+    return Outside(**{field.name: getattr(here, field.name) for field in fields(Testbed)}, external=external, run=run)

@@ -32,6 +32,7 @@ from streamproof.kafka.asking import (
     code_of,
     ordered,
 )
+from streamproof.kafka.servers import kafka_python, librdkafka
 from streamproof.testbed import hosts, install, java
 from streamproof.testbed.process import Handle, TestbedError, environment, listening, remembered, running, spawn, stop, wait_until
 
@@ -173,7 +174,7 @@ class Cluster:
         from confluent_kafka.admin import AdminClient
 
         self.bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2, "topic.metadata.refresh.interval.ms": 1000})
+        self._admin = AdminClient({**librdkafka(bootstrap), "log_level": 2, "topic.metadata.refresh.interval.ms": 1000})
 
     def _ask(self, what: str, question: Callable[[], Answer]) -> Answer:
         """Every question goes through here. ``what`` says what is wrong when there is no answer."""
@@ -303,6 +304,11 @@ class Cluster:
         addresses = {number: f"{broker.host}:{broker.port}" for number, broker in metadata.brokers.items()}
         partitions = metadata.topics[topic].partitions.items()
         return {number: addresses[partition.leader] for number, partition in partitions if partition.leader in addresses}
+
+    def advertised(self) -> list[str]:
+        """The addresses that the brokers give to who comes this way."""
+        brokers = self._ask("no answer about its brokers", lambda: self._admin.list_topics(timeout=REQUEST_S).brokers)
+        return [f"{broker.host}:{broker.port}" for broker in brokers.values()]
 
     def in_sync(self, topic: str, partition: int) -> list[int]:
         """The brokers that have all of a partition."""
@@ -441,7 +447,7 @@ def _asking(bootstrap: str) -> Iterator[Any]:
     from kafka.errors import NotControllerError
 
     limits = dict.fromkeys(("request_timeout_ms", "bootstrap_timeout_ms"), int(REQUEST_S * 1000))
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap, client_id="streamproof", **limits)
+    admin = KafkaAdminClient(**kafka_python(bootstrap), client_id="streamproof", **limits)
     try:
         yield admin
     except RuntimeError as error:  # it asked two brokers, and neither was the controller: no error of its own kind
@@ -456,7 +462,7 @@ def fence(bootstrap: str, transactional_id: str) -> None:
     """Take a transactional id over: its open transaction is aborted, whoever held it is refused. Raises TestbedError."""
     from confluent_kafka import KafkaException, Producer
 
-    producer: Producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 2})
+    producer: Producer = Producer({**librdkafka(bootstrap), "transactional.id": transactional_id, "log_level": 2})
     try:
         asked(lambda: producer.init_transactions(REQUEST_S), PATIENCE_S)
     except KafkaException as error:
@@ -468,7 +474,7 @@ def wait_until_answering(bootstrap: str, brokers: int = 1, timeout_s: float = RE
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin = AdminClient({**librdkafka(bootstrap), "log_level": 0})
     deadline = time.monotonic() + timeout_s
     while True:
         try:

@@ -12,6 +12,7 @@ import time
 from contextlib import AbstractContextManager, closing
 from typing import Protocol
 
+from streamproof.kafka import login
 from streamproof.testbed.process import TestbedError
 
 TIMEOUT_S = 30.0
@@ -38,7 +39,7 @@ class _KafkaEcho:
     def __init__(self, address: str, timeout_s: float) -> None:
         self._who = f"kafka behind {address}"
         try:
-            self._connection = connect(address, timeout_s)
+            self._connection = login.connected(address, timeout_s)
         except OSError as error:
             raise TestbedError(f"{self._who} does not take a probe's connection: {error}") from error
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from streamproof import settings
+from streamproof.kafka import login
 from streamproof.testbed import hosts, probes
 from streamproof.testbed.process import Handle, TestbedError, listening, running, spawn, wait_until
 
@@ -170,7 +171,7 @@ def kafka_round_trip_ms(address: str, *, samples: int = 3, timeout_s: float = 30
     """
     times = []
     try:
-        with probes.connect(address, timeout_s) as connection:
+        with login.connected(address, timeout_s) as connection:
             for _ in range(samples):
                 begun = time.monotonic()
                 connection.sendall(_api_versions_request())

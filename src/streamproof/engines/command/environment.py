@@ -26,13 +26,19 @@ _OURS = re.compile(r"STREAMPROOF_.*|_?AIRFLOW.*|PYTHONPATH|PYTHONHOME|VIRTUAL_EN
 
 def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
     """What each placeholder stands for in this start."""
-    schema = schema_of(job)
+    schema, access = schema_of(job), job.kafka.access
     address = f"{hosts.of(toxiproxy.ROLE)}:{testbed.postgres.proxy}/{postgres.DATABASE}"
     jars = [*spark.jars("jdbc"), *spark.connector_jars()]
     jars += spark.jars(FORMATS[job.sink]) if job.sink in FORMATS else []
     return {
         "python": job.interpreter or sys.executable,
         "bootstrap_servers": job.bootstrap,
+        "security_protocol": access.protocol,
+        "sasl_mechanism": access.mechanism,
+        "ssl_ca": access.ca,
+        "ssl_certificate": access.certificate,
+        "ssl_key": access.key,
+        "kafka_properties": access.properties,
         "input_topic": job.input_topic,
         "output_topic": job.output_topic,
         "group": job.consumer_group,
@@ -53,10 +59,16 @@ def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
     }
 
 
+def _secrets(job: CommandJob) -> dict[str, str]:
+    """What its environment alone holds."""
+    user, password = job.kafka.access.login() if job.kafka.access.mechanism else ("", "")
+    return {"sasl_username": user, "sasl_password": password}
+
+
 def environment(job: CommandJob, testbed: Testbed, known: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of a start; ``known`` is what the placeholders stand for."""
     own = {name: value for name, value in os.environ.items() if not _OURS.fullmatch(name)}
-    python = known["python"]
+    python, known = known["python"], {**known, **_secrets(job)}
     defaults = {"JAVA_HOME": str(install.java_home()), "SPARK_LOCAL_IP": hosts.here(), "PYSPARK_PYTHON": python}
     path = os.pathsep.join([str(Path(python).parent), own.get("PATH", os.defpath)])
     return {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from streamproof.engines.command.following import Commit
 from streamproof.engines.command.job import CommandJob
+from streamproof.kafka.servers import librdkafka
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
 
@@ -32,7 +33,7 @@ class GroupOffsets:
         from confluent_kafka import Consumer
 
         self.job, self.cluster = job, Cluster(bootstrap)
-        settings = {"bootstrap.servers": bootstrap, "group.id": job.consumer_group, "isolation.level": "read_committed", "log_level": 2}
+        settings = {**librdkafka(bootstrap), "group.id": job.consumer_group, "isolation.level": "read_committed", "log_level": 2}
         self.consumer: Consumer = Consumer({**settings, "enable.auto.commit": False})
         self._count, self._counted_at = 0, -COUNT_S  # how many partitions the input has, and when that was asked
 

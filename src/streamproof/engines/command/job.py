@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from streamproof import settings
 from streamproof.engines.command import described
 from streamproof.engines.command.described import Delivers, Group, KafkaOutput, Progress, Reads, SparkCheckpoint
-from streamproof.engines.command.placeholders import PLACEHOLDERS, unknown
+from streamproof.engines.command.placeholders import PLACEHOLDERS, SECRETS, only_placeholder, unknown
 from streamproof.errors import BadInput
 from streamproof.evidence.locations import Kind, Location
 from streamproof.jobs.expected import ExpectedCounts
@@ -20,6 +20,7 @@ from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.jobs.results import Results
 from streamproof.sinks.outputs import SINKS
 from streamproof.testbed import install
+from streamproof.testbed.credentials import names_a_secret
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.guarantee import Guarantee, Promise
 
@@ -80,8 +81,14 @@ class OwnJobSpec(BaseModel):
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
+        self._check_env()
         for text in self.texts:
             if (name := unknown(text)) is not None:
+                if name in SECRETS:
+                    raise ValueError(
+                        f"{{{name}}} can stand in the values of `env` only: everybody on the machine can read a command line. The variable "
+                        f"STREAMPROOF_{name.upper()} holds it too, and the file {{kafka_properties}}"
+                    )
                 known = ", ".join(PLACEHOLDERS)
                 raise ValueError(f"there is no placeholder {{{name}}}; there are: {known}. Write {{{{{name}}}}} for the braces themselves")
         self._check_promises()
@@ -96,8 +103,21 @@ class OwnJobSpec(BaseModel):
 
     @property
     def texts(self) -> list[str]:
-        """What of the description has placeholders."""
-        return [*self.env.values(), *([self.progress.spark_checkpoint] if isinstance(self.progress, SparkCheckpoint) else [])]
+        """What of the description has placeholders, beside ``env``."""
+        return [self.progress.spark_checkpoint] if isinstance(self.progress, SparkCheckpoint) else []
+
+    def _check_env(self) -> None:
+        for variable, text in self.env.items():
+            if (name := unknown(text, SECRETS)) is not None:
+                known = ", ".join([*PLACEHOLDERS, *SECRETS])
+                raise ValueError(
+                    f"env: there is no placeholder {{{name}}}; there are: {known}. Write {{{{{name}}}}} for the braces themselves"
+                )
+            if names_a_secret(variable) and not only_placeholder(text):
+                raise ValueError(
+                    f"env: {variable} holds a secret, which would be kept in every run's folder. Set it in the environment of the process "
+                    "that runs streamproof, which the job gets; or take {sasl_password}"
+                )
 
     @property
     def default_name(self) -> str:

@@ -17,6 +17,12 @@ Variable = Annotated[str, Field(pattern=r"^[a-z_]+$")]
 PLACEHOLDERS = {
     "python": "the job's interpreter, else the Python that runs streamproof",
     "bootstrap_servers": "Kafka, behind the proxies that faults break",
+    "security_protocol": "how it is reached: PLAINTEXT, and SSL or SASL_SSL for a [secured one](clusters.md#a-job-of-your-own)",
+    "sasl_mechanism": "how a secured Kafka is logged in to, as SCRAM-SHA-512; empty without a login",
+    "ssl_ca": "a file with the certificates of the authorities that its certificates come from; empty in plaintext",
+    "ssl_certificate": "a file with the client's own certificate, where it has one",
+    "ssl_key": "a file with the key of that",
+    "kafka_properties": "a file with the properties of a Java client of a secured Kafka, its login too; empty in plaintext",
     "input_topic": "what it reads",
     "output_topic": "where it delivers, if that is a topic",
     "group": "the consumer group whose committed offsets are its progress, if it has no other",
@@ -37,6 +43,11 @@ PLACEHOLDERS = {
     "delivers there, separated by commas, for spark-submit --jars",
 }
 """Each is an environment variable too: ``STREAMPROOF_`` and its name in capitals."""
+SECRETS = {
+    "sasl_username": "the user name of a secured Kafka",
+    "sasl_password": "its password",
+}
+"""The same, in the values of ``env`` only: everybody on the machine can read a command line."""
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>[a-z_]+)\}\}|\{(?P<name>[a-z_]+)\}")
 
 
@@ -44,6 +55,11 @@ def unknown(text: str, more: Container[str] = ()) -> str | None:
     """A placeholder in the text that there is not; None when all are known, or among ``more``. ``{{name}}`` is the text ``{name}``."""
     names = (name for match in _PLACEHOLDER.finditer(text) if (name := match["name"]))
     return next((name for name in names if name not in PLACEHOLDERS and name not in more), None)
+
+
+def only_placeholder(text: str) -> bool:
+    """Whether the text is one placeholder and nothing else."""
+    return (match := _PLACEHOLDER.fullmatch(text)) is not None and match["name"] is not None
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

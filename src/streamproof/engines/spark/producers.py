@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from streamproof.engines.spark.job import SparkJob
 from streamproof.kafka.librdkafka import KafkaFailed, TransactionalProducer
+from streamproof.kafka.servers import librdkafka
 
 REQUEST_S = 30.0
 STOCK = 1
@@ -21,7 +22,7 @@ def connected(job: SparkJob, transactional_id: str) -> TransactionalProducer:
     """
     producer = TransactionalProducer(
         {
-            "bootstrap.servers": job.task_bootstrap,
+            **librdkafka(job.task_kafka),
             "transactional.id": transactional_id,
             "transaction.timeout.ms": job.transaction_timeout_ms,
             "linger.ms": 5,

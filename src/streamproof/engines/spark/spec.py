@@ -51,7 +51,7 @@ class SparkSpec:
             output_mode=PIPELINES[self.pipeline].output_mode,
             options=self.options,
             on_lost_decision=self.on_lost_decision,
-            executors_bootstrap=testbed.executors_kafka,
+            executors_bootstrap=str(testbed.executors_kafka),
             **common,
         )
 

@@ -21,6 +21,7 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.locations import Location
 from streamproof.faults.fault import EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.jobs.failpoint import Site
+from streamproof.kafka.servers import librdkafka
 from streamproof.load.gate import Orders
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.kafka import Cluster
@@ -87,7 +88,7 @@ def late(run: RunContext, begin: dict[int, int]) -> tuple[int, dict[int, int]]:
     from confluent_kafka import Consumer, TopicPartition
 
     ends = Cluster(run.testbed.direct_kafka).end_offsets(run.job.input_topic)
-    consumer = Consumer({"bootstrap.servers": run.testbed.direct_kafka, "group.id": f"late-{run.folder.name}", "enable.auto.commit": False})
+    consumer = Consumer({**librdkafka(run.testbed.direct_kafka), "group.id": f"late-{run.folder.name}", "enable.auto.commit": False})
     left = {number: end for number, end in ends.items() if end > begin.get(number, 0)}
     consumer.assign([TopicPartition(run.job.input_topic, number, begin.get(number, 0)) for number in left])
     newest: dict[tuple[int, int], int] = {}

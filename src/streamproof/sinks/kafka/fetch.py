@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamproof.kafka import login
 from streamproof.kafka.asking import retriable
+from streamproof.kafka.servers import Servers, access_of
 from streamproof.testbed.kafka import Cluster
-from streamproof.testbed.probes import connect
 from streamproof.testbed.process import TestbedError
 
 PARTITION_BYTES = 4 << 20
@@ -83,7 +84,7 @@ class Fetcher:
 
     def _connection(self, address: str) -> _Connection:
         if address not in self._connections:
-            self._connections[address] = _Connection(address)
+            self._connections[address] = _Connection(Servers(address, access_of(self._cluster.bootstrap)))
         return self._connections[address]
 
     def _disconnect(self) -> None:
@@ -98,7 +99,7 @@ class _Again(Exception):
 
 class _Connection:
     def __init__(self, address: str) -> None:
-        self._socket = connect(address, REQUEST_S)
+        self._socket = login.connected(address, REQUEST_S)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         self._number = 0
 

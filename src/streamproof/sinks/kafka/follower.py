@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamproof.evidence import locations
 from streamproof.evidence.locations import Found, Location
+from streamproof.kafka.servers import librdkafka
 from streamproof.testbed.kafka import Cluster
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class TopicFollower:
         from confluent_kafka import Consumer
 
         self._cluster, self._topic, self._location = Cluster(bootstrap), topic, location
-        settings = {"bootstrap.servers": bootstrap, "group.id": reader, "isolation.level": "read_committed", "log_level": 2}
+        settings = {**librdkafka(bootstrap), "group.id": reader, "isolation.level": "read_committed", "log_level": 2}
         self._consumer: Consumer = Consumer({**settings, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
         self._count, self._counted_at = 0, -COUNT_S
 

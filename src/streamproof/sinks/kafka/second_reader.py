@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from streamproof.evidence.folder import EvidenceError
 from streamproof.evidence.second_reading import Stretch
+from streamproof.kafka.servers import librdkafka
 from streamproof.sinks.sink import Row
 
 FETCH = 10_000
@@ -96,7 +97,7 @@ def _origin(headers: Any) -> tuple[int | None, int | None, int | None]:
 def _consumer(bootstrap: str, group: str) -> Consumer:
     return Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **librdkafka(bootstrap),
             "group.id": group,
             "isolation.level": "read_committed",
             "check.crcs": True,

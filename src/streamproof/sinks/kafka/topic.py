@@ -9,6 +9,7 @@ from typing import Any
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.evidence.second_reading import Stretch
 from streamproof.jobs.job import Job
+from streamproof.kafka.servers import librdkafka
 from streamproof.sinks import origin
 from streamproof.sinks.kafka.follower import TopicFollower
 from streamproof.sinks.sink import Row
@@ -31,7 +32,7 @@ class KafkaReader:
         self._counts: dict[int, int] = {}
         self._consumer = Consumer(
             {
-                "bootstrap.servers": bootstrap,
+                **librdkafka(bootstrap),
                 "group.id": f"{topic}-reader",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,

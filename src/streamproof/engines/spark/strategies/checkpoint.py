@@ -64,5 +64,5 @@ class Checkpoint(Strategy):
     def watch(self, job: SparkJob, failpoint: str) -> Watch:
         from streamproof.engines.spark import watches
 
-        size = watches.topic_size(job.bootstrap, job.output_topic)
+        size = watches.topic_size(job.kafka, job.output_topic)
         return watches.OutputBeforeCommit(job.checkpoint(), size, lambda batch: (job.checkpoint() / "commits" / str(batch)).exists())

@@ -30,6 +30,7 @@ from streamproof.engines.spark.strategies.strategy import Strategy, each_batch
 from streamproof.jobs.failpoint import Failpoint
 from streamproof.jobs.profile import Trait
 from streamproof.kafka.asking import asked
+from streamproof.kafka.servers import librdkafka
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
 
@@ -84,7 +85,7 @@ class OffsetCommit(Strategy):
 def _group(job: SparkJob) -> Consumer:
     from confluent_kafka import Consumer
 
-    return Consumer({"bootstrap.servers": job.bootstrap, "group.id": job.name, "enable.auto.commit": False, "log_level": 2})
+    return Consumer({**librdkafka(job.kafka), "group.id": job.name, "enable.auto.commit": False, "log_level": 2})
 
 
 def _committed(consumer: Consumer, topic: str) -> dict[int, int]:

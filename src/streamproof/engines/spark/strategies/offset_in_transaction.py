@@ -88,7 +88,7 @@ class OffsetInTransaction(Strategy):
 
     def recover(self, job: SparkJob) -> dict[str, Any]:
         """Abort what is open: a partition without new records would keep it open, and hold readers back, until it timed out."""
-        with Coordinator(job.bootstrap) as coordinator:
+        with Coordinator(job.kafka) as coordinator:
             aborted = coordinator.abort(coordinator.ongoing(f"{job.name}."))
         reach(job.run, AFTER_ABORT.name, -1)
         return {"aborted_transactions": aborted} if aborted else {}

@@ -19,6 +19,7 @@ from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.producers import REQUEST_S, Stock, connected, take_id
 from streamproof.engines.spark.strategies.offset_in_transaction import AFTER_COMMIT, AFTER_FENCE, AFTER_OFFSETS, AFTER_PRODUCE, AFTER_TASKS
 from streamproof.kafka.asking import asked
+from streamproof.kafka.servers import librdkafka
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,7 +83,7 @@ class _Line:
         self._stock = _stock(job, partition)
         self._producer = take_id(self._stock.take())
         try:
-            self._committed = self._stable_offset(_reader(job.task_bootstrap, job.name))
+            self._committed = self._stable_offset(_reader(job.task_kafka, job.name))
         except BaseException:  # whatever it was: no other code will close it
             self.close()
             raise
@@ -136,7 +137,7 @@ class _Line:
 def _reader(bootstrap: str, group: str) -> Consumer:
     """Asks for the group's offsets; one a Python worker. Only a read-committed one asks for the stable offset, which no open transaction
     may still change."""
-    return Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed", "log_level": 2})
+    return Consumer({**librdkafka(bootstrap), "group.id": group, "isolation.level": "read_committed", "log_level": 2})
 
 
 # By transactional id. Only the connection is made in advance: the id is the partition's, and to take it ends what its last holder has open,

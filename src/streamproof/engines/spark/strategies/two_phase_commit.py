@@ -103,7 +103,7 @@ class TwoPhaseCommit(Strategy):
     def recover(self, job: SparkJob) -> dict[str, Any]:
         """Abort what is open and undecided, then commit what was decided. Raises TransactionLost when a decision cannot be carried out."""
         log = decision_log(job)
-        with DECIDING, Coordinator(job.bootstrap) as coordinator:
+        with DECIDING, Coordinator(job.kafka) as coordinator:
             unfinished = log.unfinished()
             aborted = coordinator.abort(_undecided(coordinator.ongoing(f"{job.name}."), unfinished))
             reach(job.run, AFTER_ABORT.name, max(unfinished, default=-1))

@@ -111,12 +111,12 @@ class Deliver:
         """What was decided stays decided; everything else of the batch is aborted."""
         with DECIDING:
             if self._log.read(batch) is None:
-                with Coordinator(self._job.bootstrap) as coordinator:
+                with Coordinator(self._job.kafka) as coordinator:
                     coordinator.abort(coordinator.ongoing(prefix(self._job)))
 
     def _connected(self) -> Coordinator:
         if self._coordinator is None:
-            self._coordinator = Coordinator(self._job.bootstrap)
+            self._coordinator = Coordinator(self._job.kafka)
         return self._coordinator
 
     def _forget(self) -> None:

@@ -1,0 +1,66 @@
+"""Whether a Kafka that runs elsewhere is reached as it is described. Asked before anything is made there, and before anything is broken.
+
+    1. each address takes a connection; its certificate comes from the authority, and holds the name that was connected to
+    2. the broker lets the client in
+    3. behind an address of driver or executors, each broker advertises one of these addresses: a client that is advertised another goes
+       round the proxy
+
+A client checks a certificate against the name that it connects to. In front of a broker a proxy has another: the broker's certificate must
+hold it as well, since a proxy passes on what is encrypted as it is.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from streamproof.kafka import login
+from streamproof.kafka.login import LoginRefused
+from streamproof.kafka.servers import Servers
+from streamproof.testbed.external import Outside
+from streamproof.testbed.kafka import Cluster
+from streamproof.testbed.process import TestbedError
+
+ANSWER_S = 15.0
+_HOST_MISMATCH, _ADDRESS_MISMATCH = 62, 64  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+
+
+def check(testbed: Outside) -> None:
+    """Raises TestbedError naming the address that is not reached, and what to do."""
+    kafka = testbed.external.kafka
+    for way in ("direct", "driver", "executors"):
+        for address in getattr(kafka, way).split(","):
+            _connects(Servers(address, testbed.access), f"the external Kafka: {way}: {address}")
+    for way in ("driver", "executors"):
+        if getattr(testbed.external.may_break, way):
+            _advertises(way, Servers(getattr(kafka, way), testbed.access))
+
+
+def _connects(address: Servers, what: str) -> None:
+    try:
+        login.connected(address, ANSWER_S).close()
+    except ssl.SSLCertVerificationError as error:
+        if error.verify_code in (_HOST_MISMATCH, _ADDRESS_MISMATCH):
+            raise TestbedError(
+                f"{what}: the certificate there does not hold this name ({error.verify_message}). A client checks the name that it "
+                "connects to, and a proxy has another than the broker: issue the broker's certificate with both names "
+                "(subjectAltName), or let the proxy have a name that it holds"
+            ) from error
+        raise TestbedError(
+            f"{what}: the certificate there cannot be trusted ({error.verify_message}); expected one that comes from an authority in "
+            f"tls.ca, {address.access.ca}"
+        ) from error
+    except LoginRefused as error:
+        raise TestbedError(f"{what}: {error}. Is the user there, and is its password the one that `credentials` leads to?") from error
+    except ssl.SSLError as error:
+        raise TestbedError(f"{what}: no encrypted connection ({error.reason}): expected TLS there, as `tls` says") from error
+    except OSError as error:
+        raise TestbedError(f"{what}: no connection ({error}). Is it up, and is this its address?") from error
+
+
+def _advertises(way: str, servers: Servers) -> None:
+    others = sorted(set(Cluster(servers).advertised()) - set(servers.split(",")))
+    if others:
+        raise TestbedError(
+            f"the external Kafka: who comes by {servers} ({way}) is sent on to {', '.join(others)}, round the proxies that may be broken. "
+            "Let that listener advertise the proxies' addresses (advertised.listeners), as docs/clusters.md shows"
+        )
