@@ -14,7 +14,7 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment, load
 from streamproof.faults import FAULTS
 from streamproof.faults.network import kafka_link
-from streamproof.testbed import chosen, embedded
+from streamproof.testbed import chosen, embedded, external
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.external import AllowedProxies, External
 from streamproof.testbed.process import FreePorts, TestbedError
@@ -132,3 +132,51 @@ def test_addresses_and_the_choice_of_the_testbed_belong_together() -> None:
             experiment(**fields)
     with pytest.raises(ValidationError, match="not for the experiment to say"):
         experiment(brokers=3)
+
+
+POSTGRES = {
+    "direct": "db.example:5432",
+    "pipeline": "p.example:5433",
+    "database": "app",
+    "ca": "ca.pem",
+    "credentials": {"environment": {"username": "PG_USER", "password": "PG_PASSWORD"}},
+}
+
+
+def test_a_fault_on_an_external_postgres_needs_a_proxy_that_may_be_broken() -> None:
+    without = External.model_validate({"postgres": POSTGRES})
+    assert "names no proxy there" in str(without.refusal(frozenset({"postgres"})))
+    assert "started here" in str(without.refusal(frozenset({embedded.POSTGRES_SERVER})))
+    assert "started here" in str(without.refusal(None))
+    assert without.refusal(frozenset({"driver", "executors"})) is None, "Kafka is the embedded one"
+    allowed = External.model_validate({"postgres": POSTGRES, "may_break": {"toxiproxy": "p.example:8474", "postgres": "theirs"}})
+    assert allowed.refusal(frozenset({"postgres"})) is None
+
+
+def test_one_server_at_least_runs_elsewhere() -> None:
+    with pytest.raises(ValidationError, match="which server runs elsewhere"):
+        External.model_validate({})
+    with pytest.raises(ValidationError, match=r"may_break\.postgres: theirs leads to which `postgres`"):
+        External.model_validate({"kafka": KAFKA, "may_break": {"toxiproxy": "p.example:8474", "postgres": "theirs"}})
+
+
+def test_an_external_postgres_takes_the_place_of_the_embedded_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMPROOF_HOME", str(tmp_path))
+    monkeypatch.setenv("PG_USER", "me")
+    monkeypatch.setenv("PG_PASSWORD", "a:b\\c")
+    (tmp_path / "ca.pem").touch()
+    described = {
+        "postgres": {**POSTGRES, "ca": str(tmp_path / "ca.pem")},
+        "may_break": {"toxiproxy": "p.example:8474", "postgres": "theirs"},
+    }
+    here = _here()
+    found = external.outside(here, External.model_validate(described), "a-run")
+    assert found.links["postgres"] == "p.example:5433"
+    assert found.kafka_links() == here.kafka_links()
+    assert "sslmode=verify-full" in found.pipeline_postgres
+    assert "host=p.example port=5433 dbname=app user=me" in found.pipeline_postgres
+    assert Path(found.pipeline_server.passfile).read_text() == "*:*:*:me:a\\:b\\\\c\n"
+    assert found.pipeline_server.jdbc("sp-run").startswith(
+        "jdbc:postgresql://p.example:5433/app?user=me&currentSchema=sp-run&sslmode=verify-full"
+    )
+    assert "b\\c" not in found.pipeline_postgres + found.direct_postgres

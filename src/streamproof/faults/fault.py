@@ -71,9 +71,9 @@ class Admitted(Protocol):
     def prevented(self) -> str | None:
         """Why this machine does not allow it, and what to do; None when it does."""
 
-    def outside(self, parameters: Any) -> frozenset[embedded.Role] | None:
-        """Where Kafka was not started here: whose way to it this fault breaks. Empty when it touches nothing of Kafka but the run's own
-        topics, None when it breaks more than may ever be allowed there."""
+    def outside(self, parameters: Any) -> frozenset[embedded.Way] | None:
+        """Where servers were not started here: which ways to them this fault breaks. Empty when it touches nothing of them but the run's
+        own topics and tables, None when it breaks more than may ever be allowed there."""
 
     def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
         """The anomalies that this job *must* show after this fault."""
@@ -165,7 +165,7 @@ class Ordinary:
     def prevented(self) -> str | None:
         return None
 
-    def outside(self, parameters: Any) -> frozenset[embedded.Role] | None:
+    def outside(self, parameters: Any) -> frozenset[embedded.Way] | None:
         """Unless a fault says otherwise it is only for what was started here."""
         return None
 

@@ -26,7 +26,7 @@ from streamproof.faults.network import kafka_link
 from streamproof.faults.network.kafka_link import OfRole, present
 from streamproof.jobs.profile import JobProfile
 from streamproof.testbed import embedded, hosts
-from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed
+from streamproof.testbed.embedded import POSTGRES_PROXY, POSTGRES_SERVER, Testbed, Way
 from streamproof.testbed.process import TestbedError, process_record, remembered, same_process
 from streamproof.testbed.toxiproxy import kafka_round_trip_ms
 
@@ -63,8 +63,8 @@ class Outage(Ordinary):
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         return {"seconds": round(rng.uniform(1.0, 4.0), 1)}
 
-    def outside(self, parameters: Any) -> frozenset[Role] | None:
-        """Nothing of Kafka, where the server is PostgreSQL."""
+    def outside(self, parameters: Any) -> frozenset[Way] | None:
+        """Nothing of a server, unless it says so."""
         return frozenset()
 
     def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
@@ -153,8 +153,8 @@ class ServerOutage(Outage):
     def occupies(self) -> frozenset[str]:
         return frozenset({self.role, f"the link to {self.role}", STALL})
 
-    def outside(self, parameters: Any) -> frozenset[Role] | None:
-        return None if self.role == "kafka" else frozenset()
+    def outside(self, parameters: Any) -> frozenset[Way] | None:
+        return None if self.role == "kafka" else frozenset({POSTGRES_SERVER})
 
     def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
         servers = run.testbed.brokers if self.role == "kafka" else [self.role]
@@ -268,6 +268,9 @@ class LinkOutage(Outage):
     def occupies(self) -> frozenset[str]:
         return frozenset({f"the link to {self.server}", STALL})
 
+    def outside(self, parameters: Any) -> frozenset[Way] | None:
+        return frozenset({"postgres"})
+
     def proxies(self, testbed: Testbed, parameters: Any) -> list[str]:
         """Which proxies are broken."""
         return [POSTGRES_PROXY]
@@ -316,7 +319,7 @@ class KafkaLinkOutage(LinkOutage):
     server = "kafka"
     parameters_model = KafkaLinkParameters
 
-    def outside(self, parameters: Any) -> frozenset[Role]:
+    def outside(self, parameters: Any) -> frozenset[Way]:
         return kafka_link.ways(parameters.role)
 
     def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:

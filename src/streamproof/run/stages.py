@@ -215,7 +215,9 @@ def prepare(folder: RunFolder) -> None:
         testbed = chosen.of(folder, testbed)
         if isinstance(testbed, Outside):
             reached.check(testbed)
-            rights.require(testbed.direct_kafka, folder.name, transactions=Trait.KAFKA_TRANSACTIONS in experiment.profile.traits)
+            if testbed.external.kafka is not None:
+                transactions = Trait.KAFKA_TRANSACTIONS in experiment.profile.traits
+                rights.require(testbed.direct_kafka, folder.name, transactions=transactions)
         for proxy in testbed.links:
             if not testbed.proxies.enabled(proxy):
                 raise TestbedError(f"the proxy {proxy} is disabled: enable it, the job could not reach anything through it")

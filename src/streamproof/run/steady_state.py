@@ -11,7 +11,7 @@ from streamproof.faults.outage import answers
 from streamproof.jobs.job import Job
 from streamproof.sinks import outputs
 from streamproof.testbed import hosts, spark
-from streamproof.testbed.embedded import POSTGRES_PROXY, Testbed
+from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import TestbedError
 
 WAIT_S = 30.0
@@ -35,7 +35,8 @@ def require(testbed: Testbed) -> list[EvidenceCheck]:
 
 
 def _conditions(testbed: Testbed, folder: RunFolder | None) -> Iterator[tuple[str, Callable[[], bool], str]]:
-    kafka, postgres, master = testbed.kafka_links(), testbed.links[POSTGRES_PROXY], testbed.spark.master_ui
+    kafka, server, master = testbed.kafka_links(), testbed.pipeline_server, testbed.spark.master_ui
+    postgres = f"{server.host}:{server.port}"
     yield "Kafka answers through its proxies", lambda: all(answers("kafka", listener) for listener in kafka.values()), ", ".join(kafka)
     yield "Spark's master lists its workers as ALIVE", lambda: spark.registered(testbed.spark), f"{hosts.of(spark.MASTER)}:{master}"
     if folder is None or "postgres" in outputs.of(Job.read(folder)).links:

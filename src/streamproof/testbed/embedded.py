@@ -20,6 +20,7 @@ from streamproof.evidence.folder import write_atomically
 from streamproof.exclusive import exclusive
 from streamproof.testbed import hosts, install, kafka, postgres, scratch, spark, stack, toxiproxy
 from streamproof.testbed.messages import Messages, Protocol
+from streamproof.testbed.postgres import Server
 from streamproof.testbed.process import (
     MARK,
     FixedPorts,
@@ -37,6 +38,10 @@ from streamproof.testbed.process import (
 
 Role = Literal["pipeline", "driver", "executors"]
 """Who of the system under test talks to Kafka. The pipeline is driver and executors."""
+POSTGRES_SERVER = "PostgreSQL itself"
+Way = str
+"""What a fault breaks of servers that may be external: a link to Kafka, ``driver`` or ``executors``, the link to ``postgres``, or
+:data:`POSTGRES_SERVER`."""
 START_LOCK_S = 180.0
 FORGET_S = 10.0
 SETTLED_S = 10.0
@@ -109,12 +114,22 @@ class Testbed:
         return [*self.brokers, *OTHER_ROLES]
 
     @property
+    def direct_server(self) -> Server:
+        """PostgreSQL as who judges reaches it."""
+        return postgres.server(Path(self.folder), self.postgres.direct)
+
+    @property
+    def pipeline_server(self) -> Server:
+        """PostgreSQL as the job reaches it."""
+        return postgres.server(Path(self.folder), self.postgres.proxy, toxiproxy.ROLE)
+
+    @property
     def direct_postgres(self) -> str:
-        return postgres.conninfo(Path(self.folder), self.postgres.direct)
+        return self.direct_server.conninfo
 
     @property
     def pipeline_postgres(self) -> str:
-        return postgres.conninfo(Path(self.folder), self.postgres.proxy, toxiproxy.ROLE)
+        return self.pipeline_server.conninfo
 
     @property
     def spark_master(self) -> str:

@@ -1,6 +1,6 @@
-"""A Kafka that was not started here: where it is, and what of it may be broken.
+"""Servers that were not started here: where a Kafka and a PostgreSQL are, and what of them may be broken.
 
-The rest of the testbed (Spark, PostgreSQL) is the embedded one. Of that Kafka a run uses topics of its own, which it makes and deletes.
+What is not described is the embedded one. Of that Kafka a run uses topics of its own, which it makes and deletes.
 What may be broken is an allow-list: the proxies that are named, at the Toxiproxy that is named. Nothing else there is touched, also not to
 heal.
 
@@ -15,10 +15,17 @@ heal.
       sasl:
         mechanism: SCRAM-SHA-512
         credentials: {environment: {username: KAFKA_USER, password: KAFKA_PASSWORD}}
+    postgres:
+      direct: db.example:5432
+      pipeline: proxies.example:5433       for the job
+      database: app
+      ca: ca.pem
+      credentials: {file: /etc/streamproof/postgres.yaml}
     may_break:
       toxiproxy: proxies.example:8474
       driver: [kafka-driver]               the proxy of each address above, in that order
       executors: [kafka-executors]
+      postgres: postgres-of-the-job
 
 Files are looked for from the project's folder. Where credentials can be: :mod:`streamproof.testbed.credentials`.
 Each broker must advertise the proxies' addresses to who comes through them, as those of the embedded testbed do
@@ -27,106 +34,38 @@ Each broker must advertise the proxies' addresses to who comes through them, as 
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from streamproof.kafka import servers
 from streamproof.kafka.servers import Access, Servers
-from streamproof.testbed import credentials
-from streamproof.testbed.credentials import Credentials, refuse_secrets
-from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed
+from streamproof.testbed.credentials import refuse_secrets
+from streamproof.testbed.embedded import POSTGRES_PROXY, POSTGRES_SERVER, Role, Testbed, Way
+from streamproof.testbed.external_kafka import ONE_ADDRESS, Kafka
+from streamproof.testbed.external_postgres import Postgres
+from streamproof.testbed.postgres import Server
 from streamproof.testbed.process import TestbedError
 from streamproof.testbed.toxiproxy import Proxies
-
-_ONE = r"[^\s:,/]+:\d{1,5}"
-Addresses = Annotated[str, Field(pattern=rf"^{_ONE}(,{_ONE})*$", description="host:port, several separated by commas")]
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Tls(_Part):
-    """How a client checks the brokers, and with ``certificate`` and ``key`` how they know it."""
-
-    ca: str = Field(min_length=1, description="A file with the certificates of the authorities that the brokers' may come from, in PEM")
-    certificate: str | None = Field(None, description="The client's own certificate and those between it and an authority, in PEM")
-    key: str | None = Field(None, description="Its key in PEM, without a passphrase, in a file that only its owner can read")
-
-    @model_validator(mode="after")
-    def _both(self) -> Self:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError(f"expected `certificate` and `key`, came only {'certificate' if self.key is None else 'key'}")
-        return self
-
-
-class Sasl(_Part):
-    mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] = "SCRAM-SHA-512"
-    credentials: Credentials
-
-
-class Kafka(_Part):
-    direct: Addresses
-    driver: Addresses
-    executors: Addresses
-    tls: Tls | None = None
-    sasl: Sasl | None = None
-
-    @model_validator(mode="after")
-    def _encrypted(self) -> Self:
-        if self.sasl is not None and self.tls is None:
-            raise ValueError("sasl: a login goes over an encrypted connection only: say in `tls: {ca: …}` how the brokers are known")
-        return self
-
-    def access(self, run: str) -> Access:
-        """How a client of that run gets in. What only its owner may read is kept beside the runs, once. Raises TestbedError naming what of
-        it is missing."""
-        if self.tls is None:
-            return Access()
-        folder = credentials.folder_of(run)
-        access = Access(str(credentials.at(self.tls.ca)), mechanism="" if self.sasl is None else self.sasl.mechanism, folder=str(folder))
-        if self.tls.certificate is not None and self.tls.key is not None:
-            access = replace(access, certificate=str(credentials.at(self.tls.certificate)), key=str(credentials.at(self.tls.key)))
-        if not (folder / servers.PROPERTIES).exists():
-            self._keep(access, folder)
-        return access
-
-    def _keep(self, access: Access, folder: Path) -> None:
-        credentials.readable(access.ca, "the external Kafka: tls.ca")
-        if access.key:
-            credentials.readable(access.certificate, "the external Kafka: tls.certificate")
-            credentials.owners_only(access.key, "the external Kafka: tls.key")
-        properties = servers.java(access)
-        if access.key:
-            credentials.keep(folder, servers.KEYSTORE, f"{Path(access.key).read_text()}\n{Path(access.certificate).read_text()}")
-        if self.sasl is not None:
-            login = self.sasl.credentials.login("the external Kafka", os.environ)
-            credentials.keep(folder, servers.LOGIN, json.dumps({"username": login.username, "password": login.password}))
-            properties[servers.JAAS] = servers.jaas(access.mechanism, login.username, login.password)
-        credentials.keep(folder, servers.PROPERTIES, "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items()))
-
-
-def _escaped(value: str) -> str:
-    """A value as Java's Properties read it, whatever the encoding of the file."""
-    return "".join(char if " " <= char <= "~" else f"\\u{ord(char):04x}" for char in value.replace("\\", "\\\\"))
-
-
 class MayBreak(_Part):
-    """The allow-list. Empty: nothing of that Kafka may be broken."""
+    """The allow-list. Empty: nothing of these servers may be broken."""
 
-    toxiproxy: str | None = Field(None, pattern=rf"^{_ONE}$", description="host:port of its HTTP interface")
+    toxiproxy: str | None = Field(None, pattern=rf"^{ONE_ADDRESS}$", description="host:port of its HTTP interface")
     driver: tuple[str, ...] = ()
     executors: tuple[str, ...] = ()
+    postgres: str | None = Field(None, min_length=1, description="The proxy before PostgreSQL")
 
 
 class External(_Part):
-    kafka: Kafka
+    kafka: Kafka | None = None
+    postgres: Postgres | None = None
     may_break: MayBreak = MayBreak()
 
     @model_validator(mode="before")
@@ -137,53 +76,70 @@ class External(_Part):
 
     @model_validator(mode="after")
     def _each_proxy_has_an_address(self) -> Self:
-        names = [*self.may_break.driver, *self.may_break.executors]
-        if names and self.may_break.toxiproxy is None:
+        may_break = self.may_break
+        names = [*may_break.driver, *may_break.executors, *([may_break.postgres] if may_break.postgres else [])]
+        if self.kafka is None and self.postgres is None:
+            raise ValueError("expected `kafka` or `postgres`, or both: which server runs elsewhere?")
+        if names and may_break.toxiproxy is None:
             raise ValueError(f"may_break: {', '.join(names)} may be broken, but at which `toxiproxy`?")
-        if POSTGRES_PROXY in names or len(set(names)) < len(names):
+        if POSTGRES_PROXY in names[: len(may_break.driver + may_break.executors)] or len(set(names)) < len(names):
             raise ValueError(f"may_break: expected different names, none of them {POSTGRES_PROXY!r}, came {', '.join(names)}")
+        if may_break.postgres is not None and self.postgres is None:
+            raise ValueError(f"may_break.postgres: {may_break.postgres} leads to which `postgres`?")
         for who in ("driver", "executors"):
-            named, addresses = getattr(self.may_break, who), getattr(self.kafka, who).split(",")
+            named, addresses = getattr(may_break, who), self.addresses(who)
             if named and len(named) != len(addresses):
                 raise ValueError(f"may_break.{who}: expected the proxy of each of {', '.join(addresses)}, came {', '.join(named)}")
         return self
 
+    def addresses(self, who: str) -> list[str]:
+        """The addresses by which driver or executors reach the external Kafka."""
+        return [] if self.kafka is None else str(getattr(self.kafka, who)).split(",")
+
     @property
     def links(self) -> dict[str, str]:
-        """The address of each proxy that may be broken, by its name."""
-        driver = zip(self.may_break.driver, self.kafka.driver.split(","), strict=False)
-        return dict([*driver, *zip(self.may_break.executors, self.kafka.executors.split(","), strict=False)])
+        """The address of each proxy before Kafka that may be broken, by its name."""
+        ways = [zip(getattr(self.may_break, who), self.addresses(who), strict=False) for who in ("driver", "executors")]
+        return {name: address for way in ways for name, address in way}
 
-    def refusal(self, ways: frozenset[Role] | None) -> str | None:
+    def refusal(self, ways: frozenset[Way] | None) -> str | None:
         """Why a fault that breaks these links is not allowed here, None when it is."""
         if ways is None:
-            return "it needs a Kafka that was started here, not an external one"
-        missing = sorted(way for way in ways if not getattr(self.may_break, way))
-        if missing:
+            server = "Kafka" if self.kafka is not None else "PostgreSQL"
+            return f"it needs a {server} that was started here, not an external one"
+        if POSTGRES_SERVER in ways and self.postgres is not None:
+            return "it needs a PostgreSQL that was started here, not an external one"
+        if "postgres" in ways and self.postgres is not None and self.may_break.postgres is None:
+            return "it breaks the link to PostgreSQL, and the external PostgreSQL's `may_break` names no proxy there"
+        missing = sorted(way for way in ways & {"driver", "executors"} if not getattr(self.may_break, way))
+        if missing and self.kafka is not None:
             return f"it breaks the link of {' and '.join(missing)} to Kafka, and the external Kafka's `may_break` names no proxy there"
         return None
 
 
 class AllowedProxies(Proxies):
-    """The proxies of the testbed's own Toxiproxy, and of another one those that may be broken."""
+    """The proxies of the testbed's own Toxiproxy, and of another one those that may be broken. The one before PostgreSQL has the same name
+    wherever it is."""
 
-    def __init__(self, port: int, external: External) -> None:
+    def __init__(self, port: int, external: External, own: Collection[str] = (POSTGRES_PROXY,)) -> None:
         super().__init__(port)
-        self._names = frozenset(external.links)
+        self._own, self._elsewhere = frozenset(own), {name: name for name in external.links}
+        if external.may_break.postgres is not None:
+            self._elsewhere[POSTGRES_PROXY] = external.may_break.postgres
         host, _, outside = (external.may_break.toxiproxy or "").rpartition(":")
         self._outside = Proxies(int(outside), host) if outside else None
 
     def _proxy(self, name: str) -> Any:
-        if name == POSTGRES_PROXY:
+        if self._outside is not None and name in self._elsewhere:
+            return self._outside._proxy(self._elsewhere[name])
+        if name in self._own:
             return super()._proxy(name)
-        if self._outside is None or name not in self._names:
-            raise TestbedError(f"proxy {name!r} is not one of those that may be broken: {', '.join(sorted(self._names)) or 'none'}")
-        return self._outside._proxy(name)
+        raise TestbedError(f"proxy {name!r} is not one of those that may be broken: {', '.join(sorted(self._elsewhere)) or 'none'}")
 
 
 @dataclass(frozen=True)
 class Outside(Testbed):
-    """An embedded testbed whose Kafka is not used: another takes its place. ``run`` is the name of the run."""
+    """An embedded testbed of which another Kafka, or another PostgreSQL, takes the place. ``run`` is the name of the run."""
 
     external: External
     run: str
@@ -191,47 +147,77 @@ class Outside(Testbed):
     @property
     def access(self) -> Access:
         """How a client gets into that Kafka. Raises TestbedError where the credentials are not there."""
-        return self.external.kafka.access(self.run)
+        return Access() if self.external.kafka is None else self.external.kafka.access(self.run)
+
+    def _kafka(self, who: str, embedded: str) -> str:
+        return embedded if self.external.kafka is None else Servers(getattr(self.external.kafka, who), self.access)
 
     @property
     def direct_kafka(self) -> str:
-        return Servers(self.external.kafka.direct, self.access)
+        return self._kafka("direct", super().direct_kafka)
 
     @property
     def driver_kafka(self) -> str:
-        return Servers(self.external.kafka.driver, self.access)
+        return self._kafka("driver", super().driver_kafka)
 
     @property
     def executors_kafka(self) -> str:
-        return Servers(self.external.kafka.executors, self.access)
+        return self._kafka("executors", super().executors_kafka)
+
+    @property
+    def direct_server(self) -> Server:
+        there = self.external.postgres
+        return super().direct_server if there is None else there.server(there.direct, self.run)
+
+    @property
+    def pipeline_server(self) -> Server:
+        there = self.external.postgres
+        return super().pipeline_server if there is None else there.server(there.pipeline, self.run)
 
     @property
     def links(self) -> dict[str, str]:
-        own = {name: Servers(address, self.access) for name, address in self.external.links.items()}
-        return {POSTGRES_PROXY: super().links[POSTGRES_PROXY], **own}
+        """Those that may be broken."""
+        links = {name: Servers(address, self.access) for name, address in self.external.links.items()} if self.external.kafka else {}
+        return {**{name: address for name, address in super().links.items() if name in self._own_proxies}, **self._postgres_link, **links}
+
+    @property
+    def _own_proxies(self) -> set[str]:
+        postgres = {POSTGRES_PROXY} if self.external.postgres is None else set()
+        return postgres | (set(super().kafka_proxies()) if self.external.kafka is None else set())
+
+    @property
+    def _postgres_link(self) -> dict[str, str]:
+        there = self.external.postgres
+        return {POSTGRES_PROXY: there.pipeline} if there is not None and self.external.may_break.postgres is not None else {}
 
     def kafka_links(self, role: Role = "pipeline") -> dict[str, str]:
         """A way on which nothing may be broken goes by its address."""
+        if self.external.kafka is None:
+            return super().kafka_links(role)
         links: dict[str, str] = {}
         for who in ("driver", "executors") if role == "pipeline" else (role,):
-            addresses = getattr(self.external.kafka, who).split(",")
+            addresses = self.external.addresses(who)
             links |= zip(getattr(self.external.may_break, who) or addresses, addresses, strict=True)
         return {name: Servers(address, self.access) for name, address in links.items()}
 
     def kafka_proxies(self, role: Role = "pipeline") -> list[str]:
+        if self.external.kafka is None:
+            return super().kafka_proxies(role)
         may_break = self.external.may_break
         return [*(may_break.driver if role != "executors" else ()), *(may_break.executors if role != "driver" else ())]
 
     def read_messages(self, servers: Collection[str]) -> list[str]:
-        if "kafka" in servers:
-            raise TestbedError("the messages of an external Kafka cannot be read: its proxies are not in this testbed's Toxiproxy")
+        elsewhere = {"kafka": self.external.kafka, "postgres": self.external.postgres}
+        for name in servers:
+            if elsewhere.get(name) is not None:
+                raise TestbedError(f"the messages of an external {name} cannot be read: its proxies are not in this testbed's Toxiproxy")
         return super().read_messages(servers)
 
     @property
     def proxies(self) -> Proxies:
-        return AllowedProxies(self.toxiproxy_port, self.external)
+        return AllowedProxies(self.toxiproxy_port, self.external, self._own_proxies)
 
 
 def outside(here: Testbed, external: External, run: str) -> Outside:
-    """The testbed ``here`` with the external Kafka in place of its own, for that run."""
+    """The testbed ``here`` with the external servers in place of its own, for that run."""
     return Outside(**{field.name: getattr(here, field.name) for field in fields(Testbed)}, external=external, run=run)

@@ -18,12 +18,15 @@ import contextlib
 import importlib.util
 import os
 import pwd
+import re
 import secrets
 import shutil
 import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
+from urllib.parse import quote
 
 import psutil
 
@@ -74,11 +77,60 @@ def passfile(folder: Path) -> Path:
     return folder / "postgres.pass"
 
 
+@dataclass(frozen=True)
+class Server:
+    """How a client reaches a PostgreSQL. It holds no secret: the password is in the passfile that it names. With ``ca`` over TLS only,
+    where the server's certificate comes from that authority and holds the name of ``host``."""
+
+    host: str
+    port: int
+    database: str
+    user: str
+    passfile: Path
+    ca: str = ""
+
+    @classmethod
+    def of(cls, conninfo: str) -> Self:
+        """By its connection string."""
+        from psycopg.conninfo import conninfo_to_dict
+
+        found = {name: str(value) for name, value in conninfo_to_dict(conninfo).items()}
+        ca = found.get("sslrootcert", "")
+        return cls(found["host"], int(found["port"]), found["dbname"], found["user"], Path(found["passfile"]), ca)
+
+    @property
+    def conninfo(self) -> str:
+        """A connection string of libpq."""
+        words = {"host": self.host, "port": self.port, "dbname": self.database, "user": self.user, "passfile": str(self.passfile)}
+        if self.ca:
+            words |= {"sslmode": "verify-full", "sslrootcert": self.ca}
+        return " ".join(f"{name}={_quoted(str(value))}" for name, value in {**words, "connect_timeout": CONNECT_S}.items())
+
+    def jdbc(self, schema: str) -> str:
+        """A URL of pgjdbc, with that schema as the search path."""
+        words = {"user": self.user, "currentSchema": schema}
+        if self.ca:
+            words |= {"sslmode": "verify-full", "sslrootcert": self.ca}
+        return f"jdbc:postgresql://{self.host}:{self.port}/{quote(self.database)}?" + "&".join(
+            f"{name}={quote(value, safe='')}" for name, value in words.items()
+        )
+
+
+def _quoted(value: str) -> str:
+    if re.fullmatch(r"[\w.-]+", value):
+        return value
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def server(folder: Path, port: int, role: str = ROLE) -> Server:
+    """The embedded one by its ``port`` at the host of ``role``, the server or its proxy."""
+    return Server(hosts.of(role), port, DATABASE, USER, passfile(folder))
+
+
 def conninfo(folder: Path, port: int, role: str = ROLE) -> str:
     """A libpq connection string for ``port`` at the host of ``role``, the server or its proxy. It holds no secret: the password is in
     the passfile that it names."""
-    quoted = str(passfile(folder)).replace("\\", "\\\\").replace("'", "\\'")
-    return f"host={hosts.of(role)} port={port} dbname={DATABASE} user={USER} passfile='{quoted}' connect_timeout={CONNECT_S}"
+    return server(folder, port, role).conninfo
 
 
 def start(folder: Path, ports: PostgresPorts, role: str = ROLE) -> Handle:

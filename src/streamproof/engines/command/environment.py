@@ -11,12 +11,11 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import quote
 
 from streamproof.engines.command.job import CommandJob
 from streamproof.engines.command.placeholders import filled
 from streamproof.sinks.own_schema import schema_of
-from streamproof.testbed import hosts, install, postgres, scratch, spark, toxiproxy
+from streamproof.testbed import hosts, install, scratch, spark
 from streamproof.testbed.embedded import Testbed
 
 FORMATS = {"delta_rows": "delta", "iceberg_rows": "iceberg", "iceberg_folder_rows": "iceberg"}
@@ -27,7 +26,6 @@ _OURS = re.compile(r"STREAMPROOF_.*|_?AIRFLOW.*|PYTHONPATH|PYTHONHOME|VIRTUAL_EN
 def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
     """What each placeholder stands for in this start."""
     schema, access = schema_of(job), job.kafka.access
-    address = f"{hosts.of(toxiproxy.ROLE)}:{testbed.postgres.proxy}/{postgres.DATABASE}"
     jars = [*spark.jars("jdbc"), *spark.connector_jars()]
     jars += spark.jars(FORMATS[job.sink]) if job.sink in FORMATS else []
     return {
@@ -49,7 +47,7 @@ def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
         "start": str(job.start),
         "batch_records": str(job.batch_records),
         "transaction_timeout_ms": str(job.transaction_timeout_ms),
-        "jdbc_url": f"jdbc:postgresql://{address}?user={postgres.USER}&currentSchema={quote(schema)}",
+        "jdbc_url": testbed.pipeline_server.jdbc(schema),
         "postgres": f"{job.postgres} options='-c search_path={schema}'",
         "schema": schema,
         "table": job.output.get("table", ""),
@@ -76,7 +74,7 @@ def environment(job: CommandJob, testbed: Testbed, known: Mapping[str, str]) -> 
         **own,
         **scratch.variables(job.run.path, own),
         "PATH": path,
-        "PGPASSFILE": str(postgres.passfile(Path(testbed.folder))),
+        "PGPASSFILE": str(testbed.pipeline_server.passfile),
         **{name: filled(value, known) for name, value in job.env.items()},
         **{f"STREAMPROOF_{name.upper()}": value for name, value in known.items()},
     }

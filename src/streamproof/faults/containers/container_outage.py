@@ -15,7 +15,7 @@ from streamproof.faults.fault import STALL, EvidenceCheck, FaultError, Parameter
 from streamproof.faults.outage import EVIDENCE_S, Outage, OutageParameters, answers
 from streamproof.jobs.profile import KAFKA, POSTGRES, JobProfile
 from streamproof.testbed import containers, embedded, hosts
-from streamproof.testbed.embedded import Role, Testbed
+from streamproof.testbed.embedded import POSTGRES_SERVER, Testbed, Way
 
 
 class ContainerParameters(OutageParameters):
@@ -33,8 +33,8 @@ class ContainerOutage(Outage):
     def prevented(self) -> str | None:
         return containers.prevented()
 
-    def outside(self, parameters: Any) -> frozenset[Role] | None:
-        return None if parameters.container == KAFKA else frozenset()
+    def outside(self, parameters: Any) -> frozenset[Way] | None:
+        return None if parameters.container == KAFKA else frozenset({POSTGRES_SERVER} if parameters.container == POSTGRES else ())
 
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         """Not for chance: a schedule is drawn where the run may be planned for another machine."""

@@ -19,7 +19,7 @@ from streamproof.faults.network import kafka_link
 from streamproof.faults.network.kafka_link import OfRole, present
 from streamproof.jobs.profile import KAFKA, JobProfile
 from streamproof.testbed import probes
-from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed
+from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed, Way
 from streamproof.testbed.probes import Echo
 
 BATCH_S = 180.0
@@ -80,8 +80,8 @@ class Toxic(Unconditional):
     def needs(self, parameters: Any) -> frozenset[str]:
         return frozenset({f"the link to {self.link(parameters)}"})
 
-    def outside(self, parameters: Any) -> frozenset[Role]:
-        return frozenset() if self.link(parameters) == "postgres" else kafka_link.ways(self.role(parameters))
+    def outside(self, parameters: Any) -> frozenset[Way]:
+        return frozenset({"postgres"}) if self.link(parameters) == "postgres" else kafka_link.ways(self.role(parameters))
 
     def link(self, parameters: Any) -> str:
         """The server to which the link leads."""

@@ -73,7 +73,8 @@ def opened(conninfo: str, schema: str, namespace: str, name: str) -> Table:
     from pyiceberg.exceptions import NoSuchTableError
 
     found = conninfo_to_dict(conninfo)
-    words = {"passfile": found["passfile"], "options": f"-csearch_path={schema}"}
+    words: dict[str, str] = {name: str(found[name]) for name in ("passfile", "sslmode", "sslrootcert") if name in found}
+    words["options"] = f"-csearch_path={schema}"
     uri = f"postgresql+psycopg://{found['user']}@{found['host']}:{found['port']}/{found['dbname']}?{urlencode(words)}"
     known_as = Catalog(conninfo, schema).name_of(namespace, name) or NAME
     try:

@@ -101,16 +101,15 @@ def committed(job: SparkJob) -> Callable[[int], bool]:
 
 def table_of(spark: SparkSession, job: SparkJob) -> str:
     """Tell the session where the catalog is, and make the table. Returns its name."""
-    from psycopg.conninfo import conninfo_to_dict
-
     from streamproof.sinks.iceberg.catalog import NAME
     from streamproof.sinks.iceberg.table import NAMESPACE, TABLE
     from streamproof.sinks.own_schema import schema_of
+    from streamproof.testbed.postgres import Server
 
-    address = conninfo_to_dict(job.postgres)
+    server = Server.of(job.postgres)
     # The password is in a file that only its owner reads, and PostgreSQL's driver asks this property for its name.
-    spark._jvm.java.lang.System.setProperty("org.postgresql.pgpassfile", address["passfile"])  # type: ignore[union-attr]
-    uri = f"jdbc:postgresql://{address['host']}:{address['port']}/{address['dbname']}?user={address['user']}&currentSchema={schema_of(job)}"
+    spark._jvm.java.lang.System.setProperty("org.postgresql.pgpassfile", str(server.passfile))  # type: ignore[union-attr]
+    uri = server.jdbc(schema_of(job))
     spark.conf.set(f"spark.sql.catalog.{NAME}.uri", uri)
     spark.conf.set(f"spark.sql.catalog.{NAME}.warehouse", f"file://{job.files}")
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {NAME}.{NAMESPACE}")
