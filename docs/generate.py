@@ -43,7 +43,11 @@ from streamproof.history import record as remembered
 from streamproof.load import workload
 from streamproof.load.spec import Source, Workload
 from streamproof.suites.expectations import results as suites_of_results
-from streamproof.testbed import listeners
+from streamproof.testbed import listeners, rights
+from streamproof.testbed.credentials import Credentials
+from streamproof.testbed.external import External, MayBreak
+from streamproof.testbed.external_kafka import Kafka, Sasl, Tls
+from streamproof.testbed.external_postgres import Postgres
 from streamproof.verdict import decide, reconciliation
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
 from streamproof.verdict.checks import accounts, atomicity, commits, order, unjudged, vanished
@@ -356,6 +360,18 @@ def listening() -> str:
     return table(("listener", "asks for", "a client can then"), rows)
 
 
+def rights_of_a_run() -> str:
+    rows = (
+        (
+            f"{right.operation} on {right.resource} `{rights.PREFIX}*`",
+            right.why + ("; only for a job with transactions" if right.transactions else ""),
+            f"`--operation {right.operation} --{right.option} {rights.PREFIX}`",
+        )
+        for right in rights.RIGHTS
+    )
+    return table(("right", "what needs it", "`kafka-acls.sh --resource-pattern-type prefixed`"), rows)
+
+
 def placeholders() -> str:
     only_env = {name: f"{holds}; in the values of `env` only" for name, holds in SECRETS.items()}
     return table(("placeholder", "holds"), ((f"`{{{name}}}`", holds) for name, holds in {**PLACEHOLDERS, **only_env}.items()))
@@ -416,6 +432,14 @@ PARTS: dict[str, Callable[[], str]] = {
     "requirements": requirements,
     "listeners": listening,
     "placeholders": placeholders,
+    "rights": rights_of_a_run,
+    "external": lambda: keys(External),
+    "external_kafka": lambda: keys(Kafka),
+    "tls": lambda: keys(Tls),
+    "sasl": lambda: keys(Sasl),
+    "credentials": lambda: keys(Credentials),
+    "external_postgres": lambda: keys(Postgres),
+    "may_break": lambda: keys(MayBreak),
     "example": example,
 }
 

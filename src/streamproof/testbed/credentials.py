@@ -53,7 +53,7 @@ class Credentials(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    environment: Variables | None = Field(None, description="The names of two variables")
+    environment: Variables | None = Field(None, description="The names of two variables, as {username: …, password: …}")
     file: str | None = Field(None, min_length=1, description="A file that only its owner can read, from the project's folder")
     airflow: str | None = Field(None, pattern=r"^[A-Za-z0-9_.-]{1,200}$", description="The id of a connection of Airflow")
 

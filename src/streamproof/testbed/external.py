@@ -58,15 +58,15 @@ class MayBreak(_Part):
     """The allow-list. Empty: nothing of these servers may be broken."""
 
     toxiproxy: str | None = Field(None, pattern=rf"^{ONE_ADDRESS}$", description="host:port of its HTTP interface")
-    driver: tuple[str, ...] = ()
-    executors: tuple[str, ...] = ()
+    driver: tuple[str, ...] = Field((), description="The proxy of each address of kafka.driver, in that order")
+    executors: tuple[str, ...] = Field((), description="The same of kafka.executors")
     postgres: str | None = Field(None, min_length=1, description="The proxy before PostgreSQL")
 
 
 class External(_Part):
-    kafka: Kafka | None = None
-    postgres: Postgres | None = None
-    may_break: MayBreak = MayBreak()
+    kafka: Kafka | None = Field(None, description="The Kafka; the embedded one when absent")
+    postgres: Postgres | None = Field(None, description="The PostgreSQL; the embedded one when absent")
+    may_break: MayBreak = Field(MayBreak(), description="The proxies that may be broken")
 
     @model_validator(mode="before")
     @classmethod

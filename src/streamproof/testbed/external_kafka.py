@@ -39,15 +39,15 @@ class Tls(_Part):
 
 class Sasl(_Part):
     mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] = "SCRAM-SHA-512"
-    credentials: Credentials
+    credentials: Credentials = Field(description="Where user name and password are: environment, file or airflow")
 
 
 class Kafka(_Part):
-    direct: Addresses
-    driver: Addresses
-    executors: Addresses
-    tls: Tls | None = None
-    sasl: Sasl | None = None
+    direct: Addresses = Field(description="host:port for the judges: the brokers themselves; commas between several")
+    driver: Addresses = Field(description="The same for the job's driver: the proxies in front of them")
+    executors: Addresses = Field(description="The same for its tasks")
+    tls: Tls | None = Field(None, description="How the brokers are known; plaintext when absent")
+    sasl: Sasl | None = Field(None, description="How a client logs in, over TLS")
 
     @model_validator(mode="after")
     def _encrypted(self) -> Self:

@@ -29,9 +29,9 @@ class Postgres(BaseModel):
 
     direct: str = Field(pattern=rf"^{ONE_ADDRESS}$", description="host:port, for the judges")
     pipeline: str = Field(pattern=rf"^{ONE_ADDRESS}$", description="host:port, for the job: of a proxy, or the same")
-    database: str = Field(min_length=1, max_length=63)
+    database: str = Field(min_length=1, max_length=63, description="The database in which a run makes a schema of its own")
     ca: str = Field(min_length=1, description="A file with the certificates of the authorities that its certificate may come from, in PEM")
-    credentials: Credentials
+    credentials: Credentials = Field(description="Where user name and password are: environment, file or airflow")
 
     def server(self, address: str, run: str) -> Server:
         """How a client of that run reaches it there. The login is kept beside the runs, once. Raises TestbedError."""

@@ -42,6 +42,11 @@ class Right:
     def name(self) -> str:
         return f"{self.operation} on {self.resource} {PREFIX}*"
 
+    @property
+    def option(self) -> str:
+        """The option of ``kafka-acls.sh`` that names such a resource."""
+        return {"Topic": "topic", "Group": "group", "TransactionalId": "transactional-id"}[self.resource]
+
 
 CREATE = Right("Topic", "Create", "makes the run's input and output")
 DELETE = Right("Topic", "Delete", "deletes them when the run is over")
