@@ -153,8 +153,8 @@ def test_a_fault_on_an_external_postgres_needs_a_proxy_that_may_be_broken() -> N
     assert allowed.refusal(frozenset({"postgres"})) is None
 
 
-def test_one_server_at_least_runs_elsewhere() -> None:
-    with pytest.raises(ValidationError, match="which server runs elsewhere"):
+def test_something_at_least_runs_elsewhere() -> None:
+    with pytest.raises(ValidationError, match="what runs elsewhere"):
         External.model_validate({})
     with pytest.raises(ValidationError, match=r"may_break\.postgres: theirs leads to which `postgres`"):
         External.model_validate({"kafka": KAFKA, "may_break": {"toxiproxy": "p.example:8474", "postgres": "theirs"}})

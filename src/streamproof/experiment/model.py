@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -26,7 +27,7 @@ from streamproof.faults import FAULTS
 from streamproof.jobs import windows
 from streamproof.jobs.engine import JobSpec
 from streamproof.jobs.failpoint import Site
-from streamproof.jobs.profile import JobProfile
+from streamproof.jobs.profile import JobProfile, Role
 from streamproof.load.spec import Source, Stateful, Strict, Workload
 from streamproof.shown import shown
 from streamproof.sinks.outputs import SINKS
@@ -348,7 +349,9 @@ class Experiment(Strict):
     def _check_testbed(self) -> None:
         if (self.testbed == "external") != (self.external is not None):
             raise ValueError("testbed: `testbed: external` and the addresses in `external` belong together")
-        if self.external is not None and self.brokers != 1:
+        if self.external is not None and self.external.roles and self.job is None:
+            raise ValueError("external: `roles` is for a `job` of your own: those of a built-in job are processes of this machine")
+        if self.external is not None and self.external.kafka is not None and self.brokers != 1:
             raise ValueError("brokers: how many an external Kafka has is not for the experiment to say")
 
     def check_fault(self, name: str, parameters: dict[str, Any]) -> None:
@@ -359,10 +362,22 @@ class Experiment(Strict):
             refusal = self.external.refusal(fault.outside(fault.parameters_model.model_validate(parameters)))
             if refusal is not None:
                 raise ValueError(f"{name}: {refusal}")
+            self._check_here(name, parameters, self.external)
         if fault.least_brokers > self.brokers:
             raise ValueError(
                 f"{name}: it needs a Kafka of {fault.least_brokers} brokers, the experiment has {self.brokers}: "
                 f"set `brokers: {fault.least_brokers}`"
+            )
+
+    def _check_here(self, name: str, parameters: dict[str, Any], external: External) -> None:
+        """Raises ValueError when that fault needs processes on this machine that are found by a template."""
+        fault = FAULTS[name]
+        elsewhere = {role.value for role in external.roles}
+        wanting = sorted(role for role in fault.here_only(fault.parameters_model.model_validate(parameters)) if role.value in elsewhere)
+        if wanting:
+            raise ValueError(
+                f"{name}: it needs the {' and the '.join(wanting)} on this machine, and `external.roles` finds them elsewhere, where it "
+                "can only kill: use kill_driver, or kill_process without `gracefully` and `loses`"
             )
 
     def _check_overlaps(self, group: list[FaultSpec]) -> None:
@@ -427,8 +442,10 @@ class Experiment(Strict):
 
     @property
     def profile(self) -> JobProfile:
-        """What is known of the job."""
-        return self.spec.profile
+        """What is known of the job. A template adds a role that its engine does not see."""
+        known = self.spec.profile
+        roles = frozenset(Role(role.value) for role in self.external.roles) if self.external is not None else frozenset[Role]()
+        return replace(known, roles=known.roles | roles) if roles - known.roles else known
 
     @property
     def label(self) -> str:

@@ -75,6 +75,9 @@ class Admitted(Protocol):
         """Where servers were not started here: which ways to them this fault breaks. Empty when it touches nothing of them but the run's
         own topics and tables, None when it breaks more than may ever be allowed there."""
 
+    def here_only(self, parameters: Any) -> frozenset[Role]:
+        """The roles whose processes must be on this machine, because this fault does more to them than a template's command can."""
+
     def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
         """The anomalies that this job *must* show after this fault."""
 
@@ -168,6 +171,9 @@ class Ordinary:
     def outside(self, parameters: Any) -> frozenset[embedded.Way] | None:
         """Unless a fault says otherwise it is only for what was started here."""
         return None
+
+    def here_only(self, parameters: Any) -> frozenset[Role]:
+        return self.of_roles
 
     def provokes(self, profile: JobProfile, parameters: dict[str, Any]) -> list[Anomaly]:
         return []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ from streamproof.jobs.engine import Engine
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import process_record
+from streamproof.testbed.process import TestbedError, process_record, same_process, signal_recorded
 
 POLL_S = 0.02
 AIM_S = 30.0
@@ -84,9 +85,46 @@ class RunContext:
         self.wait_for(f"{seconds:g} s to pass", lambda: time.monotonic() >= until, seconds + 1)
 
     def recorded(self, role: Role) -> list[dict[str, Any]]:
-        """The processes that play a role, as the journal keeps them. Waits for one; raises FaultError when none appears."""
-        processes = self.wait_for(f"a process in the role {role}", lambda: self.engine.processes(self.job, role), AIM_S)
-        return [process_record(process) for process in processes]
+        """Who plays a role, as the journal keeps it: processes of this machine, or what the template of the role finds. Waits for one;
+        raises FaultError when none appears."""
+        found: list[dict[str, Any]] = self.wait_for(f"a process in the role {role}", lambda: self.found(role), AIM_S)
+        return found
+
+    def found(self, role: Role) -> list[dict[str, Any]]:
+        """The same, of those who play it now: nobody, perhaps. Raises FaultError when the command that finds them fails."""
+        if (template := self.testbed.template(role)) is None:
+            return [process_record(process) for process in self.engine.processes(self.job, role)]
+        try:
+            return [*template.found(role, self.about)]
+        except TestbedError as error:
+            raise FaultError(str(error)) from error
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What the commands of a template can ask for."""
+        return {"run": self.folder.name, "job": self.job.name}
+
+    def kill(self, recorded: Iterable[dict[str, Any]], number: signal.Signals = signal.SIGKILL) -> None:
+        """End those who were :meth:`recorded`, by the signal or by the template of their role. Raises FaultError when a command fails."""
+        for victim in recorded:
+            if (template := self.testbed.template(victim.get("role", ""))) is None:
+                signal_recorded([victim], number)
+                continue
+            try:
+                template.kill_one(victim, self.about)
+            except TestbedError as error:
+                raise FaultError(str(error)) from error
+
+    def gone(self, recorded: Iterable[dict[str, Any]]) -> bool:
+        """Whether all of them are gone. Raises FaultError when the command that is to say so fails."""
+        try:
+            for victim in recorded:
+                template = self.testbed.template(victim.get("role", ""))
+                if not (same_process(victim) is None if template is None else template.gone(victim, self.about)):
+                    return False
+        except TestbedError as error:
+            raise FaultError(str(error)) from error
+        return True
 
     def goes_on(self, timeout_s: float) -> EvidenceCheck:
         """That the job commits a micro-batch more, within ``timeout_s`` from now."""

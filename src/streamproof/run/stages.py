@@ -237,7 +237,7 @@ def _set_up(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None
     if servers := _read_at(folder, experiment):
         folder.journal.append(MessagesRead(links=testbed.read_messages(servers)))
         testbed.messages.trace(folder.messages)
-    name = f"sp-{folder.name}"
+    name = f"{rights.PREFIX}{folder.name}"
     job = experiment.spec.job(
         testbed,
         name=name,

@@ -35,6 +35,7 @@ from streamproof.testbed.process import (
     tail,
     wait_until,
 )
+from streamproof.testbed.roles import Template
 
 Role = Literal["pipeline", "driver", "executors"]
 """Who of the system under test talks to Kafka. The pipeline is driver and executors."""
@@ -130,6 +131,10 @@ class Testbed:
     @property
     def pipeline_postgres(self) -> str:
         return self.pipeline_server.conninfo
+
+    def template(self, role: str) -> Template | None:
+        """How those who play a role of the job are found and killed where this machine does not see their processes; None where it does."""
+        return None
 
     @property
     def spark_master(self) -> str:

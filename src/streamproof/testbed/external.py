@@ -21,6 +21,7 @@ heal.
       database: app
       ca: ca.pem
       credentials: {file: /etc/streamproof/postgres.yaml}
+    roles: {}                              :mod:`streamproof.testbed.roles`
     may_break:
       toxiproxy: proxies.example:8474
       driver: [kafka-driver]               the proxy of each address above, in that order
@@ -36,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -47,6 +49,7 @@ from streamproof.testbed.external_kafka import ONE_ADDRESS, Kafka
 from streamproof.testbed.external_postgres import Postgres
 from streamproof.testbed.postgres import Server
 from streamproof.testbed.process import TestbedError
+from streamproof.testbed.roles import Template
 from streamproof.testbed.toxiproxy import Proxies
 
 
@@ -63,10 +66,21 @@ class MayBreak(_Part):
     postgres: str | None = Field(None, min_length=1, description="The proxy before PostgreSQL")
 
 
+class RoleName(StrEnum):
+    """The roles that a template can be for, by the names of ``streamproof.jobs.profile.Role``."""
+
+    DRIVER = "driver"
+    WORKERS = "workers"
+    COORDINATOR = "coordinator"
+
+
 class External(_Part):
     kafka: Kafka | None = Field(None, description="The Kafka; the embedded one when absent")
     postgres: Postgres | None = Field(None, description="The PostgreSQL; the embedded one when absent")
     may_break: MayBreak = Field(MayBreak(), description="The proxies that may be broken")
+    roles: dict[RoleName, Template] = Field(
+        default_factory=dict, description="How those who play a role of the job are found and killed, where they run elsewhere"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -78,8 +92,8 @@ class External(_Part):
     def _each_proxy_has_an_address(self) -> Self:
         may_break = self.may_break
         names = [*may_break.driver, *may_break.executors, *([may_break.postgres] if may_break.postgres else [])]
-        if self.kafka is None and self.postgres is None:
-            raise ValueError("expected `kafka` or `postgres`, or both: which server runs elsewhere?")
+        if self.kafka is None and self.postgres is None and not self.roles:
+            raise ValueError("expected `kafka`, `postgres` or `roles`: what runs elsewhere?")
         if names and may_break.toxiproxy is None:
             raise ValueError(f"may_break: {', '.join(names)} may be broken, but at which `toxiproxy`?")
         if POSTGRES_PROXY in names[: len(may_break.driver + may_break.executors)] or len(set(names)) < len(names):
@@ -173,6 +187,9 @@ class Outside(Testbed):
     def pipeline_server(self) -> Server:
         there = self.external.postgres
         return super().pipeline_server if there is None else there.server(there.pipeline, self.run)
+
+    def template(self, role: str) -> Template | None:
+        return {name.value: template for name, template in self.external.roles.items()}.get(role)
 
     @property
     def links(self) -> dict[str, str]:

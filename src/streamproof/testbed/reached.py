@@ -22,6 +22,7 @@ from streamproof.testbed.external_kafka import Kafka
 from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.postgres import Server
 from streamproof.testbed.process import TestbedError
+from streamproof.testbed.rights import PREFIX
 
 ANSWER_S = 15.0
 log = logging.getLogger("streamproof.testbed.reached")
@@ -30,6 +31,8 @@ _HOST_MISMATCH, _ADDRESS_MISMATCH = 62, 64  # X509_V_ERR_HOSTNAME_MISMATCH, X509
 
 def check(testbed: Outside) -> None:
     """Raises TestbedError naming the address that is not reached, and what to do."""
+    for role, template in testbed.external.roles.items():
+        template.check(role.value, {"run": testbed.run, "job": f"{PREFIX}{testbed.run}"})
     if testbed.external.kafka is not None:
         _kafka(testbed, testbed.external.kafka)
     if testbed.external.postgres is not None:

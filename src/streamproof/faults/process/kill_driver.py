@@ -14,8 +14,8 @@ Checked against: Spark 4.1 in client mode (executors end once their driver is go
 
 from __future__ import annotations
 
-import signal
 import statistics
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import Field
@@ -27,7 +27,6 @@ from streamproof.jobs.down import DownS
 from streamproof.jobs.profile import Role
 from streamproof.testbed import embedded
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import same_process, signal_recorded
 
 EVIDENCE_S = 120.0
 LONGEST_S = 30.0
@@ -56,6 +55,9 @@ class KillDriver(Unconditional):
     def outside(self, parameters: Any) -> frozenset[embedded.Role]:
         return frozenset()
 
+    def here_only(self, parameters: Any) -> frozenset[Role]:
+        return frozenset()
+
     def aim(self, run: RunContext, parameters: Any) -> dict[str, Any]:
         start, delay_s = run.driver()["start"], parameters.delay_s
         return {
@@ -69,7 +71,7 @@ class KillDriver(Unconditional):
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
         run.let_pass(target["delay_s"])
         down.keep_down(run.folder, target["down_s"])
-        signal_recorded(target["killed"], signal.SIGKILL)
+        run.kill(target["killed"])
 
     def evidence(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         return gone_and_back(run, target)
@@ -83,14 +85,17 @@ class KillDriver(Unconditional):
 def gone_and_back(run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
     """That the driver ``killed`` in a target is gone, and that a start after the one that it was has committed a batch."""
     killed = target["killed"]
-    gone = run.eventually(lambda: not any(same_process(victim) for victim in killed), EVIDENCE_S)
+    gone = run.eventually(lambda: run.gone(killed), EVIDENCE_S)
     again = run.eventually(lambda: run.progress.last_start() > target["start"], EVIDENCE_S + target.get("down_s", 0.0))
     return [
-        EvidenceCheck(
-            "the driver's processes are gone", bool(killed) and gone, f"pids {', '.join(str(victim['pid']) for victim in killed)}"
-        ),
+        EvidenceCheck("the driver's processes are gone", bool(killed) and gone, named(killed)),
         EvidenceCheck("the job was started again and committed a batch", again, f"start {run.progress.last_start()}"),
     ]
+
+
+def named(victims: Iterable[dict[str, Any]]) -> str:
+    """Victims in words: by their pids, or by what a template calls them."""
+    return ", ".join(f"pid {victim['pid']}" if "pid" in victim else str(victim["name"]) for victim in victims)
 
 
 def drawn_delay_s(run: RunContext) -> float:

@@ -26,11 +26,11 @@ from streamproof.engines.command.engine import INSTANCE
 from streamproof.evidence.folder import RunFolder
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.process import members
-from streamproof.faults.process.kill_driver import drawn_delay_s
+from streamproof.faults.process.kill_driver import drawn_delay_s, named
 from streamproof.faults.process.members import MemberFault, MemberParameters
 from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed.embedded import Testbed
-from streamproof.testbed.process import same_process, signal_recorded
+from streamproof.testbed.process import same_process
 
 
 class KillProcessParameters(MemberParameters):
@@ -53,25 +53,27 @@ class KillProcess(MemberFault):
         if parameters.get("loses") is not None and not profile.of_a_user:
             raise ValueError(f"{self.name}: loses: a job with {profile.name!r} has no {{state_folder}}; leave it out")
 
+    def here_only(self, parameters: KillProcessParameters) -> frozenset[Role]:
+        return frozenset({Role(parameters.role)} if parameters.gracefully or parameters.loses is not None else ())
+
     def aim(self, run: RunContext, parameters: KillProcessParameters) -> dict[str, Any]:
         return {"delay_s": drawn_delay_s(run), **members.chosen(run, Role(parameters.role))}
 
     def inject(self, run: RunContext, parameters: KillProcessParameters, target: dict[str, Any]) -> None:
         run.let_pass(target["delay_s"])
         lost = _lost(run, parameters, target)
-        signal_recorded(target["victims"], signal.SIGTERM if parameters.gracefully else signal.SIGKILL)
+        run.kill(target["victims"], signal.SIGTERM if parameters.gracefully else signal.SIGKILL)
         if lost is not None:
             target["lost"] = {"folder": str(lost), "files": sum(path.is_file() for path in lost.rglob("*"))}
             shutil.rmtree(lost, ignore_errors=True)
 
     def evidence(self, run: RunContext, parameters: KillProcessParameters, target: dict[str, Any]) -> list[EvidenceCheck]:
         role = Role(parameters.role)
-        gone = run.eventually(lambda: members.gone(target), members.AGAIN_S)
+        gone = run.eventually(lambda: run.gone(target["victims"]), members.AGAIN_S)
         again = run.eventually(lambda: members.others(run, role, target), members.AGAIN_S)
-        pids = ", ".join(str(victim["pid"]) for victim in target["victims"])
         replaced = members.replaced(run, role, target)
         return [
-            EvidenceCheck("the processes of the member are gone", gone, f"pids {pids}"),
+            EvidenceCheck("the processes of the member are gone", gone, named(target["victims"])),
             EvidenceCheck("its place was taken", again, f"{members.members(run, role)} in the role {role}"),
             *([replaced] if replaced is not None else []),
             *([_gone_with_it(target["lost"])] if "lost" in target else []),

@@ -14,7 +14,7 @@ from streamproof.engines import members as keeper
 from streamproof.faults.fault import DRIVER, EvidenceCheck, Parameters, RunContext, Unconditional
 from streamproof.jobs.profile import JobProfile, Role
 from streamproof.testbed import embedded
-from streamproof.testbed.process import process_record, same_process
+from streamproof.testbed.process import process_record
 
 ROLES = (Role.WORKERS, Role.COORDINATOR, Role.PYTHON_WORKERS)
 RoleName = Literal["workers", "coordinator", "Python workers"]
@@ -45,6 +45,9 @@ class MemberFault(Unconditional):
     def outside(self, parameters: Any) -> frozenset[embedded.Role]:
         return frozenset()
 
+    def here_only(self, parameters: Any) -> frozenset[Role]:
+        return frozenset({Role(parameters.role)})
+
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         roles = [role.value for role in _roles(profile)]
         return {"role": rng.choice(roles)} if roles else None
@@ -59,7 +62,7 @@ def chosen(run: RunContext, role: Role) -> dict[str, Any]:
     """One member in that role, of how many: the processes of its group, and whom the engine knows now in it."""
     groups = run.wait_for(f"a process in the role {role}", lambda: _groups(run, role), EVIDENCE_S)
     group = run.rng.choice(sorted(groups))
-    victims = [process_record(process) for process in groups[group]]
+    victims = groups[group]
     known = sorted(run.engine.known(run.job, role, run.testbed))
     return {"role": role.value, "members": len(groups), "member": group, "victims": victims, "known": known}
 
@@ -83,17 +86,21 @@ def members(run: RunContext, role: Role) -> int:
     return len(_groups(run, role))
 
 
-def _groups(run: RunContext, role: Role) -> dict[int, list[psutil.Process]]:
-    """Those in the role by the process that leads their group; one whose leader plays another role stands alone."""
+def _groups(run: RunContext, role: Role) -> dict[Any, list[dict[str, Any]]]:
+    """Those in the role, as a journal keeps them, by the process that leads their group; one whose leader plays another role stands alone,
+    and so does each that a template finds."""
+    if run.testbed.template(role) is not None:
+        return {each["id"]: [each] for each in run.found(role)}
     found = run.engine.processes(run.job, role)
     pids = {process.pid for process in found}
-    groups: dict[int, list[psutil.Process]] = {}
+    groups: dict[Any, list[dict[str, Any]]] = {}
     for process in found:
         try:
             leader = os.getpgid(process.pid)
-        except ProcessLookupError:
+            record = process_record(process)
+        except (ProcessLookupError, psutil.NoSuchProcess):
             continue
-        groups.setdefault(leader if leader in pids else process.pid, []).append(process)
+        groups.setdefault(leader if leader in pids else process.pid, []).append(record)
     return groups
 
 
@@ -108,10 +115,6 @@ def given_up(run: RunContext, role: Role, target: dict[str, Any], seconds: float
     return EvidenceCheck(f"{run.engine.name} itself had given one up meanwhile", missed, told)
 
 
-def gone(target: dict[str, Any]) -> bool:
-    return not any(same_process(victim) for victim in target["victims"])
-
-
 def replaced(run: RunContext, role: Role, target: dict[str, Any]) -> EvidenceCheck | None:
     """That the engine knows somebody in the role whom it did not know before; None of an engine that does not tell."""
     before = set(target["known"])
@@ -123,4 +126,4 @@ def replaced(run: RunContext, role: Role, target: dict[str, Any]) -> EvidenceChe
     return EvidenceCheck(f"{run.engine.name} itself counts another in the role {role}", new, told)
 
 
-__all__ = ["MemberFault", "MemberParameters", "chosen", "given_up", "gone", "members", "others", "replaced", "starter"]
+__all__ = ["MemberFault", "MemberParameters", "chosen", "given_up", "members", "others", "replaced", "starter"]
