@@ -114,7 +114,7 @@ def main() -> int:
     shutil.rmtree(settings.home(), ignore_errors=True)  # an old checkpoint would say that everything was read
     try:
         testbed = embedded.up(_say)
-        os.environ.update(spark_connector.driver_environment(Path(testbed.folder)))
+        os.environ.update(spark_connector.driver_environment(testbed.spark_properties))
         results = _measure(testbed, contenders, sizes, options.rounds, dict(pair.split("=", 1) for pair in options.conf))
     finally:
         embedded.down()

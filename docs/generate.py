@@ -48,6 +48,7 @@ from streamproof.testbed.credentials import Credentials
 from streamproof.testbed.external import External, MayBreak
 from streamproof.testbed.external_kafka import Kafka, Sasl, Tls
 from streamproof.testbed.external_postgres import Postgres
+from streamproof.testbed.external_spark import Spark
 from streamproof.testbed.roles import Template
 from streamproof.verdict import decide, reconciliation
 from streamproof.verdict.anomaly import RESULT_KINDS, Anomaly
@@ -440,6 +441,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "sasl": lambda: keys(Sasl),
     "credentials": lambda: keys(Credentials),
     "external_postgres": lambda: keys(Postgres),
+    "external_spark": lambda: keys(Spark),
     "may_break": lambda: keys(MayBreak),
     "template": lambda: keys(Template),
     "example": example,

@@ -348,7 +348,7 @@ def job(testbed: Testbed, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A small Spark job: its application's id and the address of its UI."""
     settings_of_spark = spark_settings.of_run(tmp_path, STRATEGIES["checkpoint"], state=None)
     order = json.dumps({"master": testbed.spark_master, "settings": settings_of_spark})
-    environment = spark.driver_environment(Path(testbed.folder))
+    environment = spark.driver_environment(testbed.spark_properties)
     with (tmp_path / "job.log").open("wb") as log:
         driver = subprocess.Popen(
             [sys.executable, "-c", JOB, order], stdout=subprocess.PIPE, stderr=log, env=environment, cwd=tmp_path, start_new_session=True

@@ -163,7 +163,8 @@ class Secured:
 
     def set_password(self, user: str, password: str) -> None:
         upsertion = UserScramCredentialUpsertion(user, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), password.encode())
-        for future in self.admin.alter_user_scram_credentials([upsertion]).values():
+        admin = self.admin  # it must live as long as its answers are waited for
+        for future in admin.alter_user_scram_credentials([upsertion]).values():
             future.result(ANSWER_S)
 
     def allow(self, user: str, kind: str, name: str, prefixed: bool, *operations: str) -> None:
@@ -173,13 +174,15 @@ class Secured:
             AclBinding(ResourceType[kind], name, pattern, user, "*", AclOperation[operation], AclPermissionType.ALLOW)
             for operation in operations
         ]
-        for future in self.admin.create_acls(bindings).values():
+        admin = self.admin
+        for future in admin.create_acls(bindings).values():
             future.result(ANSWER_S)
 
     def allow_nothing(self) -> None:
         """Take every right away."""
         every = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
-        for future in self.admin.delete_acls([every]).values():
+        admin = self.admin
+        for future in admin.delete_acls([every]).values():
             future.result(ANSWER_S)
 
     def refused(self) -> list[str]:
@@ -188,7 +191,8 @@ class Secured:
 
     def make_topic(self, name: str, records: int, group: str) -> None:
         """A topic of somebody else's, with records, and a group that has read some of them."""
-        (made,) = self.admin.create_topics([NewTopic(name, 2, 1)]).values()
+        admin = self.admin
+        (made,) = admin.create_topics([NewTopic(name, 2, 1)]).values()
         made.result(ANSWER_S)
         self.cluster().wait_for_partitions(name, 2)
         producer: Producer = Producer({**librdkafka(self.administrators), "log_level": 0})

@@ -14,7 +14,7 @@ from streamproof.evidence.folder import RunFolder
 from streamproof.experiment.model import Experiment, load
 from streamproof.faults import FAULTS
 from streamproof.faults.network import kafka_link
-from streamproof.testbed import chosen, embedded, external
+from streamproof.testbed import chosen, embedded, external, external_spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.external import AllowedProxies, External
 from streamproof.testbed.process import FreePorts, TestbedError
@@ -180,3 +180,35 @@ def test_an_external_postgres_takes_the_place_of_the_embedded_one(tmp_path: Path
         "jdbc:postgresql://p.example:5433/app?user=me&currentSchema=sp-run&sslmode=verify-full"
     )
     assert "b\\c" not in found.pipeline_postgres + found.direct_postgres
+
+
+SPARK = {"master": "spark://far.example:7077", "ui": "far.example:8080"}
+
+
+def test_a_fault_on_executors_that_are_on_another_machine_is_refused() -> None:
+    workers = {"worker-1": "192.0.2.7", "worker-2": "127.0.0.1"}
+    assert external_spark.refusal("far.example:8080", workers, None) is None
+    assert external_spark.refusal("far.example:8080", {"worker-2": "127.0.0.1"}, "kill_executor") is None
+    refused = external_spark.refusal("far.example:8080", workers, "kill_executor")
+    assert "kill_executor: it needs the executors on this machine, and the external Spark has workers on 192.0.2.7," in str(refused)
+    assert "counts no worker as alive" in str(external_spark.refusal("far.example:8080", {}, None))
+
+
+@pytest.mark.parametrize("fault", ["kill_master", "kill_worker", "pause_worker"])
+def test_a_fault_on_the_processes_of_an_external_spark_is_refused(fault: str) -> None:
+    described = {"strategy": "checkpoint", "testbed": "external", "external": {"spark": SPARK}, "seed": 1}
+    with pytest.raises(ValidationError, match="it needs a Spark that was started here"):
+        Experiment.model_validate({**described, "faults": [{"fault": fault, "at": 0.4}]})
+    Experiment.model_validate({**described, "faults": [{"fault": "kill_executor", "at": 0.4}, {"fault": "kill_kafka", "at": 0.6}]})
+
+
+def test_the_properties_of_an_external_spark_are_their_owners_only(tmp_path: Path) -> None:
+    file = tmp_path / "spark.conf"
+    file.write_text("spark.authenticate.secret x")
+    file.chmod(0o644)
+    found = external.outside(_here(), External.model_validate({"spark": {**SPARK, "properties": str(file)}}), "a-run")
+    assert (found.spark_master, found.spark_ui) == ("spark://far.example:7077", "far.example:8080")
+    with pytest.raises(TestbedError, match="others can read"):
+        _ = found.spark_properties
+    file.chmod(0o600)
+    assert found.spark_properties == file

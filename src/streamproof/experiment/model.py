@@ -217,11 +217,11 @@ class Experiment(Strict):
     testbed: TestbedName = Field(
         "embedded",
         description="embedded: where the run is, one machine or the stack of docker-compose.yml; containers: only in that stack; external: "
-        "a Kafka that runs elsewhere",
+        "with servers that run elsewhere",
     )
     brokers: Literal[1, 3] = Field(1, description="Brokers of Kafka; three replicate everything, and go on when one of them dies")
     external: Annotated[External, BeforeValidator(_read)] | None = Field(
-        None, description="The external Kafka, and what of it may be broken; or the name of the YAML file that says so"
+        None, description="The servers that run elsewhere, and what of them may be broken; or the name of the YAML file that says so"
     )
     guarantee: Guarantee | None = Field(None, description="What is to hold; the strategy's own promise when absent")
     also_promised: frozenset[Promise] | None = Field(

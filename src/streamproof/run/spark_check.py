@@ -154,7 +154,7 @@ def _launcher_environment(where: str) -> Iterator[None]:
     environment = {"JAVA_HOME": str(install.java_home())}
     testbed = embedded.started()
     if testbed is not None and where == testbed.spark_master:
-        environment["PYSPARK_SUBMIT_ARGS"] = spark.submit_arguments(Path(testbed.folder))
+        environment["PYSPARK_SUBMIT_ARGS"] = spark.submit_arguments(testbed.spark_properties)
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:

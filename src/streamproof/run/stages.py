@@ -54,7 +54,7 @@ from streamproof.faults import FAULTS
 from streamproof.history.record import HistoryError
 from streamproof.jobs.context import RunContext, RunEnded
 from streamproof.jobs.job import Job
-from streamproof.jobs.profile import Trait
+from streamproof.jobs.profile import Role, Trait
 from streamproof.jobs.results import Results
 from streamproof.kafka.servers import access_of
 from streamproof.load import expected as counting
@@ -214,7 +214,7 @@ def prepare(folder: RunFolder) -> None:
             folder.journal.append(KafkaRebuilt(brokers=experiment.brokers))
         testbed = chosen.of(folder, testbed)
         if isinstance(testbed, Outside):
-            reached.check(testbed)
+            reached.check(testbed, _wants_executors(folder))
             if testbed.external.kafka is not None:
                 transactions = Trait.KAFKA_TRANSACTIONS in experiment.profile.traits
                 rights.require(testbed.direct_kafka, folder.name, transactions=transactions)
@@ -227,6 +227,15 @@ def prepare(folder: RunFolder) -> None:
         if folder.journal.last(TestbedTaken) is None:  # else the restore needs them
             credentials.forget(folder.name)
         raise
+
+
+def _wants_executors(folder: RunFolder) -> str | None:
+    """A fault of the run that needs executors to be on this machine; None where none does."""
+    for injection in Schedule.read(folder).injections:
+        fault = FAULTS[injection.fault]
+        if fault.here_only(fault.parameters_model.model_validate(injection.parameters)) & {Role.EXECUTORS, Role.PYTHON_WORKERS}:
+            return injection.fault
+    return None
 
 
 def _set_up(folder: RunFolder, experiment: Experiment, testbed: Testbed) -> None:

@@ -10,7 +10,6 @@ from streamproof.evidence.journal import EvidenceCheck
 from streamproof.faults.outage import answers
 from streamproof.jobs.job import Job
 from streamproof.sinks import outputs
-from streamproof.testbed import hosts, spark
 from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import TestbedError
 
@@ -35,10 +34,10 @@ def require(testbed: Testbed) -> list[EvidenceCheck]:
 
 
 def _conditions(testbed: Testbed, folder: RunFolder | None) -> Iterator[tuple[str, Callable[[], bool], str]]:
-    kafka, server, master = testbed.kafka_links(), testbed.pipeline_server, testbed.spark.master_ui
+    kafka, server, master = testbed.kafka_links(), testbed.pipeline_server, testbed.spark_master
     postgres = f"{server.host}:{server.port}"
     yield "Kafka answers through its proxies", lambda: all(answers("kafka", listener) for listener in kafka.values()), ", ".join(kafka)
-    yield "Spark's master lists its workers as ALIVE", lambda: spark.registered(testbed.spark), f"{hosts.of(spark.MASTER)}:{master}"
+    yield "Spark's master lists its workers as ALIVE", testbed.spark_is_ready, master
     if folder is None or "postgres" in outputs.of(Job.read(folder)).links:
         yield "PostgreSQL answers through its proxy", lambda: answers("postgres", postgres), postgres
 

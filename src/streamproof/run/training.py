@@ -122,7 +122,7 @@ def _run(folder: RunFolder, job: SparkJob, kafka: str, say: Callable[[str], None
     sender = workload.Sender(folder, kafka, job.input_topic)
     sender.send(0, list(workload.events(stages.load(folder).workload, 1)), sender.partitions())
     output = folder.logs / "driver.log"
-    env = spark.driver_environment(embedded.folder())
+    env = spark.driver_environment(spark.secret_file(embedded.folder()))
     with output.open("wb") as file:
         child = subprocess.Popen(
             [sys.executable, "-m", "streamproof.engines.spark.driver", str(folder.path), "1"],
@@ -185,7 +185,7 @@ def _check_use(folder: RunFolder) -> None:
     flags = [*java.QUICK_START, f"-XX:SharedArchiveFile={java.archive('spark-driver')}", f"-Xlog:cds*=warning:file={complaints}"]
     options = {"spark.driver.extraClassPath": spark.connector_class_path(), "spark.driver.extraJavaOptions": " ".join(flags)}
     command = [sys.executable, "-c", STARTS_A_JVM, json.dumps(options)]
-    env = spark.driver_environment(embedded.folder())
+    env = spark.driver_environment(spark.secret_file(embedded.folder()))
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=END_S, check=False)
     if done.returncode != 0 or not complaints.exists():
         raise ArchivesMissing(f"no JVM starts from the archive: {done.stderr[-500:]}")

@@ -39,10 +39,10 @@ from streamproof.testbed.roles import Template
 
 Role = Literal["pipeline", "driver", "executors"]
 """Who of the system under test talks to Kafka. The pipeline is driver and executors."""
-POSTGRES_SERVER = "PostgreSQL itself"
+POSTGRES_SERVER, SPARK_SERVERS = "PostgreSQL itself", "Spark's master and workers"
 Way = str
-"""What a fault breaks of servers that may be external: a link to Kafka, ``driver`` or ``executors``, the link to ``postgres``, or
-:data:`POSTGRES_SERVER`."""
+"""What a fault breaks of servers that may be external: a link to Kafka, ``driver`` or ``executors``, the link to ``postgres``,
+:data:`POSTGRES_SERVER`, or :data:`SPARK_SERVERS`."""
 START_LOCK_S = 180.0
 FORGET_S = 10.0
 SETTLED_S = 10.0
@@ -139,6 +139,20 @@ class Testbed:
     @property
     def spark_master(self) -> str:
         return f"spark://{hosts.of(spark.MASTER)}:{self.spark.master}"
+
+    @property
+    def spark_ui(self) -> int | str:
+        """The web page of Spark's master: the port of the embedded one, or where another's is."""
+        return self.spark.master_ui
+
+    @property
+    def spark_properties(self) -> Path | None:
+        """The file of properties that a driver needs on this Spark, which has its secret; None where it needs none."""
+        return spark.secret_file(Path(self.folder))
+
+    def spark_is_ready(self) -> bool:
+        """Whether Spark's master counts every worker that runs."""
+        return spark.registered(self.spark)
 
     @property
     def proxies(self) -> toxiproxy.Proxies:

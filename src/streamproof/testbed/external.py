@@ -1,4 +1,4 @@
-"""Servers that were not started here: where a Kafka and a PostgreSQL are, and what of them may be broken.
+"""Servers that were not started here: where a Kafka, a PostgreSQL and a Spark are, and what of them may be broken.
 
 What is not described is the embedded one. Of that Kafka a run uses topics of its own, which it makes and deletes.
 What may be broken is an allow-list: the proxies that are named, at the Toxiproxy that is named. Nothing else there is touched, also not to
@@ -22,6 +22,9 @@ heal.
       ca: ca.pem
       credentials: {file: /etc/streamproof/postgres.yaml}
     roles: {}                              :mod:`streamproof.testbed.roles`
+    spark:
+      master: spark://spark.example:7077
+      ui: spark.example:8080
     may_break:
       toxiproxy: proxies.example:8474
       driver: [kafka-driver]               the proxy of each address above, in that order
@@ -38,15 +41,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamproof.kafka.servers import Access, Servers
 from streamproof.testbed.credentials import refuse_secrets
-from streamproof.testbed.embedded import POSTGRES_PROXY, POSTGRES_SERVER, Role, Testbed, Way
+from streamproof.testbed.embedded import POSTGRES_PROXY, POSTGRES_SERVER, SPARK_SERVERS, Role, Testbed, Way
 from streamproof.testbed.external_kafka import ONE_ADDRESS, Kafka
 from streamproof.testbed.external_postgres import Postgres
+from streamproof.testbed.external_spark import Spark
 from streamproof.testbed.postgres import Server
 from streamproof.testbed.process import TestbedError
 from streamproof.testbed.roles import Template
@@ -77,6 +82,7 @@ class RoleName(StrEnum):
 class External(_Part):
     kafka: Kafka | None = Field(None, description="The Kafka; the embedded one when absent")
     postgres: Postgres | None = Field(None, description="The PostgreSQL; the embedded one when absent")
+    spark: Spark | None = Field(None, description="The Spark; the embedded one when absent")
     may_break: MayBreak = Field(MayBreak(), description="The proxies that may be broken")
     roles: dict[RoleName, Template] = Field(
         default_factory=dict, description="How those who play a role of the job are found and killed, where they run elsewhere"
@@ -92,8 +98,8 @@ class External(_Part):
     def _each_proxy_has_an_address(self) -> Self:
         may_break = self.may_break
         names = [*may_break.driver, *may_break.executors, *([may_break.postgres] if may_break.postgres else [])]
-        if self.kafka is None and self.postgres is None and not self.roles:
-            raise ValueError("expected `kafka`, `postgres` or `roles`: what runs elsewhere?")
+        if self.kafka is None and self.postgres is None and self.spark is None and not self.roles:
+            raise ValueError("expected `kafka`, `postgres`, `spark` or `roles`: what runs elsewhere?")
         if names and may_break.toxiproxy is None:
             raise ValueError(f"may_break: {', '.join(names)} may be broken, but at which `toxiproxy`?")
         if POSTGRES_PROXY in names[: len(may_break.driver + may_break.executors)] or len(set(names)) < len(names):
@@ -119,10 +125,14 @@ class External(_Part):
     def refusal(self, ways: frozenset[Way] | None) -> str | None:
         """Why a fault that breaks these links is not allowed here, None when it is."""
         if ways is None:
+            if self.kafka is None and self.postgres is None:  # links and their messages are the embedded ones
+                return None
             server = "Kafka" if self.kafka is not None else "PostgreSQL"
             return f"it needs a {server} that was started here, not an external one"
         if POSTGRES_SERVER in ways and self.postgres is not None:
             return "it needs a PostgreSQL that was started here, not an external one"
+        if SPARK_SERVERS in ways and self.spark is not None:
+            return "it needs a Spark that was started here, not an external one"
         if "postgres" in ways and self.postgres is not None and self.may_break.postgres is None:
             return "it breaks the link to PostgreSQL, and the external PostgreSQL's `may_break` names no proxy there"
         missing = sorted(way for way in ways & {"driver", "executors"} if not getattr(self.may_break, way))
@@ -187,6 +197,26 @@ class Outside(Testbed):
     def pipeline_server(self) -> Server:
         there = self.external.postgres
         return super().pipeline_server if there is None else there.server(there.pipeline, self.run)
+
+    @property
+    def spark_master(self) -> str:
+        return super().spark_master if self.external.spark is None else self.external.spark.master
+
+    @property
+    def spark_ui(self) -> int | str:
+        return super().spark_ui if self.external.spark is None else self.external.spark.ui
+
+    @property
+    def spark_properties(self) -> Path | None:
+        return super().spark_properties if self.external.spark is None else self.external.spark.properties_file
+
+    def spark_is_ready(self) -> bool:
+        if self.external.spark is None:
+            return super().spark_is_ready()
+        try:
+            return bool(self.external.spark.workers())
+        except TestbedError:
+            return False
 
     def template(self, role: str) -> Template | None:
         return {name.value: template for name, template in self.external.roles.items()}.get(role)

@@ -29,8 +29,11 @@ log = logging.getLogger("streamproof.testbed.reached")
 _HOST_MISMATCH, _ADDRESS_MISMATCH = 62, 64  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
-def check(testbed: Outside) -> None:
-    """Raises TestbedError naming the address that is not reached, and what to do."""
+def check(testbed: Outside, wants_executors: str | None = None) -> None:
+    """Raises TestbedError naming the address that is not reached, and what to do. ``wants_executors`` is a fault of the run that needs
+    Spark's executors to be on this machine."""
+    if testbed.external.spark is not None:
+        testbed.external.spark.check(wants_executors)
     for role, template in testbed.external.roles.items():
         template.check(role.value, {"run": testbed.run, "job": f"{PREFIX}{testbed.run}"})
     if testbed.external.kafka is not None:

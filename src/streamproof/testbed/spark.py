@@ -110,8 +110,9 @@ def secret_file(folder: Path) -> Path:
     return path
 
 
-def driver_environment(folder: Path) -> dict[str, str]:
-    """The environment of a driver in Python that runs on the testbed in ``folder``: this process's own, with what Spark must know.
+def driver_environment(properties: Path | None) -> dict[str, str]:
+    """The environment of a driver in Python that runs on a Spark whose secret is in a file of ``properties``: this process's own, with what
+    Spark must know.
 
     What the caller has set for a Spark of their own (``SPARK_HOME``, ``SPARK_CONF_DIR``) is left out.
     """
@@ -122,13 +123,13 @@ def driver_environment(folder: Path) -> dict[str, str]:
         "SPARK_LOCAL_IP": hosts.here(),
         "PYTHONPATH": settings.python_path(),
         "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": submit_arguments(folder),
+        "PYSPARK_SUBMIT_ARGS": submit_arguments(properties),
     }
 
 
-def submit_arguments(folder: Path) -> str:
-    """``PYSPARK_SUBMIT_ARGS`` of a driver that may use the testbed in ``folder``."""
-    return f"--properties-file {shlex.quote(str(secret_file(folder)))} pyspark-shell"
+def submit_arguments(properties: Path | None) -> str:
+    """``PYSPARK_SUBMIT_ARGS`` of a driver that may use the Spark whose secret is in that file, None of one without."""
+    return "pyspark-shell" if properties is None else f"--properties-file {shlex.quote(str(properties))} pyspark-shell"
 
 
 def _command(main: str, *arguments: str, role: str) -> list[str]:
@@ -193,10 +194,15 @@ def start_worker(folder: Path, ports: SparkPorts, role: str) -> Handle:
     return spawn(name, command, folder, {**_environment(host), **scratch.variables(folder, {})})
 
 
-def master_state(ui_port: int) -> dict[str, Any]:
-    """What the master knows, as its web UI serves it. Raises TestbedError when it does not answer."""
-    state: dict[str, Any] = _json(f"http://{hosts.of(MASTER)}:{ui_port}/json/", "spark-master")
+def master_state(ui: int | str) -> dict[str, Any]:
+    """What the master knows, as its web UI serves it: the testbed's at a port, or any at ``host:port``. Raises TestbedError when it does
+    not answer."""
+    state: dict[str, Any] = _json(f"http://{_address(ui)}/json/", "spark-master")
     return state
+
+
+def _address(ui: int | str) -> str:
+    return f"{hosts.of(MASTER)}:{ui}" if isinstance(ui, int) else ui
 
 
 def registered(ports: SparkPorts) -> bool:
@@ -222,13 +228,13 @@ def worker_id(ports: SparkPorts, role: str) -> str:
     return str(_json(f"http://{hosts.of_worker(role)}:{ports.worker_uis[role]}/json/", f"spark-{role}")["id"])
 
 
-def application_executors(ui_port: int, application: str) -> dict[str, str]:
+def application_executors(ui: int | str, application: str) -> dict[str, str]:
     """The master's view of an application's executors, dead ones included: executor id to state (RUNNING, KILLED, EXITED, ...).
 
     The master serves it as a page only; its JSON (Spark 4.1, ``JsonProtocol.writeApplicationInfo``) leaves the executors out.
     """
     rows = _TableRows()
-    rows.feed(_text(f"http://{hosts.of(MASTER)}:{ui_port}/app/?appId={application}", "spark-master"))
+    rows.feed(_text(f"http://{_address(ui)}/app/?appId={application}", "spark-master"))
     header = next((row for row in rows.rows if "ExecutorID" in row and "State" in row), None)
     if header is None:
         raise TestbedError(f"spark-master knows no application {application}")

@@ -52,7 +52,7 @@ def values(job: CommandJob, testbed: Testbed) -> dict[str, str]:
         "schema": schema,
         "table": job.output.get("table", ""),
         "spark_master": testbed.spark_master,
-        "spark_properties": str(spark.secret_file(Path(testbed.folder))),
+        "spark_properties": str(testbed.spark_properties or ""),
         "spark_jars": ",".join(map(str, jars)),
     }
 

@@ -35,7 +35,7 @@ class SparkEngine:
 
     def launch(self, job: Job, testbed: Testbed) -> Launch:
         command = [sys.executable, "-m", "streamproof.engines.spark.driver", job.folder, str(job.start)]
-        environment = spark.driver_environment(Path(testbed.folder))
+        environment = spark.driver_environment(testbed.spark_properties)
         return Launch(command, {**environment, **scratch.variables(job.run.path, environment)}, Path(job.folder))
 
     def processes(self, job: Job, role: Role) -> list[psutil.Process]:

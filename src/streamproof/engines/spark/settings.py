@@ -11,6 +11,7 @@ from streamproof.engines.spark.strategies.strategy import Strategy
 from streamproof.jobs.engine import EXECUTOR_MARK
 from streamproof.jobs.state_store import StateStore
 from streamproof.testbed import hosts, java, spark
+from streamproof.testbed.process import MARK
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -34,6 +35,7 @@ def of_run(folder: Path, strategy: Strategy, *, state: StateStore | None) -> dic
         "spark.cores.max": str(spark.WORKER_CORES * len(spark.WORKERS)),
         "spark.executorEnv.PYTHONPATH": settings.python_path(),
         f"spark.executorEnv.{EXECUTOR_MARK}": folder.name,
+        f"spark.executorEnv.{MARK}": str(settings.home()),  # by it executors are found that a worker of another Spark has started
         "spark.pyspark.python": sys.executable,
         # What these save, a task and a worker, is told there.
         "spark.python.daemon.module": "streamproof.engines.spark.python_daemon",

@@ -83,7 +83,7 @@ def driver_lost(executor: dict[str, Any]) -> bool:
 
 def master_says(testbed: Testbed, executor: dict[str, Any]) -> str:
     """The executor's state in the master's eyes."""
-    return spark.application_executors(testbed.spark.master_ui, executor["application"]).get(executor["executor"], "not listed")
+    return spark.application_executors(testbed.spark_ui, executor["application"]).get(executor["executor"], "not listed")
 
 
 def failed_tasks(driver: dict[str, Any]) -> int:

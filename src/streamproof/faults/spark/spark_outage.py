@@ -39,8 +39,8 @@ class SparkOutage(ServerOutage):
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         return {"batches": rng.randint(2, 3)}
 
-    def outside(self, parameters: Any) -> frozenset[embedded.Role]:
-        return frozenset()
+    def outside(self, parameters: Any) -> frozenset[embedded.Way]:
+        return frozenset({embedded.SPARK_SERVERS})
 
     def batches(self, parameters: SparkOutageParameters) -> int:
         return parameters.batches + 2
@@ -106,7 +106,7 @@ class WorkerOutage(SparkOutage):
 def knows_application(testbed: Testbed, application: str) -> bool:
     """Whether the master that answers now counts the application as running."""
     try:
-        applications = spark.master_state(testbed.spark.master_ui)["activeapps"]
+        applications = spark.master_state(testbed.spark_ui)["activeapps"]
     except TestbedError:
         return False
     return any(listed["id"] == application and listed["state"] == "RUNNING" for listed in applications)
