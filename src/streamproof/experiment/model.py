@@ -251,6 +251,11 @@ class Experiment(Strict):
         description="What two_phase_commit does about a transaction that it decided to commit and that the broker has aborted: "
         "stop, at each start anew, or go_on without its records",
     )
+    fail_on_data_loss: bool = Field(
+        True,
+        description="Whether a built-in Spark job ends when records are gone from its input that it has not read (`failOnDataLoss`), or "
+        "goes on without a word",
+    )
     trace: bool | None = Field(
         None,
         description="Read every message between the job and its servers, keep those that matter in `trace/messages.jsonl`, and say which "
@@ -275,8 +280,9 @@ class Experiment(Strict):
     def _sensible(self) -> Self:
         if (self.strategy is None) == (self.job is None):
             raise ValueError("strategy: give the `strategy` of a built-in Spark job, or describe your own in `job`: one of the two")
-        if self.job is not None and (self.pipeline != "kafka_to_kafka" or self.on_lost_decision is not OnLostDecision.STOP):
-            raise ValueError("job: `pipeline` and `on_lost_decision` are for built-in Spark jobs; leave them out")
+        of_spark = self.pipeline != "kafka_to_kafka" or self.on_lost_decision is not OnLostDecision.STOP or not self.fail_on_data_loss
+        if self.job is not None and of_spark:
+            raise ValueError("job: `pipeline`, `on_lost_decision` and `fail_on_data_loss` are for built-in Spark jobs; leave them out")
         contradicted = [anomaly for anomaly in self.expect if anomaly in self.forbidden]
         if contradicted:
             raise ValueError(self._contradicted(contradicted))
@@ -438,7 +444,9 @@ class Experiment(Strict):
             spec: JobSpec = registry.registered("engines")[self.job["engine"]].spec_type.model_validate(self.job)
             return spec
         assert self.strategy is not None, "validated"
-        return SparkSpec(self.strategy, self.pipeline, self.options, self.on_lost_decision, self.stateful.state_store)
+        return SparkSpec(
+            self.strategy, self.pipeline, self.options, self.on_lost_decision, self.stateful.state_store, self.fail_on_data_loss
+        )
 
     @property
     def profile(self) -> JobProfile:

@@ -36,13 +36,14 @@ class Gate:
 
 
 HOT_KEY = "hot"
+HOLD = "hold"
 
 
 class Orders:
     """What the source of the workload does wrong, in ``orders.json``: ordered by a fault, obeyed by the generator from its next chunk on.
 
     ``hot_share``: so many of the records have the key ``HOT_KEY``. ``late_share``: so many are sent some chunks later than those beside
-    them. ``twice``: every chunk is sent twice.
+    them. ``twice``: every chunk is sent twice. ``hold``: nothing more is sent.
     """
 
     def __init__(self, folder: RunFolder) -> None:

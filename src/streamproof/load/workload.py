@@ -28,6 +28,7 @@ import pyarrow as pa
 from streamproof.evidence import histories, sent_stream
 from streamproof.evidence.folder import RunFolder, append_json_line, read_json_lines
 from streamproof.evidence.locations import ENVELOPE, Location
+from streamproof.evidence.made_anew import MadeAnew
 from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.sent_stream import SentStream
 from streamproof.kafka.asking import UNKNOWN_TOPIC_OR_PARTITION, asked
@@ -179,6 +180,7 @@ class Sender:
     def _send(self, producer: int, numbered: Numbered, partitions: int) -> None:
         from confluent_kafka import KafkaException
 
+        base = MadeAnew.of(self._folder).base
         for sequence, event in numbered:
             record = _record(event)
             sent = placed(self._location, self._whole, producer, sequence, record.key, record.value or b"", record.headers)
@@ -192,7 +194,7 @@ class Sender:
                     sent.key,
                     row.partition,
                     headers=sent.headers,
-                    on_delivery=self._settle(row),
+                    on_delivery=self._settle(row, base.get(partition, 0)),
                     timestamp=record.timestamp_ms or 0,
                 )
             except KafkaException as error:  # it was not even queued: that it is not in the log is certain
@@ -211,10 +213,10 @@ class Sender:
         self._stream.append(rows)
         self._logged.update(row.outcome for row in rows)
 
-    def _settle(self, row: histories.SentRow) -> Any:
+    def _settle(self, row: histories.SentRow, base: int = 0) -> Any:
         def settle(error: Any, message: Any) -> None:
             if error is None:
-                row.outcome, row.offset = Outcome.ACKED, message.offset()
+                row.outcome, row.offset = Outcome.ACKED, base + message.offset()
             elif error.code() in _REFUSALS():
                 row.outcome = Outcome.REJECTED
 

@@ -45,6 +45,7 @@ from streamproof.evidence.journal import (
     StageStarted,
     TestbedTaken,
 )
+from streamproof.evidence.made_anew import MadeAnew
 from streamproof.evidence.outcome import Outcome
 from streamproof.evidence.progress import Progress
 from streamproof.experiment import model
@@ -59,7 +60,7 @@ from streamproof.jobs.results import Results
 from streamproof.kafka.servers import access_of
 from streamproof.load import expected as counting
 from streamproof.load import files, timed, workload
-from streamproof.load.gate import Gate
+from streamproof.load.gate import HOLD, Gate, Orders
 from streamproof.report.report import render
 from streamproof.run import coverage, healing, injector, lock, named_topics, spark_check, supervisor, watchdog, writers
 from streamproof.run.second_judge import disagreement_with, own_suite
@@ -298,7 +299,7 @@ def generate_load(folder: RunFolder) -> None:
     sender = workload.Sender(
         folder, here.testbed.direct_kafka, here.job.input_topic, here.job.location_read, here.job.location_delivered.whole
     )
-    gate, sent, begun = Gate(folder), sender.reached, time.monotonic()
+    gate, orders, sent, begun = Gate(folder), Orders(folder), sender.reached, time.monotonic()
     before = workload.settled(folder)
     events = itertools.islice(events, sent, None)
     size = min(workload.MAX_CHUNK, max(1, here.job.batch_records // 2))
@@ -308,7 +309,11 @@ def generate_load(folder: RunFolder) -> None:
             due = sent + len(chunk)
             here.wait_for(
                 "the gate of the workload to open",
-                lambda due=due: gate.records() >= due and workload.pace(due - sender.reached, begun, experiment.workload.rate_per_s),  # type: ignore[misc]
+                lambda due=due: (  # type: ignore[misc]
+                    gate.records() >= due
+                    and HOLD not in orders.active()
+                    and workload.pace(due - sender.reached, begun, experiment.workload.rate_per_s)
+                ),
                 here.deadline - time.monotonic(),
             )
             sender.send(sent, chunk, sender.partitions())
@@ -343,7 +348,7 @@ def drain(folder: RunFolder) -> None:
 def _drain(folder: RunFolder) -> None:
     job, testbed = Job.read(folder), chosen.current(folder)
     drained = outputs.of(job).drain(folder, job, testbed, DRAIN_S)
-    ends = Cluster(testbed.direct_kafka).end_offsets(job.input_topic)
+    ends = MadeAnew.of(folder).placed(Cluster(testbed.direct_kafka).end_offsets(job.input_topic))
     write_atomically(folder.source, json.dumps({"end_offsets": {str(partition): end for partition, end in sorted(ends.items())}}))
     experiment = load(folder)
     if experiment.keeps_values:

@@ -20,6 +20,7 @@ import psutil
 from streamproof import settings
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import DriverExited, DriverReady, DriverStarted, InjectionStarted, LoadFinished, PhaseBegan
+from streamproof.evidence.made_anew import MadeAnew
 from streamproof.experiment.model import Phase
 from streamproof.experiment.schedule import Schedule
 from streamproof.jobs.aside import start_aside
@@ -213,7 +214,7 @@ class Supervisor:
         if self._folder.journal.last(LoadFinished) is None or phase is None or phase.phase != "done":
             return False
         try:
-            ends = self._cluster.end_offsets(self._run.job.input_topic)
+            ends = MadeAnew.of(self._folder).placed(self._cluster.end_offsets(self._run.job.input_topic))
         except TestbedError:  # Kafka is away: it is asked again
             return False
         until = self._run.progress.until()

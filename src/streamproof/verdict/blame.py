@@ -51,6 +51,11 @@ class Timeline:
             for event in events
             if isinstance(event, InjectionInjected) and isinstance(event.target.get("below"), dict)
         ]
+        self._made_anew = [
+            (event.injection, event.target["made_anew"])
+            for event in events
+            if isinstance(event, InjectionInjected) and isinstance(event.target.get("made_anew"), dict)
+        ]
 
     def batches(self, partition: int, offset: int) -> list[str]:
         """The committed micro-batches whose input held this source record, as "batch 17 of start 2"."""
@@ -118,6 +123,15 @@ class Timeline:
         ends = [line["committed_at"] for line in self._covering(partition, offset)]
         for at, name, below in self._deleted:
             if offset < below.get(str(partition), 0) and all(at < end for end in ends):
+                return name
+        return None
+
+    def taken_for_read(self, partition: int, offset: int) -> str | None:
+        """The injection that made the topic anew, if the micro-batch that passed over this source record began in the topic before."""
+        for name, base in self._made_anew:
+            place = base.get(str(partition), 0)
+            lines = self._covering(partition, offset) if offset >= place else []
+            if any((line["from"] or {}).get(str(partition), 0) <= place for line in lines):
                 return name
         return None
 
@@ -239,6 +253,8 @@ def _lost_by(finding: Finding, sent: Sent, timeline: Timeline) -> str:
     at = int(sent.partition[finding.sent]), int(sent.offset[finding.sent])
     if (expired := timeline.expired(*at)) is not None:
         return f"; the source had deleted it before it was delivered ({expired})"
+    if (anew := timeline.taken_for_read(*at)) is not None:
+        return f"; the topic had been made anew, and the checkpoint's offset lies behind it ({anew})"
     if (undone := timeline.lost_decision(*at)) is not None:
         return f"; {undone}"
     cause = timeline.cause_on(*at)

@@ -23,6 +23,7 @@ from streamproof.engines.spark.job import SparkJob
 from streamproof.engines.spark.registry import PIPELINES, STRATEGIES
 from streamproof.evidence.folder import RunFolder, append_json_line, write_atomically
 from streamproof.evidence.journal import DriverReady, Recovered
+from streamproof.evidence.made_anew import MadeAnew
 
 if TYPE_CHECKING:
     from pyspark.errors import StreamingQueryException
@@ -73,8 +74,8 @@ class ProgressLog:
     records without reading them: what counts is how far the offsets went, not Spark's count of input rows.
     """
 
-    def __init__(self, path: Path, start: int) -> None:
-        self._path, self._start, self._last = path, start, -1
+    def __init__(self, path: Path, start: int, topic: MadeAnew | None = None) -> None:
+        self._path, self._start, self._last, self._topic = path, start, -1, topic or MadeAnew()
 
     def update(self, reports: list[Any]) -> None:
         for report in reports:
@@ -89,13 +90,17 @@ class ProgressLog:
     def _line(self, report: Any) -> dict[str, Any]:
         source = report["sources"][0]
         begun = datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00"))
-        begins, ends = checkpoints.parse(source["startOffset"]), checkpoints.parse(source["endOffset"])
+        batch = report["batchId"]
+        begins = self._topic.committed(checkpoints.parse(source["startOffset"]), batch - 1)
+        ends = self._topic.committed(checkpoints.parse(source["endOffset"]), batch)
         # The first batch of a checkpoint has no start: its rows are all there is to count.
         passed = report["numInputRows"] if not begins else sum(end - begins.get(partition, 0) for partition, end in ends.items())
+        if source["startOffset"] == source["endOffset"]:
+            passed = 0  # idle, whichever topic these offsets are of
         took_ms = int(report["durationMs"].get("triggerExecution", 0))
         behind = (source.get("metrics") or {}).get("maxOffsetsBehindLatest")
         return {
-            "batch": report["batchId"],
+            "batch": batch,
             "start": self._start,
             "rows": passed,
             "started_at": begun.isoformat(timespec="milliseconds"),
@@ -119,8 +124,10 @@ def run(folder: RunFolder, start: int) -> int:
         folder.journal.append(Recovered(start=start, details=recovery))
     spark = session(job)
     starting = strategy.starting_offsets(job)
-    resumes_at = checkpoints.committed(job.checkpoint()) or checkpoints.parse(starting)
-    logs: list[ProgressLog | BatchLog] = [ProgressLog(folder.progress, start)]
+    topic = MadeAnew.of(folder)
+    committed = topic.committed(checkpoints.committed(job.checkpoint()), checkpoints.last(job.checkpoint() / "commits") or 0)
+    resumes_at = committed or checkpoints.parse(starting)
+    logs: list[ProgressLog | BatchLog] = [ProgressLog(folder.progress, start, topic)]
     if pipeline.stateful:
         logs.append(BatchLog(job))
     query = strategy.start(pipeline.transform(kafka_to_kafka.read(spark, job, starting), job), job)

@@ -21,7 +21,8 @@ class SparkJob(Job):
     """Spark's own source and sink take one address of Kafka for both roles: :func:`streamproof.engines.spark.spark_kafka.address`.
 
     ``name`` is the query's name. ``batch_records`` bounds a micro-batch (``maxOffsetsPerTrigger``). ``on_lost_decision`` is what a
-    two-phase commit does about a transaction that was decided and is aborted. ``spark`` are Spark settings, ``options`` are the pipeline's
+    two-phase commit does about a transaction that was decided and is aborted. ``fail_on_data_loss`` is whether the source ends the query
+    when records are gone that it has not read (``failOnDataLoss``). ``spark`` are Spark settings, ``options`` are the pipeline's
     own. ``stateful`` is whether the pipeline keeps state from batch to batch, ``output_mode`` which of its results a batch delivers.
     """
 
@@ -33,3 +34,4 @@ class SparkJob(Job):
     output_mode: str = "append"
     options: dict[str, int] = field(default_factory=dict)
     on_lost_decision: OnLostDecision = OnLostDecision.STOP
+    fail_on_data_loss: bool = True

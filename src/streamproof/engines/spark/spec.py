@@ -25,6 +25,7 @@ class SparkSpec:
     options: dict[str, int] = field(default_factory=dict)
     on_lost_decision: OnLostDecision = OnLostDecision.STOP
     state_store: StateStore = StateStore.DEFAULT
+    fail_on_data_loss: bool = True
 
     @property
     def profile(self) -> JobProfile:
@@ -51,6 +52,7 @@ class SparkSpec:
             output_mode=PIPELINES[self.pipeline].output_mode,
             options=self.options,
             on_lost_decision=self.on_lost_decision,
+            fail_on_data_loss=self.fail_on_data_loss,
             executors_bootstrap=str(testbed.executors_kafka),
             **common,
         )
