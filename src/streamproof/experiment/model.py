@@ -444,8 +444,15 @@ class Experiment(Strict):
             spec: JobSpec = registry.registered("engines")[self.job["engine"]].spec_type.model_validate(self.job)
             return spec
         assert self.strategy is not None, "validated"
+        faults = [spec.fault for spec in self.faults] if self.random is None else self.random.faults or []
         return SparkSpec(
-            self.strategy, self.pipeline, self.options, self.on_lost_decision, self.stateful.state_store, self.fail_on_data_loss
+            self.strategy,
+            self.pipeline,
+            self.options,
+            self.on_lost_decision,
+            self.stateful.state_store,
+            self.fail_on_data_loss,
+            half=any(FAULTS[name].starts_another for name in faults),
         )
 
     @property

@@ -104,6 +104,10 @@ class Planned(Protocol):
     def background(self) -> bool:
         """Whether it lasts for some micro-batches while the job goes on, so that others can be injected under it."""
 
+    @property
+    def starts_another(self) -> bool:
+        """Whether another start of the job runs beside the first one while it lasts: each must leave room for the other."""
+
     def draw(self, rng: random.Random, profile: JobProfile) -> dict[str, Any] | None:
         """Parameters for a random schedule, from small ranges; None when it is not for chance: the job would have to show an anomaly, or
         the fault may outlast a run."""
@@ -146,6 +150,7 @@ class Ordinary:
     background: bool = False
     from_the_start: bool = False
     ends_connections: bool = False
+    starts_another: bool = False
 
     @property
     def occupies(self) -> frozenset[str] | None:

@@ -16,9 +16,11 @@ from streamproof.testbed.process import MARK
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def of_run(folder: Path, strategy: Strategy, *, state: StateStore | None) -> dict[str, str]:
+def of_run(folder: Path, strategy: Strategy, *, state: StateStore | None, half: bool = False) -> dict[str, str]:
     """The settings for the job of the run in ``folder``. What ``strategy`` needs comes behind the connector's jars: a class-data archive
-    holds for a class path that begins as its own. ``state`` is where it keeps state, None for a job without."""
+    holds for a class path that begins as its own. ``state`` is where it keeps state, None for a job without. With ``half`` it takes half of
+    each worker, so that another start fits beside it."""
+    cores = spark.WORKER_CORES // 2 if half else spark.WORKER_CORES
     class_path = ":".join(map(str, [*spark.connector_jars(), *chain.from_iterable(map(spark.jars, strategy.jars))]))
     flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver"), *failpoint_flags(folder)])
     executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor"), *failpoint_flags(folder)])
@@ -31,8 +33,8 @@ def of_run(folder: Path, strategy: Strategy, *, state: StateStore | None) -> dic
         "spark.executor.extraClassPath": class_path,
         "spark.executor.extraJavaOptions": executor_flags,
         "spark.executor.memory": "768m",
-        "spark.executor.cores": str(spark.WORKER_CORES),
-        "spark.cores.max": str(spark.WORKER_CORES * len(spark.WORKERS)),
+        "spark.executor.cores": str(cores),
+        "spark.cores.max": str(cores * len(spark.WORKERS)),
         "spark.executorEnv.PYTHONPATH": settings.python_path(),
         f"spark.executorEnv.{EXECUTOR_MARK}": folder.name,
         f"spark.executorEnv.{MARK}": str(settings.home()),  # by it executors are found that a worker of another Spark has started

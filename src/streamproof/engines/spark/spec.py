@@ -18,7 +18,7 @@ from streamproof.testbed.embedded import Testbed
 
 @dataclass(frozen=True)
 class SparkSpec:
-    """``options`` are the pipeline's own."""
+    """``options`` are the pipeline's own. ``half`` is whether another start of the job must find room beside the first one."""
 
     strategy: str
     pipeline: str = "kafka_to_kafka"
@@ -26,6 +26,7 @@ class SparkSpec:
     on_lost_decision: OnLostDecision = OnLostDecision.STOP
     state_store: StateStore = StateStore.DEFAULT
     fail_on_data_loss: bool = True
+    half: bool = False
 
     @property
     def profile(self) -> JobProfile:
@@ -47,7 +48,9 @@ class SparkSpec:
             strategy=self.strategy,
             sink=STRATEGIES[self.strategy].sink,
             master=testbed.spark_master,
-            spark=settings.of_run(Path(common["folder"]), STRATEGIES[self.strategy], state=self.state_store if stateful else None),
+            spark=settings.of_run(
+                Path(common["folder"]), STRATEGIES[self.strategy], state=self.state_store if stateful else None, half=self.half
+            ),
             stateful=stateful,
             output_mode=PIPELINES[self.pipeline].output_mode,
             options=self.options,

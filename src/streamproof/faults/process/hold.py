@@ -31,7 +31,7 @@ from streamproof.jobs import windows
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import Role
 from streamproof.jobs.windows import Strike
-from streamproof.testbed.process import stopped
+from streamproof.testbed.process import signal_recorded, stopped
 
 REACH_S = 120.0
 WATCH_S = 0.001
@@ -99,6 +99,33 @@ def window(run: RunContext, step: str) -> Iterator[Hold]:
         finally:
             bound.cancel()
             _let_go(jvm, over)
+    raise FaultError(f"{step} was not seen within {REACH_S:.0f} s")
+
+
+def stopped_at(run: RunContext, step: str) -> FailpointHeld:
+    """Stop every process of the driver (SIGSTOP) at ``step``, one of the driver's or a watched one, and leave it so.
+
+    Raises FaultError when the step is not reached within ``REACH_S``.
+    """
+    if run.profile.failpoint(step).at is not Site.WATCHED:
+        with held(run, step) as hold:
+            signal_recorded(run.recorded(Role.DRIVER), signal.SIGSTOP)
+            return hold.event
+    job = SparkJob.read(run.folder)
+    watch, deadline = STRATEGIES[job.strategy].watch(job, step), time.monotonic() + REACH_S
+    while time.monotonic() < deadline:
+        batch = watch.entered()
+        if batch is None:
+            run.check_alive()
+            time.sleep(WATCH_S)
+            continue
+        processes = run.recorded(Role.DRIVER)
+        signal_recorded(processes, signal.SIGSTOP)
+        if watch.still():
+            event = FailpointHeld(failpoint=step, batch=batch, pid=processes[0]["pid"])
+            run.folder.journal.append(event)
+            return event
+        signal_recorded(processes, signal.SIGCONT)
     raise FaultError(f"{step} was not seen within {REACH_S:.0f} s")
 
 
