@@ -45,8 +45,8 @@ def test_a_table_of_iceberg_is_named_as_its_catalog_does() -> None:
     with pytest.raises(ValueError, match=r"^rewrite_table: table: expected NAMESPACE\.TABLE in the catalog of the output, came 'bronze'$"):
         FAULTS["rewrite_table"].check(own, {"table": "bronze"})
     for table in (None, "shop.bronze"):
-        with pytest.raises(ValueError, match=r"^compact_table: a job with 'job' has no table of Delta$"):
-            FAULTS["compact_table"].check(own, {"table": table})
+        with pytest.raises(ValueError, match=r"^vacuum_table: a job with 'job' has no table of Delta$"):
+            FAULTS["vacuum_table"].check(own, {"table": table})
 
 
 @pytest.mark.parametrize("path", ["../other", "/bronze", "bronze/../..", "", "a//b", ".hidden"])

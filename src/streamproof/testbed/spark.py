@@ -21,6 +21,7 @@ import sys
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,15 @@ def jars(name: str) -> list[Path]:
 def connector_jars() -> list[Path]:
     sink = spark_sink.jar()
     return [*jars("spark"), *([sink] if sink is not None and sink.is_file() else [])]
+
+
+LAKE = ("delta", "iceberg", "jdbc")
+"""Sets of jars that are on the class path of every job of ours, so that one class-data archive holds for all of them."""
+
+
+def class_path() -> list[Path]:
+    """The jars of a job of ours, in the order that the archives were made for."""
+    return [*connector_jars(), *chain.from_iterable(map(jars, LAKE))]
 
 
 def secret_file(folder: Path) -> Path:

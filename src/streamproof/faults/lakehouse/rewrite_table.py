@@ -15,14 +15,12 @@ Checked against: Delta 4.4 and Iceberg 1.11 on Spark 4.1, delta-rs 1.6, pyiceber
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from streamproof.evidence.folder import RunFolder
 from streamproof.faults.ended import ended
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.lakehouse import tables
-from streamproof.jobs.profile import Trait
 from streamproof.testbed.embedded import Testbed
 
 FILES_S, GOES_ON_S = 60.0, 120.0
@@ -34,15 +32,15 @@ class RewriteTable(tables.TableFault):
     summary = "Put every row of the table of Delta or Iceberg in anew, as it is, as another writer: all its files are rewritten"
 
     def aim(self, run: RunContext, parameters: Parameters) -> dict[str, Any]:
-        run.wait_for("a file in the table", lambda: bool(_files(run, parameters)), FILES_S)
+        run.wait_for("a file in the table", lambda: bool(tables.files(run, parameters)), FILES_S)
         return {"role": self.target, "start": run.driver()["start"]}
 
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
-        rewrite = _rewrite_iceberg if Trait.ICEBERG_TABLE in run.profile.traits else _rewrite_delta
+        rewrite = _rewrite_iceberg if tables.of_iceberg(run) else _rewrite_delta
         for _ in range(RACES):
-            before = _files(run, parameters)
+            before = tables.files(run, parameters)
             if rewrite(run, parameters):
-                left = before & _files(run, parameters)
+                left = before & tables.files(run, parameters)
                 target |= {"rewritten": len(before - left), "left": len(left), "version": tables.newest(run, parameters)}
                 return
         raise FaultError(f"the table was not rewritten: {RACES} times another commit came first")
@@ -64,18 +62,6 @@ class RewriteTable(tables.TableFault):
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
         """There is nothing to undo: the rows are the same."""
         return []
-
-
-def _files(run: RunContext, parameters: Parameters) -> frozenset[Path]:
-    """The files of the newest version; none where there is no table yet."""
-    if Trait.ICEBERG_TABLE not in run.profile.traits:
-        from streamproof.sinks.delta import log
-
-        return frozenset(Path(name) for name in log.active(log.versions(tables.folder(run, parameters))))
-    from streamproof.sinks.iceberg import metadata
-
-    current = tables.metadata_file(run, parameters)
-    return frozenset(file.path for file in metadata.active(metadata.snapshots(current))) if current is not None else frozenset()
 
 
 def _rewrite_delta(run: RunContext, parameters: Parameters) -> bool:

@@ -69,7 +69,7 @@ def folder(run: RunContext, parameters: Parameters | None = None) -> Path:
 
 def newest(run: RunContext, parameters: Parameters | None = None) -> int | None:
     """The number of the newest version of the table; None where there is no table yet."""
-    if Trait.ICEBERG_TABLE not in run.profile.traits:
+    if not of_iceberg(run):
         from streamproof.sinks.delta import log
 
         versions = log.versions(folder(run, parameters))
@@ -81,24 +81,40 @@ def newest(run: RunContext, parameters: Parameters | None = None) -> int | None:
     return snapshots[-1].number if snapshots else None
 
 
+def of_iceberg(run: RunContext) -> bool:
+    return Trait.ICEBERG_TABLE in run.profile.traits
+
+
+def files(run: RunContext, parameters: Parameters | None = None) -> frozenset[Path]:
+    """The files of the newest version; none where there is no table yet."""
+    if not of_iceberg(run):
+        from streamproof.sinks.delta import log
+
+        return frozenset(Path(name) for name in log.active(log.versions(folder(run, parameters))))
+    from streamproof.sinks.iceberg import metadata
+
+    current = metadata_file(run, parameters)
+    return frozenset(file.path for file in metadata.active(metadata.snapshots(current))) if current is not None else frozenset()
+
+
 def metadata_file(run: RunContext, parameters: Parameters | None = None) -> Path | None:
     """The current metadata file of an Iceberg table."""
     from streamproof.sinks.iceberg.table import catalog
 
-    return catalog(run.job, run.testbed.direct_postgres).metadata(*_named(run, parameters))
+    return catalog(run.job, run.testbed.direct_postgres).metadata(*named(run, parameters))
 
 
 def opened(run: RunContext, parameters: Parameters | None = None) -> Table:
     """The Iceberg table as another writer than the job opens it."""
     from streamproof.sinks.iceberg.catalog import opened as table_of
 
-    return table_of(run.testbed.direct_postgres, schema_of(run.job), *_named(run, parameters))
+    return table_of(run.testbed.direct_postgres, schema_of(run.job), *named(run, parameters))
 
 
-def _named(run: RunContext, parameters: Parameters | None) -> tuple[str, str]:
+def named(run: RunContext, parameters: Parameters | None) -> tuple[str, str]:
     """The namespace and the name of an Iceberg table."""
     from streamproof.sinks.iceberg.table import NAMESPACE, TABLE
 
-    named = parameters.table if isinstance(parameters, TableParameters) else None
-    namespace, _, name = str(named or run.job.output.get("table") or f"{NAMESPACE}.{TABLE}").rpartition(".")
+    chosen = parameters.table if isinstance(parameters, TableParameters) else None
+    namespace, _, name = str(chosen or run.job.output.get("table") or f"{NAMESPACE}.{TABLE}").rpartition(".")
     return namespace, name

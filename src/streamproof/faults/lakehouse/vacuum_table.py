@@ -19,10 +19,10 @@ from typing import Any
 
 from streamproof.faults.fault import EvidenceCheck, FaultError, Parameters, RunContext
 from streamproof.faults.lakehouse import tables
-from streamproof.faults.lakehouse.compact_table import CompactTable
+from streamproof.faults.lakehouse.compact_table import CompactDeltaTable
 
 
-class VacuumTable(CompactTable):
+class VacuumTable(CompactDeltaTable):
     name = "vacuum_table"
     summary = "Compact the Delta table and VACUUM it with no retention at all, beside the job"
 

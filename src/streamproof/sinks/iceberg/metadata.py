@@ -183,6 +183,16 @@ def active(history: Sequence[Snapshot]) -> list[File]:
     return [found[name] for name in sorted(found)]
 
 
+def replaced(snapshot: Snapshot) -> tuple[int, int]:
+    """How many files a snapshot took out of the table, and how many it put in. Raises EvidenceError."""
+    taken = put = 0
+    for manifest in _records(snapshot.manifests):
+        for entry in _records(manifest["manifest_path"]) if manifest["added_snapshot_id"] == snapshot.id else ():
+            taken += entry["status"] == DELETED
+            put += entry["status"] == ADDED
+    return taken, put
+
+
 def _of_an_expired(name: str, snapshot: int | None) -> File:
     path = path_of(name)
     written_ms = int(path.stat().st_mtime * 1000) if path.exists() else 0
