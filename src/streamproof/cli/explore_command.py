@@ -31,6 +31,7 @@ def explore(
     chance: Annotated[
         bool, typer.Option("--chance", help="Draw the faults at random instead of choosing them: a measure of what choosing gains.")
     ] = False,
+    shrink: Annotated[bool, typer.Option(help="Look for the fewest faults that it takes, where runs failed.")] = True,
     wait_s: WaitOption = 0,
     attended: AttendedOption = False,
     as_json: JsonOption = False,
@@ -62,7 +63,7 @@ def explore(
             say(f"        {', '.join(attempt.injections) or 'no fault'}: {'fails in the same way' if attempt.fails else attempt.outcome}")
 
         done, folder = exploring.explore(experiment, minutes, partial(say_windows, begun=begun), show, chance=chance)
-        for failed in exploring.failures(done) if done.outcome is RunOutcome.FAILED else ():
+        for failed in exploring.failures(done) if shrink and done.outcome is RunOutcome.FAILED else ():
             say(f"{time.monotonic() - begun:6.0f} s  which faults of {failed.run} suffice?")
             say(f"        {exploring.smallest(done, folder, failed, show_try)}")
     end(done, folder / exploring.SITUATIONS, as_json)
