@@ -11,6 +11,7 @@ Nobody may do anything without a right that was given (``StandardAuthorizer``, `
 from __future__ import annotations
 
 import ipaddress
+import re
 import secrets
 import shutil
 import subprocess
@@ -186,8 +187,9 @@ class Secured:
             future.result(ANSWER_S)
 
     def refused(self) -> list[str]:
-        """What the authorizer refused so far, in its own words."""
-        return [line for line in (self.folder / "broker.log").read_text().splitlines() if " is Denied " in line]
+        """What the authorizer refused so far, in its own words; the names that a probe has echoed are no topics."""
+        denied = [line for line in (self.folder / "broker.log").read_text().splitlines() if " is Denied " in line]
+        return [line for line in denied if not re.search(r"Topic:LITERAL:[0-9-]+ ", line)]
 
     def make_topic(self, name: str, records: int, group: str) -> None:
         """A topic of somebody else's, with records, and a group that has read some of them."""

@@ -57,13 +57,13 @@ def context(access: Access) -> ssl.SSLContext:
 
 def _log_in(connection: socket.socket, access: Access) -> None:
     name = access.mechanism.encode()
-    answer = _ask(connection, _HANDSHAKE, 1, struct.pack(">h", len(name)) + name)
+    answer = ask(connection, _HANDSHAKE, 1, struct.pack(">h", len(name)) + name)
     (code,) = struct.unpack_from(">h", answer)
     if code:
         raise LoginRefused(f"the broker does not take {access.mechanism}: error {code}")
 
     def exchange(message: bytes) -> bytes:
-        reply = _ask(connection, _AUTHENTICATE, 0, struct.pack(">i", len(message)) + message)
+        reply = ask(connection, _AUTHENTICATE, 0, struct.pack(">i", len(message)) + message)
         (refused,) = struct.unpack_from(">h", reply)
         if refused:
             raise LoginRefused(f"the broker refuses the login by {access.mechanism}: error {refused}")
@@ -79,8 +79,8 @@ def _log_in(connection: socket.socket, access: Access) -> None:
         scram(_HASHES[access.mechanism], user, password, exchange)
 
 
-def _ask(connection: socket.socket, key: int, version: int, body: bytes) -> bytes:
-    """The body of the answer to one request. The client has no name: neither of these two requests needs one."""
+def ask(connection: socket.socket, key: int, version: int, body: bytes) -> bytes:
+    """The body of the answer to one request of a version before the flexible ones. The client has no name. Raises OSError."""
     request = struct.pack(">hhih", key, version, key, -1) + body
     connection.sendall(struct.pack(">i", len(request)) + request)
     return _read(connection, struct.unpack(">i", _read(connection, 4))[0])[4:]

@@ -4,29 +4,33 @@ A run makes topics, groups and transactional ids whose names begin with ``sp-`` 
 rights (``--resource-pattern-type prefixed``) on ``sp-`` are all that it needs; where a job has the name of a topic or a group fixed, the
 same right on that name. Kafka counts Describe as part of Read, Write and Delete.
 
-Each right is asked for under a name of the run's own, ``sp-RUN.rights``: a topic is made and deleted again, and the broker says who may
-read and write it; a group commits an offset of it; a producer takes a transactional id. So the answer is the broker's own, whatever
-authorizer it has. What is left of that is a group without offsets and a transactional id, which Kafka forgets by itself.
+Each right is asked for under a name that nothing has, ``sp-RUN.rights``: a topic is made, but only validated; records are sent to it, read
+and deleted, and a group commits an offset of it; a producer takes a transactional id. The broker first says whether one may, then that
+there is no such topic. So the answer is the broker's own, whatever authorizer it has, and nothing is left but an id that Kafka forgets by
+itself.
 
-Checked against: Kafka 4.1, ``StandardAuthorizer`` with ``allow.everyone.if.no.acl.found=false``.
+Checked against: Kafka 4.1, ``StandardAuthorizer`` with ``allow.everyone.if.no.acl.found=false``; a broker without an authorizer allows all.
 """
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
-from streamproof.kafka.asking import TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_OR_PARTITION, asked, code_of
-from streamproof.kafka.servers import librdkafka
+from streamproof.kafka import login
+from streamproof.kafka.asking import asked, code_of
+from streamproof.kafka.servers import Servers, access_of, librdkafka
 from streamproof.testbed.process import TestbedError
 
 PREFIX = "sp-"
 ANSWER_S = 15.0
+ANSWER_MS = int(ANSWER_S * 1000)
 PATIENCE_S = 30.0
 _REFUSALS = frozenset({29, 30, 31, 53})
 """TOPIC_, GROUP_, CLUSTER_ and TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
+_GROUP_REFUSED = 30
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,7 @@ RIGHTS = (CREATE, DELETE, WRITE, READ, GROUP, TRANSACTION)
 
 
 def require(servers: str, run: str, *, transactions: bool) -> None:
-    """Raises TestbedError naming every right that a run lacks, as far as it can be asked for; what needs a topic is not where none may be
-    made or deleted."""
+    """Raises TestbedError naming every right that a run lacks."""
     lacking = _Probe(servers, run).lacking(transactions=transactions)
     missing = [right.name for right in RIGHTS if right in lacking]
     if missing:
@@ -72,6 +75,8 @@ def require(servers: str, run: str, *, transactions: bool) -> None:
 
 
 class _Probe:
+    """Asks for each right under a name that nothing has."""
+
     def __init__(self, servers: str, run: str) -> None:
         from confluent_kafka.admin import AdminClient
 
@@ -80,57 +85,37 @@ class _Probe:
         self._admin = AdminClient(self._client)
 
     def lacking(self, *, transactions: bool) -> set[Right]:
-        lacking: set[Right] = set()
+        lacking = {CREATE} if self._refused(self._create) else set[Right]()
         if transactions and self._refused(self._take_id):
             lacking.add(TRANSACTION)
-        # Of a topic that is not there the broker first says whether it might be deleted, or made.
-        lacking |= {DELETE} if self._refused(self._delete, but=UNKNOWN_TOPIC_OR_PARTITION) else set()
-        lacking |= {CREATE} if self._refused(lambda: self._create(only_validate=True), but=TOPIC_ALREADY_EXISTS) else set()
-        if lacking & {CREATE, DELETE}:
-            return lacking
-        self._refused(self._create, but=TOPIC_ALREADY_EXISTS)
         try:
-            return lacking | self._on_the_topic()
-        finally:
-            self._refused(self._delete, but=UNKNOWN_TOPIC_OR_PARTITION)
-
-    def _on_the_topic(self) -> set[Right]:
-        from confluent_kafka import TopicCollection
-        from confluent_kafka.admin import AclOperation
-
-        def described() -> Any:
-            (future,) = self._admin.describe_topics(
-                TopicCollection([self._name]), include_authorized_operations=True, request_timeout=ANSWER_S
-            ).values()
-            return future.result(ANSWER_S)
-
-        allowed = asked(described, PATIENCE_S).authorized_operations
-        lacking = {right for right, operation in ((WRITE, AclOperation.WRITE), (READ, AclOperation.READ)) if operation not in allowed}
-        if READ not in lacking and self._refused(self._commit):  # to commit an offset of a topic one must be allowed to read it
+            with login.connected(Servers(self._servers.split(",")[0], access_of(self._servers)), ANSWER_S) as connection:
+                codes = {DELETE: self._delete_records(connection), WRITE: self._produce(connection)}
+                committed = self._commit(connection)
+        except OSError as error:
+            raise TestbedError(f"the external Kafka at {self._servers}: its rights could not be asked for: {error}") from error
+        lacking |= {right for right, code in codes.items() if code in _REFUSALS}
+        if committed == _GROUP_REFUSED:  # the broker looks at the group first
             lacking.add(GROUP)
-        return lacking
+            committed = self._read()
+        return lacking | ({READ} if committed in _REFUSALS else set())
 
-    def _refused(self, deed: Callable[[], object], but: int | None = None) -> bool:
-        """Whether the broker says that it is not allowed. ``but`` is an error that says that it is. Raises TestbedError."""
+    def _refused(self, deed: Callable[[], object]) -> bool:
+        """Whether the broker says that it is not allowed. Raises TestbedError."""
         from confluent_kafka import KafkaException
 
         try:
             asked(deed, PATIENCE_S)
         except KafkaException as error:
-            code = code_of(error)
-            if code not in _REFUSALS and code != but:
+            if (code := code_of(error)) not in _REFUSALS:
                 raise TestbedError(f"the external Kafka at {self._servers}: its rights could not be asked for: {error}") from error
             return code in _REFUSALS
         return False
 
-    def _create(self, *, only_validate: bool = False) -> None:
+    def _create(self) -> None:
         from confluent_kafka.admin import NewTopic
 
-        (future,) = self._admin.create_topics([NewTopic(self._name, 1)], request_timeout=ANSWER_S, validate_only=only_validate).values()
-        future.result(ANSWER_S)
-
-    def _delete(self) -> None:
-        (future,) = self._admin.delete_topics([self._name], request_timeout=ANSWER_S).values()
+        (future,) = self._admin.create_topics([NewTopic(self._name, 1)], request_timeout=ANSWER_S, validate_only=True).values()
         future.result(ANSWER_S)
 
     def _take_id(self) -> None:
@@ -139,8 +124,37 @@ class _Probe:
         producer: Producer = Producer({**self._client, "transactional.id": self._name})
         producer.init_transactions(ANSWER_S)
 
-    def _commit(self) -> None:
-        from confluent_kafka import Consumer, TopicPartition
+    # Whether one may is looked at before whether there is such a topic. A client library would not even send these requests, for it looks
+    # for the topic first.
 
-        with closing(Consumer({**self._client, "group.id": self._name, "enable.auto.commit": False})) as consumer:
-            consumer.commit(offsets=[TopicPartition(self._name, 0, 0)], asynchronous=False)
+    def _delete_records(self, connection: socket.socket) -> int:
+        """DeleteRecords v0: the error of the one partition. To delete the records of a topic takes the right to delete it."""
+        topic = _array(_text(self._name) + _array(struct.pack(">iq", 0, 0)))
+        return int(struct.unpack(">h", login.ask(connection, 21, 0, topic + struct.pack(">i", ANSWER_MS))[-2:])[0])
+
+    def _produce(self, connection: socket.socket) -> int:
+        """Produce v3, with no records: the error of the one partition."""
+        topic = _array(_text(self._name) + _array(struct.pack(">ii", 0, -1)))
+        answer = login.ask(connection, 0, 3, struct.pack(">hhi", -1, 1, ANSWER_MS) + topic)
+        return int(struct.unpack_from(">h", answer, 4 + len(_text(self._name)) + 4 + 4)[0])
+
+    def _commit(self, connection: socket.socket) -> int:
+        """OffsetCommit v2 by a group of that name: the error of the one partition."""
+        topic = _array(_text(self._name) + _array(struct.pack(">iq", 0, 0) + _text("")))
+        body = _text(self._name) + struct.pack(">i", -1) + _text("") + struct.pack(">q", -1) + topic
+        return int(struct.unpack(">h", login.ask(connection, 8, 2, body)[-2:])[0])
+
+    def _read(self) -> int:
+        """Fetch v4: the error of the one partition."""
+        with login.connected(Servers(self._servers.split(",")[0], access_of(self._servers)), ANSWER_S) as connection:
+            topic = _array(_text(self._name) + _array(struct.pack(">iqi", 0, 0, 1)))
+            answer = login.ask(connection, 1, 4, struct.pack(">iiiib", -1, 0, 0, 1, 1) + topic)
+            return int(struct.unpack_from(">h", answer, 4 + 4 + len(_text(self._name)) + 4 + 4)[0])
+
+
+def _text(text: str) -> bytes:
+    return struct.pack(">h", len(text.encode())) + text.encode()
+
+
+def _array(*items: bytes) -> bytes:
+    return struct.pack(">i", len(items)) + b"".join(items)

@@ -73,7 +73,7 @@ def topic_size(bootstrap: str, topic: str) -> Callable[[], int]:
     """Measures a topic: the sum of its partitions' end offsets, control records and open transactions included."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({**librdkafka(bootstrap), "group.id": "streamproof-watch", "log_level": 2})
+    consumer = Consumer({**librdkafka(bootstrap), "group.id": f"{topic}-watch", "log_level": 2})
     partitions = asked(lambda: consumer.list_topics(topic, timeout=REQUEST_S), PATIENCE_S).topics[topic].partitions
 
     def size() -> int:

@@ -88,7 +88,7 @@ def late(run: RunContext, begin: dict[int, int]) -> tuple[int, dict[int, int]]:
     from confluent_kafka import Consumer, TopicPartition
 
     ends = Cluster(run.testbed.direct_kafka).end_offsets(run.job.input_topic)
-    consumer = Consumer({**librdkafka(run.testbed.direct_kafka), "group.id": f"late-{run.folder.name}", "enable.auto.commit": False})
+    consumer = Consumer({**librdkafka(run.testbed.direct_kafka), "group.id": f"sp-{run.folder.name}-late", "enable.auto.commit": False})
     left = {number: end for number, end in ends.items() if end > begin.get(number, 0)}
     consumer.assign([TopicPartition(run.job.input_topic, number, begin.get(number, 0)) for number in left])
     newest: dict[tuple[int, int], int] = {}

@@ -44,7 +44,7 @@ def rows(bootstrap: str, topic: str, run: str, stretches: Sequence[Stretch], tim
     """The committed records of these stretches, each with the value of that ``header`` if one is asked for. Raises EvidenceError
     when they cannot be read in time."""
     deadline = time.monotonic() + timeout_s
-    with closing(_consumer(bootstrap, f"payloads-{run}")) as consumer:
+    with closing(_consumer(bootstrap, f"sp-{run}-payloads")) as consumer:
         for some in _side_by_side(stretches):
             yield from _read(consumer, topic, some, deadline, header)
 
