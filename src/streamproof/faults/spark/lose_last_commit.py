@@ -57,13 +57,13 @@ class LoseLastCommit(KillDriver):
     def inject(self, run: RunContext, parameters: Parameters, target: dict[str, Any]) -> None:
         checkpoint, deadline = Path(target["checkpoint"]), time.monotonic() + STRIKE_S
         while time.monotonic() < deadline:
-            if _at_rest(checkpoint) is None:
+            if at_rest(checkpoint) is None:
                 run.check_alive()
                 time.sleep(WATCH_S)
                 continue
             os.kill(int(target["driver"]["jvm_pid"]), signal.SIGSTOP)
             try:
-                batch = _at_rest(checkpoint)
+                batch = at_rest(checkpoint)
                 if batch is not None and self.ready(run):
                     target |= {"batch": batch, **self.damage(run, parameters, checkpoint, batch)}
                     failpoints.kill_driver(run.folder)
@@ -113,7 +113,7 @@ class LosesMemory(LoseLastCommit):
         return None
 
 
-def _at_rest(checkpoint: Path) -> int | None:
+def at_rest(checkpoint: Path) -> int | None:
     """The last batch that was committed while no other is planned, else None."""
     committed = checkpoints.last(checkpoint / "commits")
     return committed if committed == checkpoints.last(checkpoint / "offsets") else None
