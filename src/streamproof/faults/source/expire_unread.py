@@ -12,7 +12,7 @@ It cannot be healed: what is deleted is gone. The topic belongs to the run and i
 
 Evidence: the broker reads each partition's first offset back as it was asked for, and records that the job had not committed lay before it;
 a start ended and its log says so, or the job went on without a word; the job committed what lies behind; as of ``kill_driver``.
-Checked against: Kafka 4.1 (DeleteRecords) and Spark 4.1 (``KafkaDataConsumer.get`` in the executors, ``KAFKA_DATA_LOSS``).
+Checked against: Kafka 4.1 (DeleteRecords) and Spark 4.1 (``KafkaDataConsumer.get`` in the executors: ``KafkaIllegalStateException``).
 """
 
 from __future__ import annotations
