@@ -46,8 +46,8 @@ from streamproof.testbed.messages import STATEMENTS, read_trace
 from streamproof.testbed.process import connections_to, same_process, signal_recorded, statuses
 
 AWAKE_S, LONGEST_AWAKE_S, LOOK_S = 2.0, 10.0, 0.05
-LONGEST_OF_STEP_S = 30.0
-"""A driver that was stopped at a step has the rest of its batch before it."""
+LONGEST_OF_STEP_S = 120.0
+"""A driver that was stopped at a step has the rest of its batch before it, and may have to wait for new executors first."""
 GONE_S = 10.0
 GOES_ON_S = 120.0
 ERROR = re.compile(r"the query failed: (.{1,300})")
