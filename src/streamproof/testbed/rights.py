@@ -134,7 +134,7 @@ class _Probe:
 
     def _produce(self, connection: socket.socket) -> int:
         """Produce v3, with no records: the error of the one partition."""
-        topic = _array(_text(self._name) + _array(struct.pack(">ii", 0, -1)))
+        topic = _array(_text(self._name) + _array(struct.pack(">ii", 0, 0)))
         answer = login.ask(connection, 0, 3, struct.pack(">hhi", -1, 1, ANSWER_MS) + topic)
         return int(struct.unpack_from(">h", answer, 4 + len(_text(self._name)) + 4 + 4)[0])
 
