@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from benchmarks import engine_matrix
 from streamproof.engines.command.job import OwnJobSpec
 from streamproof.engines.dstreams.spec import DStreamsSpec
-from streamproof.engines.flink import cluster, restored, secured
-from streamproof.engines.flink.cluster import Ports
+from streamproof.engines.flink import cluster, high_availability, rest, restored, secured
+from streamproof.engines.flink.cluster import Ports, Program
 from streamproof.engines.flink.spec import FlinkSpec
 from streamproof.engines.kafka_streams.spec import KafkaStreamsSpec
 from streamproof.engines.spark.spec import profile as profile_of
@@ -27,7 +27,7 @@ from streamproof.experiment.model import Experiment, load
 from streamproof.experiment.schedule import plan
 from streamproof.faults import FAULTS
 from streamproof.jobs import windows
-from streamproof.jobs.profile import Role
+from streamproof.jobs.profile import Role, Trait
 from streamproof.run import set_up
 from streamproof.testbed import install
 from tests.support.checkout import ROOT
@@ -186,7 +186,7 @@ def test_an_engine_that_needs_nothing_cannot_be_set_up() -> None:
 def test_the_jars_of_an_engine_are_pinned_by_content(lock: type[OwnJobSpec]) -> None:
     assert lock.jars is not None
     jars = install.locked_jars(lock.jars)
-    assert len({jar.set for jar in jars}) == 1
+    assert all(jar.set.startswith(jars[0].set) for jar in jars), "one set, and what another version has otherwise"
     assert len({jar.coordinate for jar in jars}) == len(jars) > 0
 
 
@@ -228,6 +228,33 @@ def test_what_the_user_configures_replaces_what_the_engine_does_and_all_listen_o
     assert len(listens) >= 5
     assert set(listens.values()) == {"127.0.0.1"}
     assert found["web.submit.enable"] == "false"
+
+
+def test_with_a_standby_there_are_two_job_managers_with_ports_of_their_own_and_a_zookeeper(tmp_path: Path) -> None:
+    assert Trait.STANDBY in Experiment.model_validate({"job": {**FLINK, "standby": True}, "seed": 1}).profile.traits
+    assert Trait.STANDBY not in Experiment.model_validate({"job": FLINK, "seed": 1}).profile.traits
+    ports = Ports(1, 2, 3, 4, 5)
+    high_availability.write(tmp_path, tmp_path, ports.zookeeper)
+    assert "clientPort=5\nclientPortAddress=127.0.0.1" in (tmp_path / "zoo.cfg").read_text()
+    assert (tmp_path / "jaas.conf").stat().st_mode & 0o777 == 0o600
+    own = high_availability.settings(tmp_path, "job", ports.zookeeper)
+    for folder, its in ((tmp_path, ports), (tmp_path / "standby", ports.of_the_standby)):
+        cluster.write(folder, cluster.configuration(tmp_path, its, 2, 2, own))
+    assert rest.rpc_ports(tmp_path) == {"job-manager": 1, "job-manager-2": 3}
+    found = cluster.members(Program(tmp_path, tmp_path, tmp_path, "job", ["Main"], task_managers=1, standby=True))
+    assert [member.role for member in found] == ["zookeeper", Role.COORDINATOR, Role.COORDINATOR, Role.WORKERS]
+    assert not any("restored" in word for member in found for word in member.command), "ZooKeeper says what it goes on from"
+    assert len({member.environment["FLINK_CONF_DIR"] for member in found if member.role is Role.COORDINATOR}) == 2
+
+
+def test_the_sql_of_a_job_beside_is_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "problems_with", lambda lock: [])
+    (tmp_path / "job.sql").write_text("INSERT INTO {output_topic} SELECT {nothing}")
+    beside = {"sql": str(tmp_path / "job.sql")}
+    job = {**FLINK, "variables": {"guarantee": "exactly-once", "discovery": "1 s"}}
+    with pytest.raises(BadInput, match=r"job: beside: .*: there is no placeholder \{nothing\}"):
+        FlinkSpec.model_validate({**job, "beside": beside}).check()
+    FlinkSpec.model_validate({**job, "beside": {**beside, "variables": {"nothing": "t"}}}).check()
 
 
 def test_a_checkpoint_of_flink_is_a_step_of_the_job() -> None:

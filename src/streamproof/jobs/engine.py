@@ -66,6 +66,10 @@ class Engine(Protocol):
         """Who plays a role now as the engine's own interface says it, by names that are given once. Empty where it has none, or while it
         does not answer."""
 
+    def leader(self, job: Job, role: Role) -> int | None:
+        """The pid of the process that leads those in a role now, where the others only stand by. None where they do not, or while none
+        leads."""
+
     def topics(self, job: Job, testbed: Testbed) -> list[str]:
         """The topics that such a job makes for itself, beside its input and its output: they go with the run. Raises TestbedError."""
 

@@ -36,7 +36,7 @@ class Trait(StrEnum):
     after its output was complete does not write it again, whatever its guarantee. KNOWS_THE_QUERY: it remembers batches by the id that the
     checkpoint gives the query. DELTA_TABLE, ICEBERG_TABLE: it writes to a table of that format. STATE_STORE: it keeps state from batch to
     batch, in Spark's state store. SAVEPOINTS: it can be stopped with a savepoint of Flink. RESET_TOOL: Kafka's own tool can have it begin
-    anew.
+    anew. STANDBY: a second coordinator stands by.
     """
 
     CHECKPOINT = "checkpoint"
@@ -50,6 +50,7 @@ class Trait(StrEnum):
     STATE_STORE = "state store"
     SAVEPOINTS = "savepoints"
     RESET_TOOL = "tool that resets it"
+    STANDBY = "coordinator that stands by"
 
 
 if TYPE_CHECKING:  # what a task imports needs no validation

@@ -73,6 +73,9 @@ class CommandEngine:
         """A command has no interface that says it."""
         return frozenset()
 
+    def leader(self, job: Job, role: Role) -> int | None:
+        return None
+
     def topics(self, job: Job, testbed: Testbed) -> list[str]:
         return []
 

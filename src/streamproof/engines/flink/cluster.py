@@ -19,6 +19,7 @@ from pathlib import Path
 import yaml
 
 from streamproof import settings
+from streamproof.engines.flink import high_availability
 from streamproof.engines.flink.secured import LOOPBACK
 from streamproof.engines.members import Member
 from streamproof.evidence.folder import write_atomically
@@ -34,6 +35,12 @@ OPENED = (*_LANG, *_UTIL)
 CONFIGURATION = "config.yaml"
 FOLDER = "flink"
 """The folder of a Flink in the state of its job."""
+BESIDE = "beside"
+"""The role of all processes of another job, which runs at the same time and is not judged."""
+STANDBY = "standby"
+"""The folder, in the configuration of a start, that has the one of its second JobManager."""
+JOB_MANAGERS = {"job-manager": ".", "job-manager-2": STANDBY}
+"""The names of JobManagers, and where below the configuration of a start theirs is."""
 LOGGING = """rootLogger.level = WARN
 rootLogger.appenderRef.out.ref = out
 appender.out.name = out
@@ -51,6 +58,13 @@ class Ports:
 
     rpc: int
     rest: int
+    standby_rpc: int = 0
+    standby_rest: int = 0
+    zookeeper: int = 0
+
+    @property
+    def of_the_standby(self) -> Ports:
+        return Ports(self.standby_rpc, self.standby_rest)
 
 
 def configuration(state: Path, ports: Ports, slots: int, parallelism: int, own: Mapping[str, str]) -> dict[str, str]:
@@ -58,6 +72,7 @@ def configuration(state: Path, ports: Ports, slots: int, parallelism: int, own: 
     return {
         "jobmanager.rpc.address": LOOPBACK,
         "jobmanager.rpc.port": str(ports.rpc),
+        "high-availability.jobmanager.port": str(ports.rpc),
         "jobmanager.bind-host": LOOPBACK,
         "rest.address": LOOPBACK,
         "rest.bind-address": LOOPBACK,
@@ -100,26 +115,61 @@ def write(folder: Path, settings_of: Mapping[str, str]) -> None:
     write_atomically(folder / "log4j.properties", LOGGING)
 
 
-def members(
-    folder: Path, java_home: Path, kept: Path, job: str, main: list[str], task_managers: int, flink_python: str = ""
-) -> list[Member]:
-    """``folder`` holds the configuration, ``kept`` the checkpoints. ``main`` is the class that runs as the job's program, and its
-    arguments; ``flink_python`` the jar that it needs if it is Python's."""
-    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
-    jvm = [str(java_home / "bin" / "java"), *opened, f"-Dlog4j.configurationFile={folder / 'log4j.properties'}", "-XX:+UseSerialGC"]
+@dataclass(frozen=True)
+class Program:
+    """What runs as the job's program, and where. ``folder`` holds the configuration, ``kept`` the checkpoints. ``main`` is the class and
+    its arguments; ``flink_python`` the jar that it needs if it is Python's."""
+
+    folder: Path
+    java_home: Path
+    kept: Path
+    job: str
+    main: list[str]
+    task_managers: int
+    standby: bool = False
+    flink_python: str = ""
+
+    @property
+    def jvm(self) -> list[str]:
+        opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+        logging = f"-Dlog4j.configurationFile={self.folder / 'log4j.properties'}"
+        login = high_availability.login(self.folder) if self.standby else []
+        return [str(self.java_home / "bin" / "java"), *opened, logging, *login, "-XX:+UseSerialGC"]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"FLINK_OPT_DIR": str(Path(self.flink_python).parent)} if self.flink_python else {}
+
+
+def members(program: Program) -> list[Member]:
+    """The processes of a Flink of one job: its JobManager, or two of them and the ZooKeeper between; its TaskManagers."""
     jars = ["-cp", f"{settings.cache() / 'jars' / 'flink'}/*"]
-    job_manager = [*jvm, "-Xmx320m", "-XX:MaxMetaspaceSize=256m", *jars, JOB_MANAGER, "--configDir", str(folder), "--job-id", identity(job)]
-    task_manager = [*jvm, "-Xmx256m", "-XX:MaxDirectMemorySize=128m", "-XX:MaxMetaspaceSize=256m", *jars, TASK_MANAGER]
-    restored = ["-m", "streamproof.engines.flink.restored", str(kept / identity(job))]
-    said = json.dumps({"before": job_manager, "after": ["--job-classname", *main]})
-    environment = {"FLINK_CONF_DIR": str(folder), **({"FLINK_OPT_DIR": str(Path(flink_python).parent)} if flink_python else {})}
-    return [
-        Member("job-manager", Role.COORDINATOR, [sys.executable, *restored, said], environment),
-        *(
-            Member(f"task-manager-{number}", Role.WORKERS, [*task_manager, "--configDir", str(folder)], environment)
-            for number in range(1, task_managers + 1)
-        ),
+    told = {"FLINK_CONF_DIR": str(program.folder), **program.environment}
+    task_manager = [*program.jvm, "-Xmx256m", "-XX:MaxDirectMemorySize=128m", "-XX:MaxMetaspaceSize=256m", *jars, TASK_MANAGER]
+    workers = [
+        Member(f"task-manager-{number}", Role.WORKERS, [*task_manager, "--configDir", str(program.folder)], told)
+        for number in range(1, program.task_managers + 1)
     ]
+    if not program.standby:
+        restored = [sys.executable, "-m", "streamproof.engines.flink.restored", str(program.kept / identity(program.job))]
+        said = json.dumps({"before": _job_manager(program, jars, program.folder), "after": ["--job-classname", *program.main]})
+        return [Member("job-manager", Role.COORDINATOR, [*restored, said], told), *workers]
+    keeper = [*program.jvm, "-cp", jars[1], *high_availability.server(program.folder)]
+    leaders = [
+        Member(
+            name,
+            Role.COORDINATOR,
+            [*_job_manager(program, jars, program.folder / below), "--job-classname", *program.main],
+            {**told, "FLINK_CONF_DIR": str(program.folder / below)},
+        )
+        for name, below in JOB_MANAGERS.items()
+    ]
+    return [Member("zookeeper", "zookeeper", keeper, told), *leaders, *workers]
+
+
+def _job_manager(program: Program, jars: list[str], folder: Path) -> list[str]:
+    memory = ["-Xmx320m", "-XX:MaxMetaspaceSize=256m"]
+    return [*program.jvm, *memory, *jars, JOB_MANAGER, "--configDir", str(folder), "--job-id", identity(program.job)]
 
 
 def identity(job: str) -> str:

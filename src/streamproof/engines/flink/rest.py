@@ -6,6 +6,7 @@ JobManager began the job).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import urllib.error
 import urllib.request
@@ -16,7 +17,7 @@ from typing import Any
 import yaml
 
 from streamproof.engines.flink import secured
-from streamproof.engines.flink.cluster import CONFIGURATION
+from streamproof.engines.flink.cluster import CONFIGURATION, JOB_MANAGERS
 
 ANSWER_S = 3.0
 
@@ -55,14 +56,20 @@ def restored(configured: Path, job: str) -> str | None:
     return None if latest is None else (latest.get("restored") or {}).get("external_path", "")
 
 
+def rpc_ports(configured: Path) -> dict[str, int]:
+    """On which TaskManagers speak with each JobManager of a start."""
+    files = {name: configured / below / CONFIGURATION for name, below in JOB_MANAGERS.items()}
+    return {name: int(yaml.safe_load(file.read_text())["jobmanager.rpc.port"]) for name, file in files.items() if file.is_file()}
+
+
 def _asked(configured: Path, what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What it answers; empty when it does not."""
-    try:
-        told = yaml.safe_load((configured / CONFIGURATION).read_text())
-        url = f"https://{told['rest.address']}:{told['rest.port']}/{what}"
-        said = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, said, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=ANSWER_S, context=secured.context(configured)) as answer:
-            return dict(json.load(answer))
-    except (urllib.error.URLError, OSError, ValueError, HTTPException):
-        return {}
+    """What a JobManager answers; one that stands by asks the one that leads. Empty when none does."""
+    said = None if body is None else json.dumps(body).encode()
+    for below in JOB_MANAGERS.values():
+        with contextlib.suppress(urllib.error.URLError, OSError, ValueError, HTTPException):
+            told = yaml.safe_load((configured / below / CONFIGURATION).read_text())
+            url = f"https://{told['rest.address']}:{told['rest.port']}/{what}"
+            request = urllib.request.Request(url, said, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=ANSWER_S, context=secured.context(configured)) as answer:
+                return dict(json.load(answer))
+    return {}

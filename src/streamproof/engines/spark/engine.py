@@ -53,6 +53,9 @@ class SparkEngine:
         """The faults of Spark ask its master and its driver themselves."""
         return frozenset()
 
+    def leader(self, job: Job, role: Role) -> int | None:
+        return None
+
     def topics(self, job: Job, testbed: Testbed) -> list[str]:
         return []
 

@@ -8,8 +8,10 @@ It is killed at a moment that the seed draws over the length of the last micro-b
 With ``gracefully`` it is asked to end by SIGTERM. With ``loses`` the disk of an instance is gone as well: what it kept there must come from
 elsewhere.
 
-Evidence: its processes are gone, as many as before play its role again, the engine's own interface counts another one (where it has one),
-and the job committed a batch afterwards.
+Of two coordinators the one that leads is killed: the other stood by, and must take over.
+
+Evidence: its processes are gone, as many as before play its role again, one leads that stood by (where one did), the engine's own interface
+counts another one (where it has one), and the job committed a batch afterwards.
 Checked against: Flink 2.3 (``/taskmanagers`` and ``/jobs/overview`` of its REST API).
 """
 
@@ -71,11 +73,11 @@ class KillProcess(MemberFault):
         role = Role(parameters.role)
         gone = run.eventually(lambda: run.gone(target["victims"]), members.AGAIN_S)
         again = run.eventually(lambda: members.others(run, role, target), members.AGAIN_S)
-        replaced = members.replaced(run, role, target)
+        engines_own = [members.taken_over(run, role, target), members.replaced(run, role, target)]
         return [
             EvidenceCheck("the processes of the member are gone", gone, named(target["victims"])),
             EvidenceCheck("its place was taken", again, f"{members.members(run, role)} in the role {role}"),
-            *([replaced] if replaced is not None else []),
+            *(check for check in engines_own if check is not None),
             *([_gone_with_it(target["lost"])] if "lost" in target else []),
             run.goes_on(members.EVIDENCE_S),
         ]

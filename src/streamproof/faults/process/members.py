@@ -12,7 +12,7 @@ from pydantic import Field
 
 from streamproof.engines import members as keeper
 from streamproof.faults.fault import DRIVER, EvidenceCheck, Parameters, RunContext, Unconditional
-from streamproof.jobs.profile import JobProfile, Role
+from streamproof.jobs.profile import JobProfile, Role, Trait
 from streamproof.testbed import embedded
 from streamproof.testbed.process import process_record
 
@@ -59,12 +59,19 @@ def _roles(profile: JobProfile) -> list[Role]:
 
 
 def chosen(run: RunContext, role: Role) -> dict[str, Any]:
-    """One member in that role, of how many: the processes of its group, and whom the engine knows now in it."""
+    """One member in that role, of how many: the processes of its group, and whom the engine knows now in it. Where others stand by, it is
+    the one that leads."""
     groups = run.wait_for(f"a process in the role {role}", lambda: _groups(run, role), EVIDENCE_S)
-    group = run.rng.choice(sorted(groups))
-    victims = groups[group]
+    found: dict[str, Any] = {"role": role.value, "members": len(groups)}
+    if role is Role.COORDINATOR and Trait.STANDBY in run.profile.traits:
+        group = run.wait_for("one that leads", lambda: run.engine.leader(run.job, role), EVIDENCE_S)
+        groups = _groups(run, role)
+        standbys = [record for leader, each in groups.items() if leader != group for record in each]
+        found |= {"members": len(standbys) + 1, "standbys": standbys}
+    else:
+        group = run.rng.choice(sorted(groups))
     known = sorted(run.engine.known(run.job, role, run.testbed))
-    return {"role": role.value, "members": len(groups), "member": group, "victims": victims, "known": known}
+    return {**found, "member": group, "victims": groups[group], "known": known}
 
 
 def starter(run: RunContext) -> list[dict[str, Any]]:
@@ -115,6 +122,16 @@ def given_up(run: RunContext, role: Role, target: dict[str, Any], seconds: float
     return EvidenceCheck(f"{run.engine.name} itself had given one up meanwhile", missed, told)
 
 
+def taken_over(run: RunContext, role: Role, target: dict[str, Any]) -> EvidenceCheck | None:
+    """That one leads now that stood by before; None where none did."""
+    if "standbys" not in target:
+        return None
+    stood_by = {standby["pid"] for standby in target["standbys"]}
+    over = run.eventually(lambda: run.engine.leader(run.job, role) in stood_by, EVIDENCE_S)
+    told = f"{target['member']} led, {', '.join(map(str, sorted(stood_by))) or 'none'} stood by; {run.engine.leader(run.job, role)} leads"
+    return EvidenceCheck("one leads that stood by", over, told)
+
+
 def replaced(run: RunContext, role: Role, target: dict[str, Any]) -> EvidenceCheck | None:
     """That the engine knows somebody in the role whom it did not know before; None of an engine that does not tell."""
     before = set(target["known"])
@@ -126,4 +143,4 @@ def replaced(run: RunContext, role: Role, target: dict[str, Any]) -> EvidenceChe
     return EvidenceCheck(f"{run.engine.name} itself counts another in the role {role}", new, told)
 
 
-__all__ = ["MemberFault", "MemberParameters", "chosen", "given_up", "members", "others", "replaced", "starter"]
+__all__ = ["MemberFault", "MemberParameters", "chosen", "given_up", "members", "others", "replaced", "starter", "taken_over"]
