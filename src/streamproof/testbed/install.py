@@ -183,7 +183,7 @@ def locked_jars(lock: Path = JARS_LOCK) -> list[Jar]:
         text = line.partition("#")[0].strip()
         if not text:
             continue
-        match = re.fullmatch(r"([a-z-]+) ([^\s:]+):([^\s:]+):([^\s:]+) ([0-9a-f]{64})", text)
+        match = re.fullmatch(r"([a-z0-9-]+) ([^\s:]+):([^\s:]+):([^\s:]+) ([0-9a-f]{64})", text)
         if match is None:
             raise SetupError(f"{lock.name} line {number}: expected `set group:artifact:version sha256`, found `{text}`. Restore the file.")
         jars.append(Jar(*match.groups()))

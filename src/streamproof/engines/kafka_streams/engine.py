@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from streamproof.engines import members
 from streamproof.engines.command.engine import MEMBERS, CommandEngine, instances
@@ -15,7 +16,7 @@ from streamproof.engines.command.job import CommandJob
 from streamproof.engines.java import compiled
 from streamproof.engines.kafka_streams import application
 from streamproof.engines.kafka_streams.application import ApplicationOffsets
-from streamproof.engines.kafka_streams.spec import KafkaStreamsJob, KafkaStreamsSpec
+from streamproof.engines.kafka_streams.spec import VERSION, KafkaStreamsJob, KafkaStreamsSpec
 from streamproof.jobs.job import Job
 from streamproof.jobs.profile import Role
 from streamproof.testbed import install, spark
@@ -24,6 +25,8 @@ from streamproof.testbed.kafka import Cluster
 from streamproof.testbed.process import TestbedError
 
 JARS = "kafka-streams"
+VERSIONED = ("kafka-streams-", "kafka-clients-")
+"""The jars that another version has as a set of its own; the others it shares."""
 
 
 class KafkaStreamsEngine(CommandEngine):
@@ -49,7 +52,13 @@ class KafkaStreamsEngine(CommandEngine):
 
     def command(self, job: CommandJob, known: Mapping[str, str]) -> list[str]:
         assert isinstance(job, KafkaStreamsJob)
-        jars = spark.jars(JARS)
+        jars = _jars(job.version)
         path = os.pathsep.join(map(str, [compiled.program(job, jars), *jars]))
         command = [str(install.java_executable()), *job.java_options, "-XX:+UseSerialGC", "-cp", path, job.main]
         return members.command(job.state / MEMBERS, instances(job, command))
+
+
+def _jars(version: str) -> list[Path]:
+    if version == VERSION:
+        return spark.jars(JARS)
+    return [*spark.jars(f"{JARS}-{version.replace('.', '-')}"), *(jar for jar in spark.jars(JARS) if not jar.name.startswith(VERSIONED))]

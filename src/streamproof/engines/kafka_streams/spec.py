@@ -12,10 +12,14 @@ from streamproof.engines.java.spec import JavaJob, JavaSpec
 from streamproof.jobs.profile import Role, Trait
 from streamproof.testbed.embedded import Testbed
 
+VERSION: Literal["4.3"] = "4.3"
+
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaStreamsJob(JavaJob):
-    """Each of its ``instances`` is a Java of its own."""
+    """Each of its ``instances`` is a Java of its own, on Kafka Streams of a ``version``."""
+
+    version: str = VERSION
 
 
 class KafkaStreamsSpec(JavaSpec):
@@ -25,6 +29,7 @@ class KafkaStreamsSpec(JavaSpec):
     relies_on: ClassVar[frozenset[Trait]] = frozenset({Trait.RESET_TOOL})
 
     engine: Literal["kafka_streams"] = "kafka_streams"
+    version: Literal["4.3", "4.2"] = Field(VERSION, description="Of Kafka Streams; 4.2 is there for what 4.3 does otherwise")
     instances: int = Field(2, ge=1, le=8, description="How many instances run side by side; each of them can be killed alone")
 
     @property
@@ -32,4 +37,4 @@ class KafkaStreamsSpec(JavaSpec):
         return frozenset({Role.DRIVER, Role.WORKERS})
 
     def job(self, testbed: Testbed, **common: Any) -> KafkaStreamsJob:
-        return KafkaStreamsJob(instances=self.instances, **self.described(**common))
+        return KafkaStreamsJob(version=self.version, instances=self.instances, **self.described(**common))
