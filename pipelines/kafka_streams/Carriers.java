@@ -2,9 +2,12 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.Properties;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KafkaStreams;
@@ -16,6 +19,7 @@ import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.processor.StateRestoreListener;
 import org.apache.kafka.streams.state.KeyValueStore;
 
 /** How many flights each carrier has had, and how many miles: state in RocksDB, with a changelog in Kafka unless LOGGING is off. */
@@ -52,9 +56,31 @@ public final class Carriers {
                 .to(System.getenv("STREAMPROOF_OUTPUT_TOPIC"), Produced.with(Serdes.String(), Serdes.String()));
 
         KafkaStreams streams = new KafkaStreams(topology.build(), properties);
+        streams.setGlobalStateRestoreListener(new Restored(Path.of(System.getenv("STREAMPROOF_STATE_FOLDER"), "restored.jsonl")));
         streams.setUncaughtExceptionHandler(thrown -> StreamThreadExceptionResponse.REPLACE_THREAD);
         Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(8))));
         streams.start();
+    }
+
+    /** Writes a line for each partition of the changelog that an instance has read in order to take over a task. */
+    private record Restored(Path file) implements StateRestoreListener {
+        @Override
+        public void onRestoreStart(TopicPartition partition, String store, long from, long to) {}
+
+        @Override
+        public void onBatchRestored(TopicPartition partition, String store, long to, long records) {}
+
+        @Override
+        public void onRestoreEnd(TopicPartition partition, String store, long records) {
+            String line = String.format(
+                    "{\"instance\": %s, \"partition\": %d, \"records\": %d}%n",
+                    System.getenv("STREAMPROOF_INSTANCE"), partition.partition(), records);
+            try {
+                Files.writeString(file, line, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+            } catch (IOException full) {
+                throw new UncheckedIOException(full);
+            }
+        }
     }
 
     private static KeyValue<String, Long> flight(byte[] value) {
