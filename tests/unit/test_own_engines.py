@@ -212,6 +212,15 @@ def test_a_job_manager_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path
     assert restored.newest(tmp_path) == tmp_path / "chk-10"
 
 
+def test_a_job_beside_begins_once_the_other_has_completed_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "chk-4").mkdir()
+    monkeypatch.setattr(restored, "LONGEST_S", 0.0)
+    with pytest.raises(TimeoutError, match="expected 4 checkpoints of the other job"):
+        restored.wait_for(tmp_path)
+    (tmp_path / "chk-4" / "_metadata").touch()
+    restored.wait_for(tmp_path)
+
+
 def test_a_savepoint_is_made_of_a_job_on_flink_alone() -> None:
     flink, streams = (Experiment.model_validate({"job": job, "seed": 1}).profile for job in (FLINK, STREAMS))
     fault = FAULTS["stop_with_savepoint"]

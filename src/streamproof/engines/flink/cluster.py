@@ -118,7 +118,8 @@ def write(folder: Path, settings_of: Mapping[str, str]) -> None:
 @dataclass(frozen=True)
 class Program:
     """What runs as the job's program, and where. ``folder`` holds the configuration, ``kept`` the checkpoints. ``main`` is the class and
-    its arguments; ``flink_python`` the jar that it needs if it is Python's."""
+    its arguments; ``flink_python`` the jar that it needs if it is Python's. It begins once the job whose checkpoints are in
+    ``later_than`` has completed some; at once without."""
 
     folder: Path
     java_home: Path
@@ -128,6 +129,7 @@ class Program:
     task_managers: int
     standby: bool = False
     flink_python: str = ""
+    later_than: str = ""
 
     @property
     def jvm(self) -> list[str]:
@@ -152,7 +154,13 @@ def members(program: Program) -> list[Member]:
     ]
     if not program.standby:
         restored = [sys.executable, "-m", "streamproof.engines.flink.restored", str(program.kept / identity(program.job))]
-        said = json.dumps({"before": _job_manager(program, jars, program.folder), "after": ["--job-classname", *program.main]})
+        said = json.dumps(
+            {
+                "before": _job_manager(program, jars, program.folder),
+                "after": ["--job-classname", *program.main],
+                "later_than": program.later_than,
+            }
+        )
         return [Member("job-manager", Role.COORDINATOR, [*restored, said], told), *workers]
     keeper = [*program.jvm, "-cp", jars[1], *high_availability.server(program.folder)]
     leaders = [

@@ -70,8 +70,8 @@ class FlinkEngine(CommandEngine):
         found = _members(job, known, FOLDER)
         if job.beside:
             elsewhere = {**known, **{name: _beside(known[name]) for name in ("output_topic", "group")}}
-            other = replace(job, script=job.beside, variables=job.beside_variables, name=_beside(job.name), flink_python="")
-            beside = _members(other, elsewhere, BESIDE)
+            other = replace(job, script=job.beside, variables=job.beside_variables, name=_beside(job.name), flink_python="", standby=False)
+            beside = _members(other, elsewhere, BESIDE, str(cluster.checkpoints(job.state / FOLDER) / cluster.identity(job.name)))
             found += [replace(member, name=f"{BESIDE}-{member.name}", role=BESIDE) for member in beside]
         return members.command(job.state / MEMBERS, found)
 
@@ -80,7 +80,7 @@ def _beside(name: str) -> str:
     return f"{name}-{BESIDE}"
 
 
-def _members(job: FlinkJob, known: Mapping[str, str], name: str) -> list[Member]:
+def _members(job: FlinkJob, known: Mapping[str, str], name: str, later_than: str = "") -> list[Member]:
     """The processes of a start; ``name`` begins the folders of what they keep, and of their configuration and keys."""
     folder, configured = job.state / name, scratch.folder(job.run.path) / f"{name}-{job.start}"
     folder.mkdir(exist_ok=True)
@@ -96,7 +96,7 @@ def _members(job: FlinkJob, known: Mapping[str, str], name: str) -> list[Member]
     cluster.write(configured, cluster.configuration(folder, ports, job.slots, PARALLELISM, own))
     main, checkpoints = _main(job, folder, known), cluster.checkpoints(folder)
     program = Program(configured, install.java_home(), checkpoints, job.name, main, job.task_managers, job.standby, job.flink_python)
-    return cluster.members(program)
+    return cluster.members(replace(program, later_than=later_than))
 
 
 def _name(process: psutil.Process) -> str:

@@ -1,5 +1,7 @@
 """Becomes the JobManager, which goes on from the newest checkpoint that is whole: ``python -m streamproof.engines.flink.restored``.
 
+The JobManager of a job that runs beside another begins once that one has completed some checkpoints, as a job does that is deployed later.
+
 A checkpoint, or a savepoint, is whole once its ``_metadata`` is there. That is written last: its time says which is the newest.
 """
 
@@ -8,7 +10,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
+
+BEFORE_ANOTHER = 4
+"""So many checkpoints a job has completed before the one beside it begins."""
+LONGEST_S, LOOK_S = 300.0, 0.1
 
 
 def newest(folder: Path) -> Path | None:
@@ -27,8 +34,19 @@ def number(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("chk-"))
 
 
+def wait_for(folder: Path) -> None:
+    """Until the job whose checkpoints are kept there has completed some. Raises TimeoutError."""
+    until = time.monotonic() + LONGEST_S
+    while newest_number(folder) < BEFORE_ANOTHER:
+        if time.monotonic() > until:
+            raise TimeoutError(f"{folder}: expected {BEFORE_ANOTHER} checkpoints of the other job within {LONGEST_S:.0f} s")
+        time.sleep(LOOK_S)
+
+
 def main() -> None:
     folder, said = Path(sys.argv[1]), json.loads(sys.argv[2])
+    if said["later_than"]:
+        wait_for(Path(said["later_than"]))
     found = newest(folder)
     restore = ["--fromSavepoint", found.as_uri()] if found is not None else []
     print(f"job-manager: {'goes on from ' + found.name if found is not None else 'begins'}", flush=True)
