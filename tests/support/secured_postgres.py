@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import signal
@@ -72,6 +73,7 @@ def secured_postgres(authority: Authority, *names: str) -> Iterator[SecuredPostg
             certificate, key = authority.issue("postgres", *(names or ("127.0.0.1", "localhost")))
             postgres._make_data(folder)
             data = postgres._data(folder)
+            certificate, key = (_handed_over(file, data) for file in (certificate, key))
             tls = {"ssl": "on", "ssl_cert_file": str(certificate), "ssl_key_file": str(key)}
             options = {"listen_addresses": "127.0.0.1", "port": str(port), **postgres.SETTINGS, **postgres.EMBEDDED_SETTINGS, **tls}
             (data / "postgresql.auto.conf").write_text("".join(f"{name} = '{value}'\n" for name, value in options.items()))
@@ -102,3 +104,13 @@ def secured_postgres(authority: Authority, *names: str) -> Iterator[SecuredPostg
             running.send_signal(signal.SIGQUIT)
             running.wait(READY_S)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _handed_over(file: Path, data: Path) -> Path:
+    """A copy in the data folder, which belongs to who owns that: the server, which is not root, reads it there."""
+    copy = data / file.name
+    shutil.copy(file, copy)
+    copy.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(copy, data.stat().st_uid, data.stat().st_gid)
+    return copy
