@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import psycopg
 
 from streamproof.testbed import postgres
 from streamproof.testbed.process import FreePorts, wait_until
+from tests.support import postgres_tls
 from tests.support.secured import Authority
 
 USER, DATABASE = "chaos", "app"
@@ -67,20 +67,19 @@ def secured_postgres(authority: Authority, *names: str) -> Iterator[SecuredPostg
     """A PostgreSQL whose certificate comes from ``authority`` and holds ``names``. It is gone afterwards, with all that it held."""
     folder = Path(tempfile.mkdtemp(prefix="streamproof-secured-postgres-")).resolve()
     running: subprocess.Popen[bytes] | None = None
+    front = ExitStack()
     try:
         with FreePorts() as free:
-            port, proxy = free.take(), free.take()
+            port, proxy, behind = free.take(), free.take(), free.take()
             certificate, key = authority.issue("postgres", *(names or ("127.0.0.1", "localhost")))
             postgres._make_data(folder)
             data = postgres._data(folder)
-            certificate, key = (_handed_over(file, data) for file in (certificate, key))
-            tls = {"ssl": "on", "ssl_cert_file": str(certificate), "ssl_key_file": str(key)}
-            options = {"listen_addresses": "127.0.0.1", "port": str(port), **postgres.SETTINGS, **postgres.EMBEDDED_SETTINGS, **tls}
+            options = {"listen_addresses": "127.0.0.1", "port": str(behind), **postgres.SETTINGS, **postgres.EMBEDDED_SETTINGS}
             (data / "postgresql.auto.conf").write_text("".join(f"{name} = '{value}'\n" for name, value in options.items()))
-            (data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 scram-sha-256\n")
             command = [*postgres._as_another(), str(postgres.programs() / "postgres"), "-D", str(data)]
             with open(folder / "postgres.log", "wb") as log:
                 running = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
+            front.enter_context(postgres_tls.in_front(port, behind, certificate, key))  # the server's build has no TLS
             there = SecuredPostgres(folder, port, proxy, authority.file, secrets.token_urlsafe(18))
 
             def answers() -> bool:
@@ -100,17 +99,8 @@ def secured_postgres(authority: Authority, *names: str) -> Iterator[SecuredPostg
             connection.execute("CREATE TABLE theirs.orders AS SELECT generate_series(1, 50) AS id, 'somebody else' AS name")
         yield there
     finally:
+        front.close()
         if running is not None:
             running.send_signal(signal.SIGQUIT)
             running.wait(READY_S)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _handed_over(file: Path, data: Path) -> Path:
-    """A copy in the data folder, which belongs to who owns that: the server, which is not root, reads it there."""
-    copy = data / file.name
-    shutil.copy(file, copy)
-    copy.chmod(0o600)
-    if os.geteuid() == 0:
-        os.chown(copy, data.stat().st_uid, data.stat().st_gid)
-    return copy
