@@ -43,7 +43,7 @@ def test_what_is_left_of_a_topic_goes_from_the_testbeds_own_kafka(topic: str, te
 
 def test_a_topic_that_is_on_a_kafka_elsewhere_is_not_touched(topic: str, testbed: Testbed) -> None:
     addresses = {"direct": testbed.direct_kafka, "driver": testbed.driver_kafka, "executors": testbed.executors_kafka}
-    elsewhere = external.outside(testbed, External.model_validate({"kafka": addresses}))
+    elsewhere = external.outside(testbed, External.model_validate({"kafka": addresses}), "a-run")
     with pytest.raises(TestbedError, match=f"the topic {topic} exists at 127.0.0.1:.*Name another in `reads` and `delivers`"):
         named_topics.make_way(["no-such-topic", topic], elsewhere)
     assert sum(Cluster(testbed.direct_kafka).end_offsets(topic).values()) == 1
