@@ -161,10 +161,7 @@ class ServerOutage(Outage):
         return {"role": self.target, "servers": [server_process(server) for server in servers]}
 
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
-        """On the way that does not lead through a proxy."""
-        if self.role == "kafka":
-            return [answers(self.role, address) for address in testbed.direct_kafka.split(",")]
-        return [answers(self.role, f"{hosts.of(self.role)}:{testbed.postgres.direct}")]
+        return server_answers(testbed, self.role)
 
     def took_effect(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         return [self.showed(run, server) for server in target["servers"]]
@@ -221,6 +218,13 @@ class Paused(ServerOutage):
             return process is not None and process.status() == psutil.STATUS_STOPPED
 
         return EvidenceCheck(f"the process of {server['server']} is stopped", run.eventually(stopped, EVIDENCE_S), f"pid {server['pid']}")
+
+
+def server_answers(testbed: Testbed, role: str) -> list[bool]:
+    """Whether each of Kafka's brokers, or PostgreSQL, answers a probe on the way that does not lead through a proxy."""
+    if role == "kafka":
+        return [answers(role, address) for address in testbed.direct_kafka.split(",")]
+    return [answers(role, f"{hosts.of(role)}:{testbed.postgres.direct}")]
 
 
 def server_process(role: str) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from streamproof.faults.fault import STALL, EvidenceCheck, FaultError, Parameters, RunContext
-from streamproof.faults.outage import EVIDENCE_S, Outage, OutageParameters, answers
+from streamproof.faults.outage import EVIDENCE_S, Outage, OutageParameters, server_answers
 from streamproof.jobs.profile import KAFKA, POSTGRES, JobProfile
-from streamproof.testbed import containers, embedded, hosts
+from streamproof.testbed import containers, embedded
 from streamproof.testbed.embedded import POSTGRES_SERVER, Testbed, Way
 
 
@@ -58,10 +58,7 @@ class ContainerOutage(Outage):
         }
 
     def answers(self, testbed: Testbed, target: dict[str, Any]) -> list[bool]:
-        """On the way that does not lead through a proxy."""
-        if target["server"] == KAFKA:
-            return [answers(KAFKA, address) for address in testbed.direct_kafka.split(",")]
-        return [answers(POSTGRES, f"{hosts.of(POSTGRES)}:{testbed.postgres.direct}")]
+        return server_answers(testbed, target["server"])
 
     def took_effect(self, run: RunContext, target: dict[str, Any]) -> list[EvidenceCheck]:
         run.eventually(lambda: self.broken(target), EVIDENCE_S)

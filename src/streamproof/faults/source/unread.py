@@ -71,8 +71,8 @@ class UnreadInput(LoseLastCommit):
             return ended_saying(run.folder, start + 1, SAYS)
 
         vanished = self.vanished(run, target)
+        run.eventually(lambda: bool(refused()) or run.progress.last_start() > start, EVIDENCE_S)
         if job.fail_on_data_loss and self.noticed(target):
-            run.eventually(lambda: bool(refused()) or run.progress.last_start() > start, EVIDENCE_S)
             before, starts = run.progress.last_start(), refused()
             replace(job, fail_on_data_loss=False).write()
             met = [
@@ -80,7 +80,6 @@ class UnreadInput(LoseLastCommit):
                 EvidenceCheck("nothing was committed meanwhile", before <= start, f"the last batch is one of start {before}"),
             ]
         else:
-            run.eventually(lambda: bool(refused()) or run.progress.last_start() > start, EVIDENCE_S)
             met = [EvidenceCheck("the job went on without a word", not refused(), _said(run, refused()))]
         on = run.eventually(lambda: self._behind(run, target), EVIDENCE_S)
         until = {number: run.progress.until().get(number, 0) for number in target["below"]}
