@@ -9,7 +9,7 @@ import yaml
 
 from streamproof.experiment import model
 from streamproof.experiment.model import Experiment
-from streamproof.run import explore, runner, window_sweep, windows
+from streamproof.run import explore, runner, windows
 from streamproof.testbed.embedded import Testbed
 from streamproof.verdict.verdict import Verdict
 from tests.support.checkout import ROOT
@@ -83,7 +83,7 @@ def test_any_fault_can_wait_for_a_window_and_recovery_is_killed_too(testbed: Tes
 
 @pytest.mark.slow
 def test_an_exploration_finds_situations_and_shrinks_what_fails(testbed: Testbed) -> None:
-    experiment = window_sweep.experiment_for(_experiment("memory_of_ids", "buggy"), 1, "explore")
+    experiment = explore.experiment_for(_experiment("memory_of_ids", "buggy"), 1)
     done, folder = explore.explore(experiment, 0.25, lambda known: None, lambda tried, so_far: None, chance=False)
     assert done.outcome == "FAILED", done.reason
     assert len(done.seen) == len({tuple(key) for key in done.seen}) >= 2

@@ -14,7 +14,7 @@ from streamproof.evidence.journal import InjectionEvidence, InjectionFailed
 from streamproof.experiment import model, schedule
 from streamproof.experiment.model import Experiment, Phase
 from streamproof.jobs.windows import Window
-from streamproof.run import explore, window_sweep
+from streamproof.run import explore
 from streamproof.run.explore import Arm, Chooser, Exploration, Key, Tried, key
 from tests.support.checkout import ROOT
 
@@ -23,7 +23,7 @@ KNOWN = [
     Window("OffsetCommit", "commits", 9, 1.0),
     Window("commits", "COMMIT orders, progress", 9, 1.0),
 ]
-EXPERIMENT = window_sweep.experiment_for(model.load(ROOT / "tests/zoo/mark_before_write/repaired.yaml"), 1, "explore")
+EXPERIMENT = explore.experiment_for(model.load(ROOT / "tests/zoo/mark_before_write/repaired.yaml"), 1)
 TRIED = Tried("run", ("kill_driver",), "PASSED", "", (), 0, {}, 1.0)
 
 

@@ -42,9 +42,8 @@ def explore(
     Exit code 1 when a run failed; 3 when a window of the job was never hit.
     """
     from streamproof.run import explore as exploring
-    from streamproof.run import window_sweep
 
-    experiment = window_sweep.experiment_for(experiment_of(file), seed, "explore")
+    experiment = exploring.experiment_for(experiment_of(file), seed)
     with prepared(wait_s, attended, as_json):
         only_warnings()
         begun = time.monotonic()

@@ -8,7 +8,9 @@ that was never tried is expected to show one for each of its strikes, or where o
 shown so far. One that was tried is worth less each time. So is one whose window the job did not come to while others waited for it there: a
 job that does several things at once passes some windows by luck, and waiting for them takes the time of many runs.
 
-Several arms share a run. At the end the faults of a run that FAILED are shrunk to the smallest schedule that does.
+As many arms share a run as its workload has room for, and as last no longer than a run takes besides: to start a job, to judge it and to
+write its report takes longer than to lose a message. At the end the faults of a run that FAILED are shrunk to the smallest schedule that
+does.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from streamproof.experiment import random_plan
 from streamproof.experiment.model import Experiment, FaultSpec, Phase
 from streamproof.experiment.model import Random as RandomPlan
 from streamproof.experiment.room import LATEST_IMPACT_SHARE, Room
-from streamproof.experiment.schedule import LEAST_STEADY, Schedule
+from streamproof.experiment.schedule import EARLIEST_AT, LEAST_STEADY, Schedule
 from streamproof.faults import FAULTS
 from streamproof.faults.process.window_fault import STRIKE_S
 from streamproof.jobs import windows
@@ -41,20 +43,31 @@ from streamproof.jobs.failpoint import Site
 from streamproof.jobs.windows import Window
 from streamproof.run import shrink, window_sweep
 from streamproof.run.sweep import table
-from streamproof.run.window_sweep import AT, KILL
+from streamproof.run.window_sweep import KILL
 from streamproof.run.windows import seen
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.verdict import Verdict
 
-TOGETHER = 4
-"""How many faults share a run, besides one as the job begins."""
+BATCHES = 48
+"""Of a run's workload, where the job's has as many records: each fault takes up a few."""
+AT = 0.1
+"""From which share of the records on the faults are injected, one after the other."""
+TOGETHER = 10
+"""The most faults of a run."""
+LASTING_S = 30.0
+"""How long the faults of a run are expected to last, in all, before no more are added."""
 QUICK, QUICK_S, USUAL_S = (KILL, *window_sweep.OF_ONE_MESSAGE), 2.0, 8.0
 """How long a fault is taken to last that was not tried yet: one that strikes and is over, and any other."""
 SMALLEST = 3
 """How many failures of different kinds are shrunk at the end."""
 EXPLORED, SITUATIONS = "explored.json", "situations.md"
 Key = tuple[str, str, str, tuple[str, ...]]
+
+
+def experiment_for(given: Experiment, seed: int) -> Experiment:
+    """The job of an experiment on a workload with room for many faults, traced, without faults."""
+    return window_sweep.experiment_for(given, seed, "explore", BATCHES)
 
 
 def key(situation: Situation) -> Key:
@@ -187,30 +200,39 @@ class Chooser:
         """The arms of a run, with their faults: those that are worth most, as long as there is room for them."""
         tried = {known[:3] for known in seen}
         room = Room(self.experiment.workload.records, self.experiment.micro_batch, self.experiment.quiet_between)
-        left = LATEST_IMPACT_SHARE - AT - LEAST_STEADY
+        left, lasting_s = LATEST_IMPACT_SHARE - AT - LEAST_STEADY, 0.0
         open_arms, chosen = self.rng.sample(self.arms, len(self.arms)), list[tuple[Arm, FaultSpec]]()
-        while open_arms and len(chosen) < TOGETHER:
+        while open_arms and len(chosen) < TOGETHER and lasting_s < LASTING_S:
             arm = max(open_arms, key=lambda arm: self._worth(arm, tried))
             open_arms.remove(arm)
             if arm.phase is Phase.START and any(other.phase is Phase.START for other, _ in chosen):
                 continue
             spec = arm.spec(self.experiment, self.rng)
-            if (needed := room.share(spec.fault, spec.parameters)) <= left:
+            begins_late = all(other.at is None for other in (spec, *(other for _, other in chosen)))  # see schedule.plan
+            if (needed := room.share(spec.fault, spec.parameters)) <= left - begins_late * (EARLIEST_AT - AT):
                 chosen.append((arm, spec))
                 tried |= set(_likes(arm))
                 left -= needed
-        return sorted(chosen, key=lambda one: one[0].phase is not Phase.START)
+                lasting_s += self._lasts_s(arm)
+        return sorted(chosen, key=lambda one: (one[0].phase is not Phase.START, one[1].at is None))
 
     def _worth(self, arm: Arm, tried: set[Like]) -> float:
         """New situations that it is expected to show in a second."""
         like_one_seen = (self.new_again + 1) / (self.again + 3)
         likes = _likes(arm) or [(arm.fault, "", "")]  # where it will strike is not known
         expected = sum(like_one_seen if like in tried else 1.0 for like in likes) * like_one_seen**arm.tries
+        return expected * self._comes_there(arm) / (1.0 + self._lasts_s(arm))
+
+    def _lasts_s(self, arm: Arm) -> float:
+        """How long it is expected to take, as long as such a fault took so far, or as it waits for a window in vain."""
         lasted_s = self.lasted_s.get(arm.fault, [QUICK_S if arm.fault in QUICK else USUAL_S])
-        comes_there = math.prod(
+        return sum(lasted_s) / len(lasted_s) + (1.0 - self._comes_there(arm)) * STRIKE_S
+
+    def _comes_there(self, arm: Arm) -> float:
+        """How likely the job comes to where the arm is aimed."""
+        return math.prod(
             (self.reached[name] + 1) / (self.reached[name] + self.missed[name] + 1) for name in _aimed_at(arm.window, arm.parameters)
         )
-        return expected * comes_there / (1.0 + sum(lasted_s) / len(lasted_s) + (1.0 - comes_there) * STRIKE_S)
 
     def learn(self, folder: RunFolder, chosen: Sequence[tuple[Arm, FaultSpec]], struck: Sequence[Situation], before: Iterable[Key]) -> None:
         """What a run has shown: how long its faults lasted, and what strikes are worth that are like one ``before``."""
@@ -284,7 +306,15 @@ def explore(
 def _run(experiment: Experiment, number: int, specs: Sequence[FaultSpec]) -> RunFolder:
     if specs:
         return window_sweep.run_with(experiment, faults=[spec.model_dump(mode="json") for spec in specs])
-    return window_sweep.run_with(experiment, random=RandomPlan(count=TOGETHER), seed=experiment.seed + number)
+    return window_sweep.run_with(experiment, random=RandomPlan(count=_fitting(experiment)), seed=experiment.seed + number)
+
+
+def _fitting(experiment: Experiment) -> int:
+    """How many faults a run has room for, whichever chance draws."""
+    room, rng = Room(experiment.workload.records, experiment.micro_batch, experiment.quiet_between), random.Random(0)
+    drawn = {name: random_plan.drawn_parameters(name, experiment, rng) or {} for name in random_plan.drawable(experiment)}
+    most = max((room.share(name, parameters) for name, parameters in drawn.items()), default=1.0)
+    return max(1, min(TOGETHER, int((LATEST_IMPACT_SHARE - random_plan.FIRST_AT) / (most + room.quiet_share))))
 
 
 def _tried(folder: RunFolder, coverage: Coverage, new: int, seconds: float) -> Tried:

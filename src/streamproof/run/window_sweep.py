@@ -166,11 +166,13 @@ def _listed(found: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in found.items()) or "nothing"
 
 
-def experiment_for(given: Experiment, seed: int, what: str = "sweep") -> Experiment:
-    """The same job on a workload of at most ``RECORDS``, in ``BATCHES`` micro-batches, traced, without faults. ``what`` begins its name."""
+def experiment_for(given: Experiment, seed: int, what: str = "sweep", batches: int = BATCHES) -> Experiment:
+    """The same job on a workload of so many micro-batches, each of at most ``RECORDS`` / ``BATCHES`` records, traced, without faults.
+    ``what`` begins its name."""
     name = f"{what}-{given.name}"[:60]
-    batch = given.batch_records or max(10, min(RECORDS, given.workload.records) // BATCHES)
-    return given.without_faults(name, RECORDS, trace=True, batch_records=batch, seed=seed)
+    records = batches * (RECORDS // BATCHES)
+    batch = given.batch_records or max(10, min(records, given.workload.records) // batches)
+    return given.without_faults(name, records, trace=True, batch_records=batch, seed=seed)
 
 
 def crashes(known: Sequence[Window], profile: JobProfile, batches: int = BATCHES, late: bool = False) -> list[list[Crash]]:
