@@ -35,11 +35,11 @@ from streamproof.verdict.verdict import Verdict
 RECORDS = 2400
 AT = 0.3
 TIMEOUT_S = 300
-TOGETHER = 4
+TOGETHER = 7
 """How many crashes share a run."""
 SHARED_FROM, SHARED_UNTIL = 0.12, 0.87
 """Between which shares of the records they are spread."""
-RECORDS_OF_EACH = 0.4
+RECORDS_OF_EACH = 0.25
 """What each of them needs, as a share of what a crash in a run of its own has."""
 log = logging.getLogger("streamproof.run.sweep")
 
@@ -97,7 +97,7 @@ def shared(scenarios: Sequence[Scenario], seed: int, records: int = RECORDS) -> 
         batch_records=scenarios[0].experiment(seed, records).micro_batch,
         faults=[one.crash(round(SHARED_FROM + spread * number, 3)) for number, one in enumerate(scenarios)],
         seed=seed,
-        timeout_s=TIMEOUT_S * 2,
+        timeout_s=TIMEOUT_S * 3,
     )
 
 
