@@ -1,6 +1,7 @@
-"""The last part of the set-up: run one small job on all that was put in place, and let its JVMs write down which classes they loaded.
+"""The last part of the set-up: run small jobs on all that was put in place, and let their JVMs write down which classes they loaded.
 
-It starts a testbed of its own and takes it down again. A job that does not deliver what it was sent
+It starts a testbed of its own and takes it down again. The jobs run in one application, one after the other: one delivers to Kafka, one to
+each format of tables (:mod:`streamproof.run.training_jobs`). A job that does not deliver what it was sent
 fails the set-up: something that was put in place does not work. A JVM that starts from a class-data archive skips loading and verifying
 thousands of classes; measured, a Spark application is up in 6 s instead of 17. Without the archives everything works the same, only slower,
 so a failure to write them is a warning.
@@ -24,21 +25,24 @@ import psutil
 
 from streamproof import settings
 from streamproof.engines.spark.job import SparkJob
+from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence.folder import EvidenceError, RunFolder
 from streamproof.experiment.model import Experiment
 from streamproof.load import workload
 from streamproof.load.spec import Source, Workload
-from streamproof.run import stages
+from streamproof.run import stages, training_jobs
 from streamproof.sinks import outputs
 from streamproof.testbed import embedded, install, java, spark
+from streamproof.testbed.embedded import Testbed
 from streamproof.testbed.process import TestbedError, running, stopped, tail, wait_until
 
 RECORDS = 4000
 RUN_S = 600.0  # it takes some 20 s on two cores that are free, and minutes where many others want them
 END_S = 180.0
 DRAIN_S = 60.0
-DUMP_S = 90.0
+DUMP_S = 180.0
 ROLES = ("spark-driver", "spark-executor")
+LAKE = ("delta_sink", "iceberg_sink")
 
 
 class ArchivesMissing(Exception):
@@ -55,7 +59,7 @@ def stamp() -> str:
         str(install.java_executable()),
         str(install.java_executable().stat().st_mtime),
     ]
-    jars = [*(spark.spark_home() / "jars").glob("*.jar"), *map(Path, spark.connector_class_path().split(":"))]
+    jars = [*(spark.spark_home() / "jars").glob("*.jar"), *spark.class_path()]
     parts += [f"{jar} {jar.stat().st_size} {int(jar.stat().st_mtime)}" for jar in sorted(jars)]  # in seconds, as the JVM compares it
     parts += [sys.prefix, str(settings.cache()), *sorted(f"{key}={value}" for key, value in stages.versions().items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -86,10 +90,11 @@ def train(say: Callable[[str], None]) -> None:
         experiment = Experiment(name="training", strategy="two_phase_commit", workload=source, seed=1)
         folder = stages.create(experiment, owner=os.getpid())  # the watchdog ends a run without an owner a minute after its last stage
         stages.prepare(folder)
-        job = _dumping(SparkJob.read(folder))
-        job.write()
-        say(f"a small job: sending {RECORDS} records through Kafka and Spark")
-        _run(folder, job, testbed.direct_kafka, say)
+        jobs = [_dumping(SparkJob.read(folder)), *_lake(SparkJob.read(folder), testbed)]
+        for job in jobs:
+            job.write()
+        say(f"small jobs: sending {RECORDS} records through Kafka and Spark to {', '.join(job.sink for job in jobs)}")
+        _run(jobs, testbed, say)
         _check_use(folder)
         say("class-data archives: written, and used")
     finally:
@@ -115,40 +120,53 @@ def _dumping(job: SparkJob) -> SparkJob:
         for role in ROLES
     }
     changed = {"spark.driver.extraJavaOptions": flags["spark-driver"], "spark.executor.extraJavaOptions": flags["spark-executor"]}
-    return replace(job, spark={**job.spark, **changed, "spark.cores.max": job.spark["spark.executor.cores"]})
+    formats = [STRATEGIES[name].settings for name in LAKE]
+    extensions = ",".join(settings["spark.sql.extensions"] for settings in formats)
+    together = {key: value for settings in formats for key, value in settings.items()} | {"spark.sql.extensions": extensions}
+    return replace(job, spark={**job.spark, **changed, **together, "spark.cores.max": job.spark["spark.executor.cores"]})
 
 
-def _run(folder: RunFolder, job: SparkJob, kafka: str, say: Callable[[str], None]) -> None:
-    sender = workload.Sender(folder, kafka, job.input_topic)
+def _lake(job: SparkJob, testbed: Testbed) -> list[SparkJob]:
+    """Jobs that read the same topic into a table of each format, in folders below the job's own."""
+    jobs = []
+    for name in LAKE:
+        folder = RunFolder.create(job.run.path / name)
+        lake = replace(job, folder=str(folder.path), strategy=name, sink=STRATEGIES[name].sink, batch_records=RECORDS // 2)
+        outputs.of(lake).create(lake, testbed, 1)
+        jobs.append(lake)
+    return jobs
+
+
+def _run(jobs: list[SparkJob], testbed: Testbed, say: Callable[[str], None]) -> None:
+    folder = jobs[0].run
+    sender = workload.Sender(folder, testbed.direct_kafka, jobs[0].input_topic)
     sender.send(0, list(workload.events(stages.load(folder).workload, 1)), sender.partitions())
     output = folder.logs / "driver.log"
     env = spark.driver_environment(spark.secret_file(embedded.folder()))
     with output.open("wb") as file:
         child = subprocess.Popen(
-            [sys.executable, "-m", "streamproof.engines.spark.driver", str(folder.path), "1"],
+            [sys.executable, "-m", "streamproof.run.training_jobs", *(job.folder for job in jobs)],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
             env=env,
         )
-    progress = stages.context(folder).progress
 
     def finished() -> bool:
         if child.poll() is not None:
-            raise TestbedError(f"the small job's driver ended with exit code {child.returncode}.")
-        return progress.committed() >= RECORDS
+            raise TestbedError(f"their driver ended with exit code {child.returncode}.")
+        return (folder.path / training_jobs.DONE).exists()
 
     try:
         try:
-            wait_until("the small job", finished, RUN_S)
+            wait_until("the small jobs", finished, RUN_S)
         except TestbedError as error:
-            raise TestbedError(
-                f"{error} It committed {progress.committed()} of {RECORDS} records; its log ends with:\n{tail(output)}"
-            ) from error
-        delivered = outputs.of(job).drain(folder, job, embedded.current(), DRAIN_S)["records"]
-        if delivered != RECORDS:
-            raise TestbedError(f"the small job delivered {delivered} records, expected {RECORDS}")
-        say(f"a small job: {RECORDS} of {RECORDS} records delivered")
+            raise TestbedError(f"the small jobs: {error} Their log ends with:\n{tail(output)}") from error
+        for job in jobs:
+            delivered = outputs.of(job).drain(job.run, job, testbed, DRAIN_S)["records"]
+            if delivered != RECORDS:
+                raise TestbedError(f"the small job to {job.sink} delivered {delivered} records, expected {RECORDS}")
+            say(f"a small job to {job.sink}: {RECORDS} of {RECORDS} records delivered")
         _await_archives(folder, child)
     finally:
         child.kill()
@@ -183,7 +201,7 @@ def _check_use(folder: RunFolder) -> None:
     """
     complaints = folder.logs / "archive.log"
     flags = [*java.QUICK_START, f"-XX:SharedArchiveFile={java.archive('spark-driver')}", f"-Xlog:cds*=warning:file={complaints}"]
-    options = {"spark.driver.extraClassPath": spark.connector_class_path(), "spark.driver.extraJavaOptions": " ".join(flags)}
+    options = {"spark.driver.extraClassPath": ":".join(map(str, spark.class_path())), "spark.driver.extraJavaOptions": " ".join(flags)}
     command = [sys.executable, "-c", STARTS_A_JVM, json.dumps(options)]
     env = spark.driver_environment(spark.secret_file(embedded.folder()))
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=END_S, check=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import chain
 from pathlib import Path
 
 from streamproof import settings
@@ -17,11 +16,10 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 
 def of_run(folder: Path, strategy: Strategy, *, state: StateStore | None, half: bool = False) -> dict[str, str]:
-    """The settings for the job of the run in ``folder``. What ``strategy`` needs comes behind the connector's jars: a class-data archive
-    holds for a class path that begins as its own. ``state`` is where it keeps state, None for a job without. With ``half`` it takes half of
-    each worker, so that another start fits beside it."""
+    """The settings for the job of the run in ``folder``. ``state`` is where it keeps state, None for a job without. With ``half`` it takes
+    half of each worker, so that another start fits beside it."""
     cores = spark.WORKER_CORES // 2 if half else spark.WORKER_CORES
-    class_path = ":".join(map(str, [*spark.connector_jars(), *chain.from_iterable(map(spark.jars, strategy.jars))]))
+    class_path = ":".join(map(str, spark.class_path()))
     flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver"), *failpoint_flags(folder)])
     executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor"), *failpoint_flags(folder)])
     return {

@@ -50,7 +50,6 @@ class DeltaStrategy(Strategy):
     """Delivers to the Delta table in the run's folder for files."""
 
     sink = "delta"
-    jars = ("delta",)
     settings = SETTINGS
     monotonic = True
     relies_on = frozenset({Trait.DELTA_TABLE})

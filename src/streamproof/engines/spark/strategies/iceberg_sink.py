@@ -54,7 +54,6 @@ class IcebergStrategy(Strategy):
     """Delivers to an Iceberg table in the run's folder for files, whose catalog is in the testbed's PostgreSQL."""
 
     sink = "iceberg"
-    jars = ("iceberg", "jdbc")
     settings = SETTINGS
     monotonic = True
     relies_on = frozenset({Trait.ICEBERG_TABLE})

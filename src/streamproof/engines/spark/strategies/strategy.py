@@ -34,8 +34,6 @@ class Strategy(Protocol):
     """Whether its output keeps versions, and a record that one of them shows is in each later one."""
     relies_on: frozenset[Trait] = frozenset()
     """What else its protocol relies on: see :attr:`traits`."""
-    jars: tuple[str, ...] = ()
-    """The sets of jars of ``testbed/jars.lock`` that it needs besides Spark's and the connector's."""
     settings: Mapping[str, str] = {}
     """What it asks of the Spark session."""
     takes_results: bool = False
