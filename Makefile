@@ -71,8 +71,8 @@ test-engines: set-up-engines  ## the tests of the engines beside Spark, which it
 mutate: setup  ## damage histories in every known way: does the verdict find each damage, and raise no false alarm?
 	@$(RUN) -m tests.mutation.run $(if $(SEED),--seed $(SEED))
 
-sweep-windows: setup  ## sweep our own strategies by their steps and by the windows seen from outside: do both find the same? (more than an hour): build/strategy-windows.json
-	@$(RUN) -m benchmarks.strategy_windows $(ONLY)
+sweep-windows: setup  ## sweep our own strategies by their steps and by the windows seen from outside: do both find the same? (hours; ONLY=checkpoint compares some, RESUME=1 goes on): build/strategy-windows.json
+	@$(RUN) -m benchmarks.strategy_windows $(ONLY) $(if $(RESUME),--resume)
 
 zoo: setup  ## sweep every job of the zoo: is each planted bug found, and no repaired job accused? ONLY=autocommit runs some, RESUME=1 goes on: build/zoo.json
 	$(RUN) -m tests.zoo.run $(ONLY) $(if $(RESUME),--resume)

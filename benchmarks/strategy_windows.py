@@ -3,7 +3,8 @@
 Each of our own strategies is swept twice: by its failpoints, which lie inside (``streamproof sweep STRATEGY``), and by the windows that
 are seen from outside, as any job is (``streamproof sweep FILE --keep-going``). Both must come to the same: that the guarantee was kept, and
 the same anomalies among those that it allows. Prints a table and writes ``build/strategy-windows.json``: a list of ``{strategy, guarantee,
-steps, windows, hit, by_steps, by_windows, broken, same, minutes}``, where ``by_steps`` and ``by_windows`` name the anomalies seen.
+steps, windows, hit, by_steps, by_windows, broken, same, minutes, commit}``, where ``by_steps`` and ``by_windows`` name the anomalies seen.
+All of them take hours: ``--resume`` keeps what the file has, and each result names the commit that was swept.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import queue
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from benchmarks.verdicts import ROOT, streamproof
+from benchmarks.verdicts import ROOT, commit, streamproof
 from streamproof import settings
 from streamproof.engines.spark.registry import STRATEGIES
 
@@ -31,18 +34,39 @@ SEEN_ELSEWHERE = {"OFFSET_AHEAD", "TORN", "REORDERED"}
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("strategy", nargs="*", help="all when absent")
-    wanted = parser.parse_args().strategy or [name for name, one in STRATEGIES.items() if one.failpoints]
-    home, results = settings.home() / "strategy-windows", list[dict[str, Any]]()
+    parser.add_argument("--side-by-side", type=int, default=1, metavar="N", help="how many at a time, each on a testbed of its own")
+    parser.add_argument("--resume", action="store_true", help=f"keep what {RESULTS.relative_to(ROOT)} has")
+    given = parser.parse_args()
+    wanted = given.strategy or [name for name, one in STRATEGIES.items() if one.failpoints]
+    results: list[dict[str, Any]] = json.loads(RESULTS.read_text()) if given.resume and RESULTS.exists() else []
+    compared_before = {result["strategy"] for result in results}
+    homes: queue.Queue[Path] = queue.Queue()
+    for number in range(given.side_by_side):
+        homes.put(settings.home() / "strategy-windows" / str(number + 1))
+
+    def one(name: str) -> dict[str, Any]:
+        home = homes.get()
+        try:
+            return compared(home, name)
+        finally:
+            homes.put(home)
+
     print("| strategy | by its steps | by windows | hit | same | minutes |\n| --- | --- | --- | --- | --- | --- |")
     try:
-        for name in wanted:
-            results.append(compared(home, name))
-            RESULTS.parent.mkdir(exist_ok=True)
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-            print(row(results[-1]), flush=True)
+        with ThreadPoolExecutor(given.side_by_side) as pool:
+            for done in as_completed([pool.submit(one, name) for name in wanted if name not in compared_before]):
+                try:
+                    results.append(done.result())
+                except RuntimeError as error:
+                    print(error, file=sys.stderr, flush=True)
+                    continue
+                RESULTS.parent.mkdir(exist_ok=True)
+                RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+                print(row(results[-1]), flush=True)
     finally:
-        streamproof(home, "testbed", "down", timeout_s=SWEEP_S)
-    return 0 if all(result["same"] for result in results) else 1
+        while not homes.empty():
+            streamproof(homes.get(), "testbed", "down", timeout_s=SWEEP_S)
+    return 0 if {result["strategy"] for result in results if result["same"]} >= set(wanted) else 1
 
 
 def compared(home: Path, name: str) -> dict[str, Any]:
@@ -67,6 +91,7 @@ def compared(home: Path, name: str) -> dict[str, Any]:
         "broken": broken,
         "same": by_steps == by_windows and not broken,
         "minutes": round((time.monotonic() - begun) / 60, 1),
+        "commit": commit(),
     }
 
 

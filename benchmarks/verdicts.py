@@ -48,3 +48,9 @@ def streamproof(home: Path, *arguments: str, timeout_s: float) -> subprocess.Com
 def found(verdict: dict[str, Any]) -> set[str]:
     """The anomalies that the output shows, those that are allowed too."""
     return {anomaly for anomaly, count in verdict["anomalies"].items() if count}
+
+
+def commit() -> str:
+    """The commit of this checkout, with ``-dirty`` where files of it were changed."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--match", "no tag"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

@@ -13,14 +13,13 @@ import argparse
 import json
 import queue
 import statistics
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from benchmarks.verdicts import streamproof
+from benchmarks.verdicts import commit, streamproof
 from streamproof import settings
 from tests.zoo.catalogue import VARIANTS, ZOO, Specimen, specimens
 
@@ -91,12 +90,6 @@ def sweep(job: Specimen, variant: str, home: Path) -> dict[str, Any]:
         "named_rightly": bool(set(found) & {str(anomaly) for anomaly in job.anomalies}),
         "windows": len(told["windows"]),
     }
-
-
-def commit() -> str:
-    """The commit that is swept, with ``-dirty`` where files of it were changed."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--match", "no tag"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def kept(state: str) -> list[dict[str, Any]]:
