@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict
 
@@ -38,7 +37,7 @@ def rewrite_data_files(run: RunContext, namespace: str, table: str) -> None:
         "warehouse": f"file://{run.job.files}",
         "table": f"{namespace}.{table}",
     }
-    environment = spark.driver_environment(Path(run.testbed.folder))
+    environment = spark.driver_environment(None)  # its master is local
     command = [sys.executable, "-m", __name__, json.dumps(asked)]
     try:
         done = subprocess.run(
