@@ -4,7 +4,8 @@ The model: the function gets the batch and its number, and writes. What it is ca
 writes it again is its own affair.
 
     driver  1. the batch is handed to the function
-            2. a version of the table is committed      failpoint ``after_version``
+    tasks      write files, which no version names yet  step ``after_files``, watched (``delta_foreach_txn``)
+    driver  2. a version of the table is committed      failpoint ``after_version``
     Spark   3. ``commits/N`` is written
 
 ``delta_foreach_append``: a plain ``write.mode("append")``. A crash between 2 and 3 writes the batch twice -> DUPLICATED. At-least-once.
@@ -27,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 
 from streamproof.engines.spark.failpoints import reach
 from streamproof.engines.spark.job import SparkJob
-from streamproof.engines.spark.strategies.delta_sink import DeltaStrategy
+from streamproof.engines.spark.strategies.delta_sink import AFTER_FILES, DeltaStrategy, watch
 from streamproof.engines.spark.strategies.strategy import each_batch
 from streamproof.evidence.folder import write_atomically
-from streamproof.jobs.failpoint import Failpoint, Site
+from streamproof.jobs.failpoint import Failpoint, Site, Watch
 from streamproof.jobs.profile import Trait
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
@@ -89,12 +90,16 @@ class DeltaForeachTxn(_DeltaForeach):
     guarantee = Guarantee.EXACTLY_ONCE
     relies_on = frozenset({Trait.DELTA_TABLE, Trait.SKIPS_COMPLETE_OUTPUT})
     failpoints = (
+        AFTER_FILES,
         Failpoint(
             AFTER_VERSION,
             Site.DRIVER,
             "the table has the batch, Spark has not committed it: the replay is skipped, for its number is known",
         ),
     )
+
+    def watch(self, job: SparkJob, failpoint: str) -> Watch:
+        return watch(job, failpoint)
 
     def write(self, job: SparkJob, frame: DataFrame, batch: int) -> None:
         append_once(job, frame, batch)

@@ -72,12 +72,17 @@ class DeltaSink(DeltaStrategy):
         )
 
     def watch(self, job: SparkJob, failpoint: str) -> Watch:
-        from streamproof.engines.spark import watches
-        from streamproof.sinks.delta import log
+        return watch(job, failpoint)
 
-        def committed(batch: int) -> bool:
-            return any(batch in version.applications.values() for version in log.versions(job.files))
 
-        if failpoint == AFTER_VERSION.name:
-            return watches.LoggedBeforeCommit(job.checkpoint(), committed)
-        return watches.OutputBeforeCommit(job.checkpoint(), watches.complete_files(job.files), committed)
+def watch(job: SparkJob, failpoint: str) -> Watch:
+    """Notices a watched step of a strategy whose versions name the query, or the job, and the batch."""
+    from streamproof.engines.spark import watches
+    from streamproof.sinks.delta import log
+
+    def committed(batch: int) -> bool:
+        return any(batch in version.applications.values() for version in log.versions(job.files))
+
+    if failpoint == AFTER_VERSION.name:
+        return watches.LoggedBeforeCommit(job.checkpoint(), committed)
+    return watches.OutputBeforeCommit(job.checkpoint(), watches.complete_files(job.files), committed)
