@@ -63,6 +63,20 @@ def test_each_run_can_be_planned(seed: int) -> None:
         assert sum(arm.phase is Phase.START for arm, _ in picked) <= 1
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_chance_has_as_many_faults_in_a_run_as_fit_whichever_it_draws(seed: int) -> None:
+    changed = {"random": {"count": explore._fitting(EXPERIMENT)}, "seed": seed}
+    planned = schedule.plan(Experiment.model_validate({**EXPERIMENT.model_dump(by_alias=True), **changed}))
+    assert len(planned.injections) == explore._fitting(EXPERIMENT) > 1
+
+
+def test_a_run_has_no_more_faults_than_last_as_long_as_it_takes_besides() -> None:
+    choosing = chooser()
+    quick = len(choosing.next({}))
+    choosing.lasted_s = {arm.fault: [60.0] for arm in choosing.arms}
+    assert len(choosing.next({})) == 1 < quick
+
+
 def test_the_same_seed_chooses_the_same() -> None:
     one, other, third = chooser(), chooser(), chooser(2)
     picked = [[[arm.fault for arm in chosen(each)] for _ in range(8)] for each in (one, other, third)]
