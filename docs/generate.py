@@ -23,7 +23,8 @@ import typer
 from pydantic import BaseModel
 
 from streamproof import registry
-from streamproof.cli.main import EXIT_CODES, app
+from streamproof.cli.main import app
+from streamproof.cli.running import EXIT_CODES
 from streamproof.engines.command.job import CommandSpec, OwnJobSpec
 from streamproof.engines.command.placeholders import PLACEHOLDERS, SECRETS
 from streamproof.engines.dstreams.spec import DStreamsSpec

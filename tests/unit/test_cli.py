@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from streamproof import extras
+from streamproof.cli import catalogue_commands, terminal
 from streamproof.cli import main as cli
-from streamproof.cli import terminal
 from streamproof.engines.spark.registry import STRATEGIES
 from streamproof.evidence import manifest
 from streamproof.evidence.folder import RunFolder
@@ -58,7 +58,7 @@ def _streamproof(home: Path, *words: str | Path) -> Done:
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         patch.setenv("STREAMPROOF_HOME", str(home))
         patch.delenv("STREAMPROOF_HISTORY", raising=False)
-        patch.setattr(cli.out, "_width", 200)
+        patch.setattr(terminal.out, "_width", 200)
         patch.setattr(sys, "argv", ["streamproof", *map(str, words)])
         patch.chdir(ROOT)
         try:
@@ -498,7 +498,7 @@ def test_the_list_of_strategies_says_what_each_forbids_and_allows_and_what_a_cra
 
 def test_what_a_crash_may_show_is_said_beside_what_it_must() -> None:
     both = Failpoint("step", Site.DRIVER, "open", frozenset({Anomaly.LOST}), frozenset({Anomaly.TORN}))
-    assert cli._shows(both) == "must show LOST and may show TORN"
+    assert catalogue_commands._shows(both) == "must show LOST and may show TORN"
 
 
 def test_without_a_testbed_there_is_nothing_to_show_heal_or_stop(home: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from streamproof.cli import main as cli
+from streamproof.cli import terminal
 from streamproof.evidence.folder import RunFolder
 from streamproof.evidence.journal import Aborted, HistoryFailed, Restored, TestbedTaken
 from streamproof.history.store import Store
@@ -44,7 +45,7 @@ class Done:
 def _streamproof(*words: str | Path) -> Done:
     stdout, stderr = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-        patch.setattr(cli.out, "_width", 250)
+        patch.setattr(terminal.out, "_width", 250)
         patch.setattr(sys, "argv", ["streamproof", *map(str, words)])
         try:
             cli.main()
