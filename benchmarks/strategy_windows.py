@@ -12,16 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import queue
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from benchmarks.verdicts import ROOT, commit, streamproof
+from benchmarks.verdicts import ROOT, commit, side_by_side, streamproof
 from streamproof import settings
 from streamproof.engines.spark.registry import STRATEGIES
 
@@ -40,36 +38,21 @@ def main() -> int:
     wanted = given.strategy or [name for name, one in STRATEGIES.items() if one.failpoints]
     results: list[dict[str, Any]] = json.loads(RESULTS.read_text()) if given.resume and RESULTS.exists() else []
     compared_before = {result["strategy"] for result in results}
-    homes: queue.Queue[Path] = queue.Queue()
-    for number in range(given.side_by_side):
-        homes.put(settings.home() / "strategy-windows" / str(number + 1))
-
-    def one(name: str) -> dict[str, Any]:
-        home = homes.get()
-        try:
-            return compared(home, name)
-        finally:
-            homes.put(home)
-
     print("| strategy | by its steps | by windows | hit | same | minutes |\n| --- | --- | --- | --- | --- | --- |")
-    try:
-        with ThreadPoolExecutor(given.side_by_side) as pool:
-            for done in as_completed([pool.submit(one, name) for name in wanted if name not in compared_before]):
-                try:
-                    results.append(done.result())
-                except RuntimeError as error:
-                    print(error, file=sys.stderr, flush=True)
-                    continue
-                RESULTS.parent.mkdir(exist_ok=True)
-                RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-                print(row(results[-1]), flush=True)
-    finally:
-        while not homes.empty():
-            streamproof(homes.get(), "testbed", "down", timeout_s=SWEEP_S)
+    todo = [name for name in wanted if name not in compared_before]
+    for done in side_by_side(settings.home() / "strategy-windows", given.side_by_side, todo, compared, SWEEP_S):
+        try:
+            results.append(done.result())
+        except RuntimeError as error:
+            print(error, file=sys.stderr, flush=True)
+            continue
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        print(row(results[-1]), flush=True)
     return 0 if {result["strategy"] for result in results if result["same"]} >= set(wanted) else 1
 
 
-def compared(home: Path, name: str) -> dict[str, Any]:
+def compared(name: str, home: Path) -> dict[str, Any]:
     """One strategy, swept in both ways. Raises RuntimeError with the last words of a sweep that came to no end."""
     begun = time.monotonic()
     inside = _swept(home, name)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from streamproof import settings
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -48,6 +53,30 @@ def streamproof(home: Path, *arguments: str, timeout_s: float) -> subprocess.Com
 def found(verdict: dict[str, Any]) -> set[str]:
     """The anomalies that the output shows, those that are allowed too."""
     return {anomaly for anomaly, count in verdict["anomalies"].items() if count}
+
+
+def side_by_side(
+    homes: Path, count: int, items: Iterable[Item], one: Callable[[Item, Path], Result], timeout_s: float
+) -> Iterator[Future[Result]]:
+    """What ``one`` came to for each item, as they end: ``count`` at a time, each in a home. Their testbeds are taken down at
+    the end."""
+    free: queue.Queue[Path] = queue.Queue()
+    for number in range(count):
+        free.put(homes / str(number + 1))
+
+    def at_home(item: Item) -> Result:
+        home = free.get()
+        try:
+            return one(item, home)
+        finally:
+            free.put(home)
+
+    try:
+        with ThreadPoolExecutor(count) as pool:
+            yield from as_completed([pool.submit(at_home, item) for item in items])
+    finally:
+        while not free.empty():
+            streamproof(free.get(), "testbed", "down", timeout_s=timeout_s)
 
 
 def commit() -> str:

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import queue
 import statistics
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from benchmarks.verdicts import commit, streamproof
+from benchmarks.verdicts import commit, side_by_side, streamproof
 from streamproof import settings
 from tests.zoo.catalogue import VARIANTS, ZOO, Specimen, specimens
 
@@ -41,35 +39,20 @@ def main() -> int:
     swept = kept(state) if given.resume else []
     done_before = {(each["job"], each["variant"]) for each in swept}
     todo = [(job, variant) for job, variant in asked if (job.job, variant) not in done_before]
-    homes: queue.Queue[Path] = queue.Queue()
-    for number in range(given.side_by_side):
-        homes.put(settings.home() / "zoo" / str(number + 1))
-
-    def one(job: Specimen, variant: str) -> dict[str, Any]:
-        home = homes.get()
-        try:
-            return sweep(job, variant, home)
-        finally:
-            homes.put(home)
-
-    try:
-        with ThreadPoolExecutor(given.side_by_side) as pool:
-            for done in as_completed([pool.submit(one, *each) for each in todo]):
-                result = done.result()
-                swept.append(result)
-                told = f"{result['job']} {result['variant']}: {result['outcome']}, {result['reason']}; {result['minutes']} min"
-                print(f"{len(swept)} of {len(done_before) + len(todo)}  {told}", flush=True)
-                write(state, swept)
-    finally:
-        while not homes.empty():
-            streamproof(homes.get(), "testbed", "down", timeout_s=SWEEP_S)
+    for done in side_by_side(settings.home() / "zoo", given.side_by_side, todo, sweep, SWEEP_S):
+        result = done.result()
+        swept.append(result)
+        told = f"{result['job']} {result['variant']}: {result['outcome']}, {result['reason']}; {result['minutes']} min"
+        print(f"{len(swept)} of {len(done_before) + len(todo)}  {told}", flush=True)
+        write(state, swept)
     summary = write(state, swept)
     print(json.dumps({name: value for name, value in summary.items() if name != "results"}))
     return 0 if summary["found"] == summary["jobs"] and not summary["false_alarms"] else 1
 
 
-def sweep(job: Specimen, variant: str, home: Path) -> dict[str, Any]:
-    """One job swept."""
+def sweep(one: tuple[Specimen, str], home: Path) -> dict[str, Any]:
+    """One variant of a job swept."""
+    job, variant = one
     begun = time.monotonic()
     done = streamproof(home, "sweep", str(ZOO / job.job / f"{variant}.yaml"), "--json", timeout_s=SWEEP_S)
     minutes = round((time.monotonic() - begun) / 60, 1)

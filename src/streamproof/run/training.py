@@ -42,7 +42,7 @@ END_S = 180.0
 DRAIN_S = 60.0
 DUMP_S = 180.0
 ROLES = ("spark-driver", "spark-executor")
-LAKE = ("delta_sink", "iceberg_sink")
+TABLES = ("delta_sink", "iceberg_sink")
 
 
 class ArchivesMissing(Exception):
@@ -59,7 +59,7 @@ def stamp() -> str:
         str(install.java_executable()),
         str(install.java_executable().stat().st_mtime),
     ]
-    jars = [*(spark.spark_home() / "jars").glob("*.jar"), *spark.class_path()]
+    jars = [*(spark.spark_home() / "jars").glob("*.jar"), *spark.job_jars()]
     parts += [f"{jar} {jar.stat().st_size} {int(jar.stat().st_mtime)}" for jar in sorted(jars)]  # in seconds, as the JVM compares it
     parts += [sys.prefix, str(settings.cache()), *sorted(f"{key}={value}" for key, value in stages.versions().items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -90,7 +90,7 @@ def train(say: Callable[[str], None]) -> None:
         experiment = Experiment(name="training", strategy="two_phase_commit", workload=source, seed=1)
         folder = stages.create(experiment, owner=os.getpid())  # the watchdog ends a run without an owner a minute after its last stage
         stages.prepare(folder)
-        jobs = [_dumping(SparkJob.read(folder)), *_lake(SparkJob.read(folder), testbed)]
+        jobs = [_dumping(SparkJob.read(folder)), *_tables(SparkJob.read(folder), testbed)]
         for job in jobs:
             job.write()
         say(f"small jobs: sending {RECORDS} records through Kafka and Spark to {', '.join(job.sink for job in jobs)}")
@@ -120,16 +120,16 @@ def _dumping(job: SparkJob) -> SparkJob:
         for role in ROLES
     }
     changed = {"spark.driver.extraJavaOptions": flags["spark-driver"], "spark.executor.extraJavaOptions": flags["spark-executor"]}
-    formats = [STRATEGIES[name].settings for name in LAKE]
+    formats = [STRATEGIES[name].settings for name in TABLES]
     extensions = ",".join(settings["spark.sql.extensions"] for settings in formats)
     together = {key: value for settings in formats for key, value in settings.items()} | {"spark.sql.extensions": extensions}
     return replace(job, spark={**job.spark, **changed, **together, "spark.cores.max": job.spark["spark.executor.cores"]})
 
 
-def _lake(job: SparkJob, testbed: Testbed) -> list[SparkJob]:
+def _tables(job: SparkJob, testbed: Testbed) -> list[SparkJob]:
     """Jobs that read the same topic into a table of each format, in folders below the job's own."""
     jobs = []
-    for name in LAKE:
+    for name in TABLES:
         folder = RunFolder.create(job.run.path / name)
         lake = replace(job, folder=str(folder.path), strategy=name, sink=STRATEGIES[name].sink, batch_records=RECORDS // 2)
         outputs.of(lake).create(lake, testbed, 1)
@@ -201,7 +201,7 @@ def _check_use(folder: RunFolder) -> None:
     """
     complaints = folder.logs / "archive.log"
     flags = [*java.QUICK_START, f"-XX:SharedArchiveFile={java.archive('spark-driver')}", f"-Xlog:cds*=warning:file={complaints}"]
-    options = {"spark.driver.extraClassPath": ":".join(map(str, spark.class_path())), "spark.driver.extraJavaOptions": " ".join(flags)}
+    options = {"spark.driver.extraClassPath": spark.class_path(), "spark.driver.extraJavaOptions": " ".join(flags)}
     command = [sys.executable, "-c", STARTS_A_JVM, json.dumps(options)]
     env = spark.driver_environment(spark.secret_file(embedded.folder()))
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=END_S, check=False)

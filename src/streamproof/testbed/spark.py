@@ -85,7 +85,7 @@ def spark_home() -> Path:
 
 
 def connector_class_path() -> str:
-    """The Kafka connector's jars and our data source as a class path, sorted so that a class-data archive stays valid."""
+    """The Kafka connector's jars and our data source as a class path, for a job without the formats of tables."""
     return ":".join(map(str, connector_jars()))
 
 
@@ -103,8 +103,13 @@ LAKE = ("delta", "iceberg", "jdbc")
 """Sets of jars that are on the class path of every job of ours, so that one class-data archive holds for all of them."""
 
 
-def class_path() -> list[Path]:
-    """The jars of a job of ours, in the order that the archives were made for."""
+def class_path() -> str:
+    """The jars of a job of ours as a class path."""
+    return ":".join(map(str, job_jars()))
+
+
+def job_jars() -> list[Path]:
+    """The jars of a job of ours, in the order that the class-data archives were made for."""
     return [*connector_jars(), *chain.from_iterable(map(jars, LAKE))]
 
 

@@ -19,7 +19,7 @@ def of_run(folder: Path, strategy: Strategy, *, state: StateStore | None, half: 
     """The settings for the job of the run in ``folder``. ``state`` is where it keeps state, None for a job without. With ``half`` it takes
     half of each worker, so that another start fits beside it."""
     cores = spark.WORKER_CORES // 2 if half else spark.WORKER_CORES
-    class_path = ":".join(map(str, spark.class_path()))
+    class_path = spark.class_path()
     flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-driver"), *failpoint_flags(folder)])
     executor_flags = " ".join([*java.QUICK_START, *java.archive_flags("spark-executor"), *failpoint_flags(folder)])
     return {

@@ -67,7 +67,7 @@ def main() -> None:
         "spark.driver.host": hosts.here(),
         "spark.driver.bindAddress": hosts.listen(),
         "spark.driver.memory": "512m",
-        "spark.driver.extraClassPath": ":".join(map(str, spark.class_path())),
+        "spark.driver.extraClassPath": spark.class_path(),
         "spark.driver.extraJavaOptions": " ".join(flags),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 
 from streamproof.engines.spark.failpoints import reach
 from streamproof.engines.spark.job import SparkJob
-from streamproof.engines.spark.strategies.delta_sink import AFTER_FILES, DeltaStrategy, watch
+from streamproof.engines.spark.strategies.delta_sink import AFTER_FILES, DeltaStrategy
 from streamproof.engines.spark.strategies.strategy import each_batch
 from streamproof.evidence.folder import write_atomically
-from streamproof.jobs.failpoint import Failpoint, Site, Watch
+from streamproof.jobs.failpoint import Failpoint, Site
 from streamproof.jobs.profile import Trait
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.guarantee import Guarantee
@@ -97,9 +97,6 @@ class DeltaForeachTxn(_DeltaForeach):
             "the table has the batch, Spark has not committed it: the replay is skipped, for its number is known",
         ),
     )
-
-    def watch(self, job: SparkJob, failpoint: str) -> Watch:
-        return watch(job, failpoint)
 
     def write(self, job: SparkJob, frame: DataFrame, batch: int) -> None:
         append_once(job, frame, batch)

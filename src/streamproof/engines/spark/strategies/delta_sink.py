@@ -54,6 +54,18 @@ class DeltaStrategy(Strategy):
     monotonic = True
     relies_on = frozenset({Trait.DELTA_TABLE})
 
+    def watch(self, job: SparkJob, failpoint: str) -> Watch:
+        """For a strategy whose versions name the query, or the job, and the batch."""
+        from streamproof.engines.spark import watches
+        from streamproof.sinks.delta import log
+
+        def committed(batch: int) -> bool:
+            return any(batch in version.applications.values() for version in log.versions(job.files))
+
+        if failpoint == AFTER_VERSION.name:
+            return watches.LoggedBeforeCommit(job.checkpoint(), committed)
+        return watches.OutputBeforeCommit(job.checkpoint(), watches.complete_files(job.files), committed)
+
 
 class DeltaSink(DeltaStrategy):
     name = "delta_sink"
@@ -70,19 +82,3 @@ class DeltaSink(DeltaStrategy):
             .option("checkpointLocation", f"file://{job.checkpoint()}")
             .start(f"file://{job.files}")
         )
-
-    def watch(self, job: SparkJob, failpoint: str) -> Watch:
-        return watch(job, failpoint)
-
-
-def watch(job: SparkJob, failpoint: str) -> Watch:
-    """Notices a watched step of a strategy whose versions name the query, or the job, and the batch."""
-    from streamproof.engines.spark import watches
-    from streamproof.sinks.delta import log
-
-    def committed(batch: int) -> bool:
-        return any(batch in version.applications.values() for version in log.versions(job.files))
-
-    if failpoint == AFTER_VERSION.name:
-        return watches.LoggedBeforeCommit(job.checkpoint(), committed)
-    return watches.OutputBeforeCommit(job.checkpoint(), watches.complete_files(job.files), committed)
