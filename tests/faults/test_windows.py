@@ -81,6 +81,14 @@ def test_any_fault_can_wait_for_a_window_and_recovery_is_killed_too(testbed: Tes
     assert len(held) == 2
 
 
+def test_of_several_windows_a_fault_strikes_in_the_first_that_comes_and_then_in_another(testbed: Testbed) -> None:
+    first, second = "COMMIT orders, progress > OffsetCommit", "OffsetCommit > COMMIT orders, progress"
+    cut = {"fault": "cut_kafka", "window": f"{first} or {second}", "parameters": {"seconds": 1}}
+    verdict = _broken("mark_before_write", "repaired", cut, cut)
+    assert verdict.windows is not None
+    assert {"cut_kafka"} == set(verdict.windows.struck[first]) == set(verdict.windows.struck[second])
+
+
 @pytest.mark.slow
 def test_an_exploration_finds_situations_and_shrinks_what_fails(testbed: Testbed) -> None:
     experiment = explore.experiment_for(_experiment("memory_of_ids", "buggy"), 1)

@@ -11,9 +11,10 @@ import pytest
 
 from streamproof.evidence.coverage import Situation, Stage
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.journal import InjectionEvidence, InjectionFailed, InjectionStarted, StageFailed
+from streamproof.evidence.journal import InjectionEvidence, InjectionFailed, InjectionInjected, InjectionStarted, StageFailed
 from streamproof.experiment import model, schedule
 from streamproof.experiment.model import Experiment, Phase
+from streamproof.jobs import windows
 from streamproof.jobs.windows import Window
 from streamproof.run import explore
 from streamproof.run.explore import Arm, Chooser, Exploration, Key, Tried, key
@@ -124,10 +125,41 @@ def test_what_a_run_missed_and_reached_is_learned(tmp_path: Path) -> None:
     planned = schedule.plan(Experiment.model_validate({**EXPERIMENT.model_dump(by_alias=True), "faults": faults}))
     folder.schedule.write_text(planned.to_json())
     folder.journal.append(InjectionFailed(injection="cut_kafka-1", error="not reached"))
-    folder.journal.append(InjectionEvidence(injection="kill_at_window-1", checks=()))
+    strikes = [{"window": window, "at_ns": 1} for window in (second, first)]
+    folder.journal.append(InjectionInjected(injection="kill_at_window-1", target={"strikes": strikes}))
     choosing.learn(folder, [], [], {})
-    assert choosing.missed == {first: 1, second: 0}
+    assert choosing.missed == {first: 1}
     assert choosing.reached == {first: 1, second: 1}
+
+
+def test_a_fault_is_aimed_at_all_windows_in_which_it_has_not_struck() -> None:
+    choosing = chooser()
+    cut = [arm for arm in choosing.arms if arm.fault == "cut_kafka"]
+    assert choosing._aim(cut[0], set()) == windows.OR.join(window.name for window in KNOWN[:1] + KNOWN[2:])  # one holds an answer
+    assert choosing._aim(cut[2], {("cut_kafka", window.after, Stage.WORK) for window in KNOWN[:2]}) == KNOWN[2].name
+    kill = next(arm for arm in choosing.arms if arm.fault == "kill_at_window" and arm.parameters == {"window": KNOWN[0].name})
+    spec = kill.spec(EXPERIMENT, choosing.rng, choosing._aim(kill, set()))
+    assert spec.parameters["window"] == f"{KNOWN[0].name} or {KNOWN[2].name}"
+
+
+def test_of_a_fault_that_was_aimed_at_several_the_one_counts_as_tried_in_which_it_struck(tmp_path: Path) -> None:
+    folder, choosing = RunFolder.create(tmp_path / "run"), chooser()
+    arms = [arm for arm in choosing.arms if arm.fault == "cut_kafka"]
+    spec = arms[0].spec(EXPERIMENT, choosing.rng, choosing._aim(arms[0], set()))
+    planned = schedule.plan(Experiment.model_validate({**EXPERIMENT.model_dump(by_alias=True), "faults": [spec.model_dump(mode="json")]}))
+    folder.schedule.write_text(planned.to_json())
+    target = {"strikes": [{"window": KNOWN[2].name, "at_ns": 1}]}
+    folder.journal.append(InjectionInjected(injection="cut_kafka-1", target=target))
+    choosing.learn(folder, [(arms[0], spec)], [], {})
+    assert [arm.tries for arm in arms] == [0, 0, 1]
+    assert (choosing.reached, choosing.missed) == ({KNOWN[2].name: 1}, {})
+
+
+def test_a_window_that_the_job_seldom_passes_is_worth_less() -> None:
+    choosing = chooser()
+    cut = [arm for arm in choosing.arms if arm.fault == "cut_kafka"]
+    choosing.often = {KNOWN[0].name: 0.2}
+    assert choosing._worth(cut[0], set()) < choosing._worth(cut[1], set())
 
 
 def test_an_exploration_passes_only_when_the_job_was_killed_in_every_window() -> None:

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from streamproof.engines.command.job import CommandSpec
 from streamproof.evidence import manifest
 from streamproof.evidence.coverage import Coverage, Situation, Stage
 from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.faults import FAULTS
 from streamproof.faults.process.kill_at_window import KillAtWindowParameters
 from streamproof.jobs import windows
 from streamproof.jobs.job import Job
@@ -25,6 +27,7 @@ from streamproof.verdict.judge import judge
 from tests.support.histories import SPEC, Story
 
 MS = 1_000_000
+FORWARD = CommandSpec.model_validate({"engine": "command", "command": ["run"], "promises": "exactly-once"}).profile
 
 
 def job(folder: Path) -> Job:
@@ -188,12 +191,21 @@ def test_a_window_lies_between_steps_that_follow_each_other_again_and_again() ->
     [
         ("Produce", "expected the name of a window"),
         ("Produce > Fetch", "there is no step 'Fetch'"),
+        ("Produce > EndTxn or Produce", "expected the name of a window"),
+        ("Produce > commits or commits > offsets", "commits > offsets lies between two files"),
+        ("Produce > commits or EndTxn > Produce", "in one a Produce is held, in the other its answer"),
     ],
 )
 def test_a_window_that_is_none_is_refused(window: str, complaint: str) -> None:
     with pytest.raises(ValidationError) as refused:
         KillAtWindowParameters(window=window)
     assert complaint in str(refused.value)
+
+
+def test_several_windows_may_be_named() -> None:
+    assert KillAtWindowParameters(window="Produce > EndTxn or  EndTxn > Produce").window == "Produce > EndTxn or EndTxn > Produce"  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="expected one window, came 'Produce > EndTxn or EndTxn > Produce'"):
+        FAULTS["twin_driver"].check(FORWARD, {"window": "Produce > EndTxn or EndTxn > Produce"})
 
 
 # --- in which of them a job was killed ------------------------------------------------------------------------------------------------

@@ -88,7 +88,8 @@ class FaultSpec(Strict):
     window: str | None = Field(
         None,
         description="Inject it between two steps of the job as seen from outside, after the fault before this one, and hold the job there "
-        "where a message is the boundary: `COMMIT orders > OffsetCommit`, or `any`: drawn from those that the job has passed so far",
+        "where a message is the boundary: `COMMIT orders > OffsetCommit`; several with ` or ` between them: the one to which it comes "
+        "first; or `any`: drawn from those that the job has passed so far",
     )
     overlaps: bool = Field(False, description="Inject it as soon as the fault before this one is injected, and while that lasts")
     phase: Phase = Field(

@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from streamproof.jobs.job import Job
-from streamproof.testbed.messages import STATEMENTS, Message
+from streamproof.testbed.messages import STATEMENTS, Message, Side
 
 ARROW = " > "
+OR = " or "
+"""Between the names of several windows, of which the one is meant to which the job comes first."""
 ANY = "any"
 """Instead of a window's name: one that is drawn from those that the job has passed so far."""
 SEEN = 2
@@ -125,14 +127,49 @@ def parsed(name: str) -> tuple[str, str]:
 
 
 def named(window: str | None) -> str | None:
-    """A window's name as it is written everywhere. Raises ValueError when it is none."""
+    """A window's name, or those of several, as it is written everywhere. Raises ValueError when it is none, or when nobody can wait for
+    the several at once."""
     if window is None:
         return None
+    names = [_named(name) for name in alternatives(window)]
+    if (why_not := never_together(names)) is not None:
+        raise ValueError(why_not)
+    return OR.join(dict.fromkeys(names))
+
+
+def _named(window: str) -> str:
     after, before = parsed(window)
     for step in (after, before):
         if not is_file(step) and not kind(step):
             raise ValueError(f"there is no step {step!r}; `streamproof windows` lists the windows of a job")
     return f"{after}{ARROW}{before}"
+
+
+def alternatives(window: str) -> list[str]:
+    """The names of which a trigger names one or several."""
+    return [name.strip() for name in window.split(OR)]
+
+
+def never_together(names: Sequence[str]) -> str | None:
+    """Why nobody can wait for whichever of the windows comes first; None where one can. A message is held once: as a request, or as an
+    answer."""
+    held: dict[str, tuple[Side, str]] = {}
+    for name in names if len(names) > 1 else ():
+        if (at := edge(name)) is None:
+            return f"the window {name} lies between two files, where no message can be held: it cannot be one of several"
+        side, other = held.setdefault(kind(at[1]), (at[0], name))
+        if side != at[0]:
+            return f"the windows {other} and {name}: in one a {kind(at[1])} is held, in the other its answer; give one of them"
+    return None
+
+
+def edge(window: str) -> tuple[Side, str] | None:
+    """Which message is held for the window: the request that ends it, or where that is a file the answer to the one that begins it. None
+    between two files."""
+    after, before = parsed(window)
+    if not is_file(before):
+        return "request", before
+    return None if is_file(after) else ("answer", after)
 
 
 def is_file(step: str) -> bool:

@@ -5,8 +5,10 @@ way, in which stage of a start (:mod:`streamproof.evidence.coverage`). What to t
 *arm* is a fault with what it is aimed at: those of a sweep, two kills of which the second strikes the recovery from the first, and every
 fault that chance may draw for the job, in each window. An arm is worth as many new situations as it is expected to show in a second. One
 that was never tried is expected to show one for each of its strikes, or where one like it was seen already, as much as such strikes have
-shown so far. One that was tried is worth less each time. So is one whose window the job did not come to while others waited for it there: a
-job that does several things at once passes some windows by luck, and waiting for them takes the time of many runs.
+shown so far. One that was tried is worth less each time. So is one whose window the job seldom passes, or did not come to while others
+waited for it there: a job that does several things at once passes some windows by luck, and waiting for them takes the time of many runs.
+Therefore a fault is not aimed at one window alone, but at all in which it has not struck yet: the first to which the job comes is as new as
+any other.
 
 As many arms share a run as its workload has room for, and as last no longer than a run takes besides: to start a job, to judge it and to
 write its report takes longer than to lose a message. At the end the faults of a run that FAILED are shrunk to the smallest schedule that
@@ -21,7 +23,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +32,7 @@ from typing import Any
 from streamproof import settings
 from streamproof.evidence.coverage import Coverage, Situation, Stage
 from streamproof.evidence.folder import RunFolder, write_atomically
-from streamproof.evidence.journal import InjectionEvidence, InjectionFailed, InjectionStarted, StageFailed
+from streamproof.evidence.journal import InjectionEvidence, InjectionFailed, InjectionInjected, InjectionStarted, StageFailed
 from streamproof.experiment import random_plan
 from streamproof.experiment.model import Experiment, FaultSpec, Phase
 from streamproof.experiment.model import Random as RandomPlan
@@ -40,10 +42,12 @@ from streamproof.faults import FAULTS
 from streamproof.faults.process.window_fault import STRIKE_S
 from streamproof.jobs import windows
 from streamproof.jobs.failpoint import Site
+from streamproof.jobs.job import Job
 from streamproof.jobs.windows import Window
+from streamproof.run import coverage as where_struck
 from streamproof.run import shrink, window_sweep
 from streamproof.run.sweep import table
-from streamproof.run.window_sweep import KILL
+from streamproof.run.window_sweep import KILL, TWIN
 from streamproof.run.windows import seen
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
@@ -63,6 +67,7 @@ come back to its partitions), and any other. Measured on a plain consumer: 1 s, 
 SMALLEST = 3
 """How many failures of different kinds are shrunk at the end."""
 EXPLORED, SITUATIONS = "explored.json", "situations.md"
+WINDOW = "window"
 Key = tuple[str, str, str, tuple[str, ...]]
 
 
@@ -87,12 +92,22 @@ class Arm:
     window: str | None = None
     tries: int = 0
 
-    def spec(self, experiment: Experiment, rng: random.Random) -> FaultSpec:
-        """As a run has it: with parameters that chance draws where it has none of its own."""
-        parameters = self.parameters or random_plan.drawn_parameters(self.fault, experiment, rng) or {}
-        trigger: dict[str, Any] = (
-            {"phase": self.phase} if self.phase is Phase.START else {"window": self.window} if self.window else {"at": AT}
-        )
+    @property
+    def aimed(self) -> str | None:
+        """The window in which it strikes, or strikes first."""
+        return self.window or self.parameters.get(WINDOW)
+
+    @property
+    def group(self) -> tuple[Any, ...]:
+        """What it shares with those that differ from it only by their window."""
+        others = json.dumps({name: value for name, value in self.parameters.items() if name != WINDOW}, sort_keys=True)
+        return self.fault, self.phase, self.window is None, others
+
+    def spec(self, experiment: Experiment, rng: random.Random, aimed: str | None) -> FaultSpec:
+        """As a run has it, ``aimed`` at these windows: with parameters that chance draws where it has none of its own."""
+        own = {**self.parameters, WINDOW: aimed} if WINDOW in self.parameters else self.parameters
+        parameters = own or random_plan.drawn_parameters(self.fault, experiment, rng) or {}
+        trigger: dict[str, Any] = {"phase": self.phase} if self.phase is Phase.START else {"window": aimed} if self.window else {"at": AT}
         return FaultSpec(fault=self.fault, parameters=parameters, **trigger)
 
 
@@ -188,6 +203,8 @@ class Chooser:
     experiment: Experiment
     arms: list[Arm]
     rng: random.Random
+    often: dict[str, float] = field(default_factory=dict)
+    """How often the job passes each window, as a share of how often it passes the one that it passes most."""
     lasted_s: dict[str, list[float]] = field(default_factory=dict)
     """How long each fault lasted, from its aim to its evidence."""
     reached: Counter[str] = field(default_factory=Counter)
@@ -199,7 +216,8 @@ class Chooser:
 
     def next(self, seen: Iterable[Key]) -> list[tuple[Arm, FaultSpec]]:
         """The arms of a run, with their faults: those that are worth most, as long as there is room for them."""
-        tried = {known[:3] for known in seen}
+        before = {known[:3] for known in seen}
+        tried = set(before)
         room = Room(self.experiment.workload.records, self.experiment.micro_batch, self.experiment.quiet_between)
         left, lasting_s = LATEST_IMPACT_SHARE - AT - LEAST_STEADY, 0.0
         open_arms, chosen = self.rng.sample(self.arms, len(self.arms)), list[tuple[Arm, FaultSpec]]()
@@ -208,7 +226,7 @@ class Chooser:
             open_arms.remove(arm)
             if arm.phase is Phase.START and any(other.phase is Phase.START for other, _ in chosen):
                 continue
-            spec = arm.spec(self.experiment, self.rng)
+            spec = arm.spec(self.experiment, self.rng, self._aim(arm, before))
             begins_late = all(other.at is None for other in (spec, *(other for _, other in chosen)))  # see schedule.plan
             if (needed := room.share(spec.fault, spec.parameters)) <= left - begins_late * (EARLIEST_AT - AT):
                 chosen.append((arm, spec))
@@ -216,6 +234,17 @@ class Chooser:
                 left -= needed
                 lasting_s += self._lasts_s(arm)
         return sorted(chosen, key=lambda one: (one[0].phase is not Phase.START, one[1].at is None))
+
+    def _aim(self, arm: Arm, before: set[Like]) -> str | None:
+        """The window of the arm, and the others in which its fault could strike as well, and has not yet."""
+        if arm.aimed is None or arm.fault == TWIN:
+            return arm.aimed
+        names = [arm.aimed]
+        for other in self.arms:
+            new = other.group == arm.group and other.aimed not in names and not set(_likes(other)) <= before
+            if new and windows.never_together([*names, str(other.aimed)]) is None:
+                names.append(str(other.aimed))
+        return windows.OR.join(names)
 
     def _worth(self, arm: Arm, tried: set[Like]) -> float:
         """New situations that it is expected to show in a second."""
@@ -231,9 +260,10 @@ class Chooser:
         return sum(lasted_s) / len(lasted_s) + (1.0 - self._comes_there(arm)) * STRIKE_S
 
     def _comes_there(self, arm: Arm) -> float:
-        """How likely the job comes to where the arm is aimed."""
+        """How likely the job comes to where the arm is aimed: at first, as often as it came there while nothing was broken."""
         return math.prod(
-            (self.reached[name] + 1) / (self.reached[name] + self.missed[name] + 1) for name in _aimed_at(arm.window, arm.parameters)
+            (self.reached[name] + self.often.get(name, 1.0)) / (self.reached[name] + self.missed[name] + 1)
+            for name in _aimed_at(arm.window, arm.parameters)
         )
 
     def learn(self, folder: RunFolder, chosen: Sequence[tuple[Arm, FaultSpec]], struck: Sequence[Situation], before: Iterable[Key]) -> None:
@@ -246,25 +276,36 @@ class Chooser:
         for name, end in ends.items():
             lasted = datetime.fromisoformat(end) - datetime.fromisoformat(begun[name].at)
             self.lasted_s.setdefault(begun[name].fault, []).append(lasted.total_seconds())
-        struck_by = {event.injection for event in shown}
+        strikes = {event.injection: windows.strikes(event.target) for event in folder.journal.all(InjectionInjected)}
+        self.reached.update(strike.window for struck_at in strikes.values() for strike in struck_at)
         failed = {event.injection for event in folder.journal.all(InjectionFailed)}
         for injection in Schedule.read(folder).injections:
-            for name in _aimed_at(injection.window, injection.parameters):
-                self.reached[name] += injection.injection in struck_by
-                self.missed[name] += injection.injection in failed
+            if injection.injection in failed:
+                self.missed.update(_aimed_at(injection.window, injection.parameters))
         known = set(before)
         likes = {one[:3] for one in known}
         for situation in struck:
             if key(situation)[:3] in likes:
                 self.again += 1
                 self.new_again += key(situation) not in known
-        for arm, _ in chosen:
-            arm.tries += 1
+        for name, arm in _named(arm for arm, _ in chosen):
+            at = strikes[name][0].window if strikes.get(name) else arm.aimed
+            for other in self.arms:
+                other.tries += other.group == arm.group and other.aimed == at
 
 
 def _aimed_at(trigger: str | None, parameters: Mapping[str, Any]) -> list[str]:
     """The windows to which the job must come for a fault with that trigger."""
-    return [name for name in (trigger, parameters.get("window"), parameters.get("then")) if name is not None]
+    given = [name for name in (trigger, parameters.get(WINDOW), parameters.get("then")) if name is not None]
+    return [name for names in given for name in windows.alternatives(names)]
+
+
+def _named(chosen: Iterable[Arm]) -> Iterator[tuple[str, Arm]]:
+    """Each with the name that its injection has in the run."""
+    counts = Counter[str]()
+    for arm in chosen:
+        counts[arm.fault] += 1
+        yield f"{arm.fault}-{counts[arm.fault]}", arm
 
 
 def _likes(arm: Arm) -> list[Like]:
@@ -290,13 +331,15 @@ def explore(
     folder = settings.home() / "explorations" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{experiment.name}"
     folder.mkdir(parents=True)
     rng = random.Random(f"explore:{experiment.seed}")
-    exploration, chooser = Exploration(tuple(known)), Chooser(experiment, arms(experiment, known), rng)
+    most = max((window.seen for window in known), default=1)
+    often = {window.name: window.seen / most for window in known}
+    exploration, chooser = Exploration(tuple(known)), Chooser(experiment, arms(experiment, known), rng, often)
     until = time.monotonic() + 60 * minutes
     while (exploration.outcome is not RunOutcome.ABORTED and time.monotonic() < until) or not exploration.tried:
         chosen = [] if chance else chooser.next(exploration.seen)
         begun = time.monotonic()
         ran = _run(experiment, len(exploration.tried), [spec for _, spec in chosen])
-        coverage = Coverage.read(ran) or Coverage((), {})
+        coverage = _coverage(ran)
         before = set(exploration.seen)
         exploration.seen.update((key(one), ran.name) for one in coverage.situations if key(one) not in before)
         exploration.hit |= set(coverage.hit.values())
@@ -311,6 +354,13 @@ def _run(experiment: Experiment, number: int, specs: Sequence[FaultSpec]) -> Run
     if specs:
         return window_sweep.run_with(experiment, faults=[spec.model_dump(mode="json") for spec in specs])
     return window_sweep.run_with(experiment, random=RandomPlan(count=_fitting(experiment)), seed=experiment.seed + number)
+
+
+def _coverage(folder: RunFolder) -> Coverage:
+    """Where its faults struck, also where the run broke before it came to say so."""
+    if folder.messages.exists() and not folder.windows.exists():
+        where_struck.write(folder, Job.read(folder))
+    return Coverage.read(folder) or Coverage((), {})
 
 
 def _fitting(experiment: Experiment) -> int:

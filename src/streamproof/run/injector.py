@@ -287,7 +287,7 @@ def _held(run: RunContext, injection: Injection) -> contextlib.AbstractContextMa
     if injection.step is not None:
         return held(run, injection.step)
     if injection.window is not None:
-        return held_in(run, injection.window, FAULTS[injection.fault].ends_connections)
+        return held_in(run, injection.window, injection.fault, FAULTS[injection.fault].ends_connections)
     return contextlib.nullcontext()
 
 

@@ -10,6 +10,7 @@ value: of records they know the number, of SQL the text without literals.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
@@ -252,11 +253,10 @@ class Messages:
         self._ask("POST", "/rules", {name: value for name, value in asdict(rule).items() if value not in ("", None, ())})
 
     def disarm(self, rule: str) -> None:
-        """Take the rule away and release what it holds; nothing happens when there is none."""
-        try:
-            self._ask("DELETE", f"/rules/{rule}")
-        except NoSuchThing:
-            return
+        """Take the rule away, with those that belong to it, and release what they hold; nothing happens when there is none."""
+        for each in [one["id"] for one in self._ask("GET")["rules"] if belongs(one["id"], rule)]:
+            with contextlib.suppress(NoSuchThing):
+                self._ask("DELETE", f"/rules/{each}")
 
     def release(self, held: int) -> None:
         """Let a held message go on. Raises NoSuchThing when somebody has decided about it before."""
@@ -287,6 +287,11 @@ class Messages:
         self._ask("DELETE")
 
 
+def belongs(rule: str, to: str) -> bool:
+    """Whether a rule is the one of that id, or one that was numbered after it: a fault that waits for several messages has several."""
+    return rule == to or rule.startswith(f"{to}.")
+
+
 def read_trace(path: Path) -> Iterator[Message]:
     """The messages of a trace in their order. A last line that was cut off is left out."""
     with path.open() as lines:
@@ -309,5 +314,6 @@ __all__ = [
     "Rule",
     "Side",
     "State",
+    "belongs",
     "read_trace",
 ]

@@ -32,7 +32,7 @@ from streamproof.jobs import profile as jobs
 from streamproof.jobs.failpoint import Site
 from streamproof.jobs.profile import KAFKA, POSTGRES, JobProfile
 from streamproof.testbed.embedded import POSTGRES_PROXY, Role, Testbed
-from streamproof.testbed.messages import STATEMENTS, Event, Message, Rule
+from streamproof.testbed.messages import STATEMENTS, Event, Message, Rule, belongs
 
 STRIKE_S = 60.0
 SEEN_S = 30.0
@@ -228,11 +228,11 @@ class MessageFault(Unconditional):
 
 
 def disarmed(testbed: Testbed, rule: str) -> EvidenceCheck:
-    """Take a rule away and let go what it holds, and read back. May be repeated."""
+    """Take a rule away, with those that belong to it, let go what they hold, and read back. May be repeated."""
     testbed.messages.disarm(rule)
     state = testbed.messages.state()
-    held = [held.id for held in state.held if held.rule == rule]
-    gone = rule not in state.rules and not held
+    held = [held.id for held in state.held if belongs(held.rule, rule)]
+    gone = not any(belongs(each, rule) for each in state.rules) and not held
     return EvidenceCheck("its rule is gone, and nothing is held any more", gone, f"{len(state.rules)} rules, {len(held)} held")
 
 

@@ -130,17 +130,18 @@ def stopped_at(run: RunContext, step: str) -> FailpointHeld:
 
 
 @contextlib.contextmanager
-def held_in(run: RunContext, window: str, thrown_away: bool) -> Iterator[Hold]:
-    """The job is in the window while the body runs, a message at its edge held; between two files nothing can be held, and it goes on. The
-    message is ``thrown_away`` afterwards, as one that was on its way when its connection ended; else it goes on.
+def held_in(run: RunContext, window: str, fault: str, thrown_away: bool) -> Iterator[Hold]:
+    """The job is in the window, or the first of several, while the body runs, a message at its edge held for the ``fault``; between two
+    files nothing can be held, and it goes on. The message is ``thrown_away`` afterwards, as one that was on its way when its connection
+    ended; else it goes on.
 
     Raises FaultError when the job does not come there in time.
     """
-    window = window_fault.drawn(run) if window == windows.ANY else window
-    target = {"rule": f"window-{uuid.uuid4().hex[:8]}"}
-    event = FailpointHeld(failpoint=window, batch=run.progress.batches(), pid=run.recorded(Role.DRIVER)[0]["pid"])
+    names = [window_fault.drawn(run)] if window == windows.ANY else window_fault.meant(run, fault, window)
+    target, batch = {"rule": f"window-{uuid.uuid4().hex[:8]}"}, run.progress.batches()
     try:
-        message = window_fault.come_to(run, target, window)
+        window, message = window_fault.come_to(run, target, names)
+        event = FailpointHeld(failpoint=window, batch=batch, pid=run.recorded(Role.DRIVER)[0]["pid"])
         if message is None:
             yield Hold(event, None, window)
             return

@@ -33,8 +33,8 @@ from streamproof.faults.process.window_fault import (
     WindowFault,
     WindowParameters,
     drawn,
-    edge,
     hold_at,
+    meant,
     next_start,
     stop_between_files,
     throw_away,
@@ -86,9 +86,9 @@ class KillAtWindow(WindowFault):
 
 
 def _strike(run: RunContext, window: str, linger_s: float, target: dict[str, Any]) -> None:
-    held = None
-    if (at := edge(window)) is not None:
-        held = hold_at(run, target, window, *at)
+    held, names = None, meant(run, KillAtWindow.name, window)
+    if edges := {name: at for name in names if (at := windows.edge(name)) is not None}:
+        window, held = hold_at(run, target, edges)
     else:
         stop_between_files(run, window)
     at_ns = time.time_ns() if held is not None and linger_s else None

@@ -71,6 +71,8 @@ class TwinDriver(WindowFault):
 
     def check(self, profile: JobProfile, parameters: dict[str, Any]) -> None:
         super().check(profile, parameters)
+        if len(windows.alternatives(parameters.get("window") or "")) > 1:
+            raise ValueError(f"{self.name}: expected one window, came {parameters['window']!r}")
         if (step := parameters.get("step")) is not None:
             fitting = [point.name for point in profile.failpoints if point.at in (Site.DRIVER, Site.WATCHED)]
             if parameters.get("window") is not None:
@@ -99,7 +101,7 @@ class TwinDriver(WindowFault):
         after, before = windows.parsed(window)
         if windows.is_file(after) and windows.is_file(before):
             raise FaultError(f"the window {window} lies between two files: there is no message that could be held")
-        event = hold_at(run, target, window, *(("request", before) if windows.is_file(after) else ("answer", after)))
+        _, event = hold_at(run, target, {window: ("request", before) if windows.is_file(after) else ("answer", after)})
         target["held"] = event.held
         target["stopped"] = run.recorded(Role.DRIVER)
         signal_recorded(target["stopped"], signal.SIGSTOP)

@@ -1,7 +1,8 @@
 """What faults share that strike the driver between two steps of its commit protocol, as seen from outside.
 
-``window`` names two steps that follow each other in the job's trace (``streamproof windows`` lists them). Nothing is left to timing: a
-message at the window's edge is held, and the driver is struck while it waits.
+``window`` names two steps that follow each other in the job's trace (``streamproof windows`` lists them), or several such pairs: then
+the one is meant to which the job comes first. Nothing is left to timing: a message at the window's edge is held, and the driver is struck
+while it waits.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import statistics
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +36,8 @@ STRIKE_BATCHES = 12
 """How many batches a job may commit without having come to a window: one that it passes only by luck would take what others need."""
 STARTED_S = 60.0
 LOOK_S = 1.0
+Edge = tuple[Side, str]
+"""Which side of a message is held, and which step it is."""
 BARE = 4
 """Bytes that a file of Parquet has before there is anything in it."""
 WATCH_S = 0.002
@@ -45,8 +49,9 @@ beside it."""
 class WindowParameters(Parameters):
     window: Annotated[str | None, AfterValidator(windows.named)] = Field(
         None,
-        description="The window, as in `INSERT orders > commits`. When absent it is drawn from those that the job has passed so far, "
-        "and in which this run has not struck yet",
+        description="The window, as in `INSERT orders > commits`, or several with ` or ` between them: the one to which the job comes "
+        "first, and in which this fault has not struck yet. When absent it is drawn from those that the job has passed so far, and in "
+        "which this run has not struck yet",
     )
 
 
@@ -79,13 +84,15 @@ class WindowFault(Unconditional):
         return [disarmed(testbed, target["rule"])]
 
 
-def hold_at(run: RunContext, target: dict[str, Any], window: str, side: Side, step: str) -> Event:
-    """Hold the message ``step`` of the job at the edge of the window; what is held elsewhere goes on. Raises FaultError when the job does
-    not come there in time."""
+def hold_at(run: RunContext, target: dict[str, Any], edges: Mapping[str, Edge]) -> tuple[str, Event]:
+    """Hold the job in the one of the windows to which it comes first, by the message at its edge; what is held elsewhere goes on. Returns
+    which window it is. Raises FaultError when the job does not come there in time."""
     target["after"] = run.testbed.messages.state().last_event
-    run.testbed.messages.arm(Rule(target["rule"], windows.kind(step), "hold", every=1, side=side))
-    after, before = windows.parsed(window)
-    aiming, until, committed = _Aim(run, after, before, side), min(time.monotonic() + STRIKE_S, run.deadline), run.progress.committed()
+    kinds = dict.fromkeys((side, windows.kind(step)) for side, step in edges.values())
+    sides = {target["rule"] if not number else f"{target['rule']}.{number}": at for number, at in enumerate(kinds)}
+    for rule, (side, message) in sides.items():
+        run.testbed.messages.arm(Rule(rule, message, "hold", every=1, side=side))
+    aiming, until, committed = _Aim(run, edges), min(time.monotonic() + STRIKE_S, run.deadline), run.progress.committed()
     in_time = f"within {STRIKE_S:.0f} s"
     while time.monotonic() < until:
         run.check_alive()
@@ -95,23 +102,32 @@ def hold_at(run: RunContext, target: dict[str, Any], window: str, side: Side, st
         if run.progress.committed() > committed + STRIKE_BATCHES * run.job.batch_records:
             in_time = f"in {STRIKE_BATCHES} batches"
             break
-        for event in run.testbed.messages.events(target["after"], target["rule"], wait_s=LOOK_S):
+        for event in run.testbed.messages.events(target["after"], wait_s=LOOK_S):
             target["after"] = event.number
-            if event.kind != "held":
+            if event.kind != "held" or event.rule not in sides:
                 continue
-            if aiming.fits(event):
-                return event
+            if (window := aiming.fits(event, sides[event.rule][0])) is not None:
+                return window, event
             release(run, event.held)
-    raise FaultError(f"the window {window}: not reached {in_time}; the job passed {aiming.passed()}")
+    raise FaultError(f"the window {windows.OR.join(edges)}: not reached {in_time}; the job passed {aiming.passed()}")
 
 
-def come_to(run: RunContext, target: dict[str, Any], window: str) -> Event | None:
-    """Wait until the job is in the window, and hold the message at its edge; None between two files, where there is none. Raises FaultError
+def come_to(run: RunContext, target: dict[str, Any], names: Sequence[str]) -> tuple[str, Event | None]:
+    """Wait until the job is in one of the windows, and hold the message at its edge; between two files there is none. Raises FaultError
     when the job does not come there in time."""
-    if (at := edge(window)) is not None:
-        return hold_at(run, target, window, *at)
-    wait_for_a_file(run, windows.parsed(window)[0])
-    return None
+    edges = {name: at for name in names if (at := windows.edge(name)) is not None}
+    if edges:
+        return hold_at(run, target, edges)
+    wait_for_a_file(run, windows.parsed(names[0])[0])
+    return names[0], None
+
+
+def meant(run: RunContext, fault: str, window: str) -> list[str]:
+    """Of the windows that a trigger names, those in which this fault has not struck in this run, as long as there is one."""
+    injected = (event for event in run.folder.journal.all(InjectionInjected) if event.injection.rpartition("-")[0] == fault)
+    struck = {strike.window for event in injected for strike in windows.strikes(event.target)}
+    names = windows.alternatives(window)
+    return [name for name in names if name not in struck] or names
 
 
 def throw_away(run: RunContext, event: Event | None) -> None:
@@ -127,28 +143,33 @@ def release(run: RunContext, held: int) -> None:
 
 
 class _Aim:
-    """Whether a message that is held is the one at the edge of the window."""
+    """At the edge of which of the windows a message is that is held."""
 
-    def __init__(self, run: RunContext, after: str, before: str, side: Side) -> None:
-        self._run, self._after, self._before, self._side = run, after, before, side
+    def __init__(self, run: RunContext, edges: Mapping[str, Edge]) -> None:
+        self._run, self._edges = run, edges
         self._trace = Trace(run.job)
         self._first = not run.progress.batches()  # how the job goes on from a step is not known then
 
-    def fits(self, event: Event) -> bool:
-        message = event.message
-        steps = self.steps()
-        if message is None or self._trace.name(message) != (self._after if self._side == "answer" else self._before):
-            return False
-        if self._side == "request":
-            begun = time.monotonic()
-            while (waits := self._trace.outstanding(message)) or not steps or steps[-1].name != self._after:
+    def fits(self, event: Event, side: Side) -> str | None:
+        message, steps = event.message, self.steps()
+        if message is None:
+            return None
+        name = self._trace.name(message)
+        there = {windows.parsed(window): window for window, at in self._edges.items() if at == (side, name)}
+        if side == "request":
+            begun, by_step = time.monotonic(), {after: window for (after, _), window in there.items()}
+            while there and ((waits := self._trace.outstanding(message)) or not steps or steps[-1].name not in by_step):
                 if time.monotonic() > begun + (SETTLED_S if waits else CONCURRENT_S):
                     break
                 time.sleep(LOOK_AGAIN_S)
                 steps = self.steps()
-            return bool(steps) and steps[-1].name == self._after
-        usual = list(windows.runs_of(steps, self._after, self._before))
-        in_a_row = 1 + _trailing(steps, self._after)
+            return by_step.get(steps[-1].name) if steps else None
+        return next((window for steps_of, window in there.items() if self._often_enough(steps, *steps_of)), None)
+
+    def _often_enough(self, steps: list[Step], after: str, before: str) -> bool:
+        """Whether the step that was done now was done as often in a row as it usually is before the other one comes."""
+        usual = list(windows.runs_of(steps, after, before))
+        in_a_row = 1 + _trailing(steps, after)
         return in_a_row >= statistics.median_low(usual) if usual else self._first
 
     def steps(self) -> list[Step]:
@@ -179,7 +200,7 @@ def wait_for_a_file(run: RunContext, step: str) -> None:
 def stop_between_files(run: RunContext, window: str) -> None:
     """Stop the driver between two files. One that was further when it was looked at goes on, and is stopped in another batch. Raises
     FaultError when it is not found there in time; then it stands still no more."""
-    aiming, until = _Aim(run, "", "", "request"), min(time.monotonic() + STRIKE_S, run.deadline)
+    aiming, until = _Aim(run, {}), min(time.monotonic() + STRIKE_S, run.deadline)
     after, _ = windows.parsed(window)
     while time.monotonic() < until:
         processes = run.recorded(Role.DRIVER)
@@ -197,19 +218,10 @@ def stop_between_files(run: RunContext, window: str) -> None:
     raise FaultError(f"the window {window}: the driver was not found there within {STRIKE_S:.0f} s")
 
 
-def edge(window: str) -> tuple[Side, str] | None:
-    """Which message is held for the window: the request that ends it, or where that is a file the answer to the one that begins it. None
-    between two files."""
-    after, before = windows.parsed(window)
-    if not windows.is_file(before):
-        return "request", before
-    return None if windows.is_file(after) else ("answer", after)
-
-
 def drawn(run: RunContext) -> str:
     """A window that the job has passed again and again, drawn from the seed evenly over windows, not over time; one in which this run has
     not struck yet, as long as there is one."""
-    aiming = _Aim(run, "", "", "request")
+    aiming = _Aim(run, {})
     passed = run.wait_for(
         "a window that the job passes", lambda: sorted(window.name for window in windows.windows(aiming.steps())), STRIKE_S
     )
