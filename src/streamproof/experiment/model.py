@@ -23,6 +23,7 @@ from streamproof.engines.spark.spec import SparkSpec
 from streamproof.evidence.locations import Kind
 from streamproof.experiment import overlap
 from streamproof.experiment.reading import NOT_YAML, load_as, parsed_yaml
+from streamproof.experiment.room import Room
 from streamproof.faults import FAULTS
 from streamproof.jobs import windows
 from streamproof.jobs.engine import JobSpec
@@ -518,6 +519,11 @@ class Experiment(Strict):
     @property
     def quiet_between(self) -> float | str:
         return self.quiet if self.random is None else self.random.quiet
+
+    @property
+    def room(self) -> Room:
+        """Its workload as faults see it."""
+        return Room(self.workload.records, self.micro_batch, self.quiet_between)
 
     def with_seed(self, seed: int | None) -> Experiment:
         return self if seed is None else Experiment.model_validate({**self.model_dump(), "seed": seed})

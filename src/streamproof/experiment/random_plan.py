@@ -26,7 +26,7 @@ OVERLAP_CHANCE = 0.5
 def draw(experiment: Experiment, plan: Random) -> list[FaultSpec]:
     """The same experiment and seed give the same faults. Raises BadInput when none can be drawn, or not as many as are wanted."""
     rng = random.Random(f"random:{experiment.seed}")
-    room = Room(experiment.workload.records, experiment.micro_batch, plan.quiet)
+    room = experiment.room
     deck = _Deck(experiment, plan, rng)
     left, drawn = LATEST_IMPACT_SHARE - FIRST_AT, list[FaultSpec]()
     for others in reversed(range(plan.count)):

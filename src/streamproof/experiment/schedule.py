@@ -87,7 +87,7 @@ def plan(experiment: Experiment) -> Schedule:
 
     Raises BadInput when the workload has too few micro-batches for its faults to show their evidence.
     """
-    room = Room(experiment.workload.records, experiment.micro_batch, experiment.quiet_between)
+    room = experiment.room
     if room.records < MIN_BATCHES * room.batch_records:
         raise BadInput(
             f"batch_records: {room.records} records in micro-batches of {room.batch_records} are fewer than {MIN_BATCHES} batches, too few "

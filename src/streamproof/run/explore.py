@@ -36,7 +36,7 @@ from streamproof.evidence.journal import InjectionEvidence, InjectionFailed, Inj
 from streamproof.experiment import random_plan
 from streamproof.experiment.model import Experiment, FaultSpec, Phase
 from streamproof.experiment.model import Random as RandomPlan
-from streamproof.experiment.room import LATEST_IMPACT_SHARE, Room
+from streamproof.experiment.room import LATEST_IMPACT_SHARE
 from streamproof.experiment.schedule import EARLIEST_AT, LEAST_STEADY, Schedule
 from streamproof.faults import FAULTS
 from streamproof.faults.process.window_fault import STRIKE_S
@@ -218,7 +218,7 @@ class Chooser:
         """The arms of a run, with their faults: those that are worth most, as long as there is room for them."""
         before = {known[:3] for known in seen}
         tried = set(before)
-        room = Room(self.experiment.workload.records, self.experiment.micro_batch, self.experiment.quiet_between)
+        room = self.experiment.room
         left, lasting_s = LATEST_IMPACT_SHARE - AT - LEAST_STEADY, 0.0
         open_arms, chosen = self.rng.sample(self.arms, len(self.arms)), list[tuple[Arm, FaultSpec]]()
         while open_arms and len(chosen) < TOGETHER and lasting_s < LASTING_S:
@@ -365,7 +365,7 @@ def _coverage(folder: RunFolder) -> Coverage:
 
 def _fitting(experiment: Experiment) -> int:
     """How many faults a run has room for, whichever chance draws."""
-    room, rng = Room(experiment.workload.records, experiment.micro_batch, experiment.quiet_between), random.Random(0)
+    room, rng = experiment.room, random.Random(0)
     drawn = {name: random_plan.drawn_parameters(name, experiment, rng) or {} for name in random_plan.drawable(experiment)}
     most = max((room.share(name, parameters) for name, parameters in drawn.items()), default=1.0)
     return max(1, min(TOGETHER, int((LATEST_IMPACT_SHARE - random_plan.FIRST_AT) / (most + room.quiet_share))))
