@@ -22,7 +22,7 @@ def _experiment(job: str, variant: str, **changed: Any) -> Experiment:
 
 
 def test_the_windows_of_a_job_are_seen(testbed: Testbed) -> None:
-    seen = {window.name for window in windows.seen(windows.experiment_for(_experiment("mark_before_write", "buggy")))}
+    seen = {window.name for window in windows.look(windows.experiment_for(_experiment("mark_before_write", "buggy"))).windows}
     assert {"COMMIT progress > COMMIT orders", "COMMIT orders > OffsetCommit", "OffsetCommit > COMMIT progress"} <= seen
 
 

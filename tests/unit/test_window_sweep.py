@@ -14,6 +14,7 @@ from streamproof.jobs.profile import JobProfile
 from streamproof.jobs.windows import Window
 from streamproof.run import window_sweep
 from streamproof.run.window_sweep import Crash, Result, Sweep, crashes
+from streamproof.run.windows import Look
 from tests.support.checkout import ROOT
 
 KNOWN = [
@@ -25,7 +26,7 @@ DESCRIBED: JobProfile = model.load(ROOT / "tests/zoo/mark_before_write/buggy.yam
 
 
 def every(known: Iterable[Window] = KNOWN, profile: JobProfile = DESCRIBED) -> list[Crash]:
-    return [crash for run in crashes(list(known), profile) for crash in run]
+    return [crash for run in crashes(Look(tuple(known)), profile) for crash in run]
 
 
 def result(crash: Crash, outcome: str = "PASSED", hit: bool = True, **found: int) -> Result:
@@ -42,13 +43,13 @@ def test_each_window_is_tried() -> None:
         ("offsets > COMMIT orders", 0.0),
         ("COMMIT orders > COMMIT progress", 0.0),
         ("COMMIT progress > offsets", 0.0),
-        ("offsets > COMMIT orders", 1.0),
-        ("COMMIT orders > COMMIT progress", 1.0),
+        ("offsets > COMMIT orders", 5.0),
+        ("COMMIT orders > COMMIT progress", 5.0),
     ]
 
 
 def test_one_window_is_tried_as_each_run_begins() -> None:
-    runs = crashes(KNOWN, DESCRIBED)
+    runs = crashes(Look(tuple(KNOWN)), DESCRIBED)
     assert [[one.where for one in run if one.phase is Phase.START] for run in runs][:3] == [[window.name] for window in KNOWN]
     assert all(run[0].spec.phase is Phase.START for run in runs[:3])
     assert {one.spec.at for run in runs for one in run if one.phase is Phase.IMPACT} == {window_sweep.AT}
@@ -60,7 +61,7 @@ def test_a_run_has_room_for_its_faults(batches: int) -> None:
     given = model.load(ROOT / "tests/zoo/zombie_writer/buggy.yaml")
     given = Experiment.model_validate({**given.model_dump(), "workload": {"source": "flights", "records": 150 * batches}})
     planned = window_sweep.experiment_for(given, 1)
-    runs = crashes(KNOWN, DESCRIBED, planned.workload.records // planned.micro_batch)
+    runs = crashes(Look(tuple(KNOWN)), DESCRIBED, planned.workload.records // planned.micro_batch)
     assert sorted(map(str, (crash for run in runs for crash in run))) == sorted(map(str, every()))
     for run in runs:
         faults = [crash.spec.model_dump(mode="json") for crash in run]
@@ -74,12 +75,12 @@ def test_each_message_is_lost() -> None:
         {"message": "COMMIT", "nth": 1},
         {"message": "COMMIT", "nth": 2},
     ]
-    assert [one.spec.parameters for one in every() if one.fault == "refuse_messages"] == [{"message": "COMMIT", "nth": 1}]
+    assert [one.spec.parameters for one in every() if one.fault == "refuse_messages"] == [{"message": "COMMIT", "nth": 1, "seconds": 60.0}]
 
 
 def test_commits_of_transactions_arrive_late_when_that_is_asked_for() -> None:
     known = [Window("Produce", "TxnOffsetCommit", 9, 1.0), Window("TxnOffsetCommit", "EndTxn", 9, 1.0)]
-    asked = [one for run in crashes(known, DESCRIBED, late=True) for one in run if one.fault == "late_request"]
+    asked = [one for run in crashes(Look(tuple(known)), DESCRIBED, late=True) for one in run if one.fault == "late_request"]
     assert [(one.where, one.until) for one in asked] == [("EndTxn", "Produce"), ("EndTxn", "TxnOffsetCommit")]
     assert asked[0].spec.parameters == {"message": "EndTxn", "nth": 1, "until": "Produce", "delay_ms": 5000}
     assert not [one for one in every(known) if one.fault == "late_request"]
@@ -118,12 +119,15 @@ def test_no_driver_stands_still_whose_executors_keep_the_cluster() -> None:
 
 def test_a_sweep_passes_only_when_every_window_was_hit() -> None:
     all_hit = swept(map(result, every()))
-    assert (all_hit.outcome, all_hit.reason) == ("PASSED", "killed in 3 of 3 windows, messages lost in 5 ways, 3 twins")
+    assert (all_hit.outcome, all_hit.reason) == (
+        "PASSED",
+        "killed in 3 of 3 windows, messages lost in 5 ways, 0 answered by errors, 3 twins",
+    )
     missed = swept(result(one, hit="progress > offsets" not in one.where) for one in every())
     assert missed.outcome == "INCONCLUSIVE"
     assert missed.reason.endswith("never hit: COMMIT progress > offsets")
     half = swept(result(one, hit=one.fault != "refuse_messages") for one in every())
-    assert (half.outcome, half.reason.rpartition("; ")[2]) == ("PASSED", "not shown: refuse_messages at COMMIT")
+    assert (half.outcome, half.reason.rpartition("; ")[2]) == ("PASSED", "not shown: refuse_messages for 60 s at most at COMMIT")
 
 
 def test_what_broke_the_job_is_named() -> None:
@@ -178,3 +182,27 @@ def test_what_fails_only_together_is_a_failure(monkeypatch: pytest.MonkeyPatch) 
     results = list(window_sweep._results(None, together, False))  # type: ignore[arg-type]
     assert [one.outcome for one in results] == ["PASSED", "PASSED", "FAILED"]
     assert results[-1].told == "refuse_messages at COMMIT together with drop_request at COMMIT, lose_answer at COMMIT"
+
+
+def test_messages_and_statements_are_answered_by_errors() -> None:
+    known = (Window("Produce", "OffsetCommit", 9, 1.0), Window("OffsetCommit", "Produce", 9, 1.0))
+    errors = [one for run in crashes(Look(known, ("INSERT orders, seen",)), DESCRIBED) for one in run if one.fault == "error_answer"]
+    assert [one.spec.parameters for one in errors] == [
+        {"message": "Produce", "nth": 1, "kind": "fatal"},
+        {"message": "OffsetCommit", "nth": 1, "kind": "fatal"},
+        {"message": "INSERT", "nth": 1, "sql": "orders", "kind": "retriable"},
+    ]
+
+
+def test_only_the_message_by_which_a_job_delivers_is_refused_for_long() -> None:
+    known = [Window("COMMIT orders", "Produce", 9, 1.0), Window("Produce", "OffsetCommit", 9, 1.0)]
+    refused = {one.where: one.seconds for one in every(known) if one.fault == "refuse_messages"}
+    assert refused == {"COMMIT": 60.0, "Produce": 60.0, "OffsetCommit": 0.0}
+
+
+def test_a_kill_in_recovery_is_told() -> None:
+    crash = Crash("kill_at_window", KNOWN[0].name, then="COMMIT orders > COMMIT staged")
+    assert crash.spec.parameters == {"window": KNOWN[0].name, "then": "COMMIT orders > COMMIT staged"}
+    done = swept([*map(result, every()), result(crash)])
+    assert "killed in 3 of 3 windows and 1 of its recovery" in done.reason
+    assert replace(done, once=("TRUNCATE seen",)).reason.endswith("done only once, so nothing was tried beside it: TRUNCATE seen")

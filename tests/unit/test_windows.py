@@ -202,6 +202,18 @@ def test_a_window_that_is_none_is_refused(window: str, complaint: str) -> None:
     assert complaint in str(refused.value)
 
 
+def test_a_step_that_was_done_once_in_the_middle_is_named() -> None:
+    names = [
+        "InitProducerId",
+        *["COMMIT orders", "OffsetCommit"] * 3,
+        "TRUNCATE seen",
+        *["OffsetCommit", "COMMIT orders"] * 2,
+        "COMMIT end",
+    ]
+    assert windows.done_once([Step(name, number, number) for number, name in enumerate(names)]) == ["TRUNCATE seen"]
+    assert windows.done_once([]) == windows.done_once([Step("Produce", 0, 1)]) == []
+
+
 def test_several_windows_may_be_named() -> None:
     assert KillAtWindowParameters(window="Produce > EndTxn or  EndTxn > Produce").window == "Produce > EndTxn or EndTxn > Produce"  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="expected one window, came 'Produce > EndTxn or EndTxn > Produce'"):

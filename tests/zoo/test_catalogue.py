@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from streamproof.experiment import model
 from tests.zoo.catalogue import VARIANTS, ZOO, Edge, Specimen, specimens
 
-LEAST_JOBS, LEAST_SPARK_JOBS = 24, 8
+LEAST_JOBS, LEAST_SPARK_JOBS = 30, 8
 MOST_CHANGED_LINES = 20
 STANDARD = {"collections", "concurrent", "fcntl", "itertools", "json", "os", "pathlib", "signal", "threading", "time", "uuid"}
 CLIENTS = {"confluent_kafka", "psycopg", "pyspark"}

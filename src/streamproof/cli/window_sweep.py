@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def sweep_job(file: Path, seed: int, keep_going: bool, late: bool, as_json: bool, dry: bool) -> NoReturn:
     """Leaves with the exit code of what was found; ``dry``, once it was said what would be tried."""
     from streamproof.run import window_sweep as sweeping
-    from streamproof.run.windows import seen
+    from streamproof.run.windows import look as windows_of
 
     experiment = sweeping.experiment_for(experiment_of(file), seed)
     only_warnings()
@@ -39,9 +39,9 @@ def sweep_job(file: Path, seed: int, keep_going: bool, late: bool, as_json: bool
     embedded.up(lambda line: say(line))
     look = partial(say_windows, begun=begun)
     if dry:
-        known = seen(experiment)
-        look(known)
-        planned = sweeping.planned(experiment, known, late)
+        seen = windows_of(experiment)
+        look(seen.windows)
+        planned = sweeping.planned(experiment, seen, late)
         for number, run in enumerate(planned, 1):
             say(f"run {number}: {'; '.join(f'{crash.label} at {crash.where}' for crash in run)}")
         say(f"{sum(map(len, planned))} faults in {len(planned)} runs, and more where one misses")

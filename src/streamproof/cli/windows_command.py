@@ -28,7 +28,7 @@ def windows(
     experiment = looking.experiment_for(experiment_of(file))
     with lines_on_stderr(as_json):
         say(f"running {experiment.label} on {experiment.workload.records} records, without faults")
-        found = looking.seen(experiment)
+        found = looking.look(experiment).windows
     if as_json:
         told = [{"window": window.name, **asdict(window), "leaves": seen.leaves(window.name)} for window in found]
         print(json.dumps(told, indent=1))

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -190,6 +191,8 @@ class Request:
     """The step that it is; None for one that changes nothing that lasts."""
     begun_ns: int
     done_ns: int | None = None
+    statement: str = ""
+    """What it changes of PostgreSQL's, as `INSERT orders`, whether or not that is a step; else empty."""
 
 
 @dataclass
@@ -251,7 +254,7 @@ class Trace:
                 self.requests.append(Request(message.message, name, message.at_ns, message.at_ns))
                 self.steps.append(Step(name, message.at_ns, message.at_ns))
             elif name is not None or message.message in OF_TABLES:
-                self._open[request] = Request(message.message, name, message.at_ns)
+                self._open[request] = Request(message.message, name, message.at_ns, statement=_changes(message))
                 self.requests.append(self._open[request])
             if message.protocol == "postgres":
                 self._begin(message)
@@ -291,10 +294,13 @@ class Trace:
             return f"{ending} {', '.join(changed)}" if changed else None
         if message.message in DECIDING:
             return message.message
-        changing = next((kind for kind in message.statements if kind in OF_TABLES), None)
-        if changing is None or session.open:
-            return None
-        return " ".join([changing, ", ".join(sorted(_tables(message)))]).strip()
+        return None if session.open else _changes(message) or None
+
+
+def _changes(message: Message) -> str:
+    """What a message of PostgreSQL's does to which tables; empty when it changes none."""
+    changing = next((kind for kind in message.statements if kind in OF_TABLES), None)
+    return "" if changing is None else " ".join([changing, ", ".join(sorted(_tables(message)))]).strip()
 
 
 def _tables(message: Message) -> set[str]:
@@ -369,6 +375,14 @@ def windows(steps: Sequence[Step], least: int = SEEN) -> list[Window]:
     for one, other in pairwise(steps):
         open_ms.setdefault((one.name, other.name), []).append(max(0.0, (other.begun_ns - one.done_ns) / 1e6))
     return [Window(*pair, len(times), round(statistics.median(times), 1)) for pair, times in open_ms.items() if len(times) >= least]
+
+
+def done_once(steps: Sequence[Step]) -> list[str]:
+    """Which steps were done only once, while others were done again and again."""
+    counts = Counter(step.name for step in steps)
+    usual = max(counts, key=lambda name: counts[name], default=None)
+    body = [number for number, step in enumerate(steps) if step.name == usual]
+    return [step.name for step in steps[body[0] : body[-1]] if counts[step.name] == 1] if len(body) > 1 else []
 
 
 def last_before(steps: Iterable[Step], at_ns: int) -> Step | None:

@@ -34,7 +34,7 @@ def write(folder: RunFolder, job: Job) -> None:
     Coverage(tuple(names), hit, told, situations).write(folder)
 
 
-def _ns(at: str) -> int:
+def moment_ns(at: str) -> int:
     """A moment of the journal by ``time.time_ns``."""
     return int(datetime.fromisoformat(at).timestamp() * 1e9)
 
@@ -43,8 +43,8 @@ class _Course:
     """When the driver was started and when batches were committed, read once for all that struck."""
 
     def __init__(self, folder: RunFolder) -> None:
-        self._started = [_ns(event.at) for event in folder.journal.all(DriverStarted)]
-        self._committed = [_ns(line["committed_at"]) for line in Progress(folder).lines()]
+        self._started = [moment_ns(event.at) for event in folder.journal.all(DriverStarted)]
+        self._committed = [moment_ns(line["committed_at"]) for line in Progress(folder).lines()]
 
     def stage(self, at_ns: int) -> Stage:
         committed = max((moment for moment in self._committed if moment <= at_ns), default=None)
@@ -79,7 +79,7 @@ def _moments(folder: RunFolder, trace: Trace) -> Iterator[tuple[str, int, str | 
     it was done."""
     parameters = {event.injection: event.parameters or {} for event in folder.journal.all(InjectionStarted)}
     for event in folder.journal.all(InjectionInjected):
-        asked, done_ns = parameters.get(event.injection, {}), _ns(event.at)
+        asked, done_ns = parameters.get(event.injection, {}), moment_ns(event.at)
         if strikes := windows.strikes(event.target):
             yield from ((event.injection, strike.at_ns, strike.window) for strike in strikes)
         elif (message := asked.get("message")) is None:

@@ -48,7 +48,8 @@ from streamproof.run import coverage as where_struck
 from streamproof.run import shrink, window_sweep
 from streamproof.run.sweep import table
 from streamproof.run.window_sweep import KILL, TWIN
-from streamproof.run.windows import seen
+from streamproof.run.windows import Look
+from streamproof.run.windows import look as windows_of
 from streamproof.verdict.anomaly import Anomaly
 from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.verdict import Verdict
@@ -167,10 +168,11 @@ class Exploration:
         }
 
 
-def arms(experiment: Experiment, known: Sequence[Window]) -> list[Arm]:
-    """Everything that may be tried on a job whose windows are known."""
+def arms(experiment: Experiment, seen: Look) -> list[Arm]:
+    """Everything that may be tried on a job of which that was seen."""
+    known = seen.windows
     batches = experiment.workload.records // experiment.micro_batch
-    aimed = [_aimed(crash) for run in window_sweep.crashes(known, experiment.profile, batches, late=True) for crash in run]
+    aimed = [_aimed(crash) for run in window_sweep.crashes(seen, experiment.profile, batches, late=True) for crash in run]
     names = [window.name for window in known if not (windows.is_file(window.after) and windows.is_file(window.before))]
     twice = [
         Arm(KILL, {"window": first, "then": second}, expected=((_after(first), Stage.WORK), (_after(second), Stage.RECOVERY)))
@@ -326,14 +328,15 @@ def explore(
 
     Raises BadInput when the run without faults does not go well.
     """
-    known = seen(experiment)
+    found = windows_of(experiment)
+    known = found.windows
     look(known)
     folder = settings.home() / "explorations" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{experiment.name}"
     folder.mkdir(parents=True)
     rng = random.Random(f"explore:{experiment.seed}")
     most = max((window.seen for window in known), default=1)
     often = {window.name: window.seen / most for window in known}
-    exploration, chooser = Exploration(tuple(known)), Chooser(experiment, arms(experiment, known), rng, often)
+    exploration, chooser = Exploration(known), Chooser(experiment, arms(experiment, found), rng, often)
     until = time.monotonic() + 60 * minutes
     while (exploration.outcome is not RunOutcome.ABORTED and time.monotonic() < until) or not exploration.tried:
         chosen = [] if chance else chooser.next(exploration.seen)

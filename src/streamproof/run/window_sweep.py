@@ -1,10 +1,10 @@
 """``streamproof sweep FILE``: break a job in each of its windows, whoever wrote it.
 
 A run without faults shows the windows (:mod:`streamproof.jobs.windows`). Then the driver is killed in each of them, as the job begins and
-while it is at work; each message that changes something is lost once, its answer, and the request itself, and then all of its kind until
-the job has noticed; and after each step the driver stands still while another start takes its place, and wakes up beside it. Several of
-these faults share a run as long as all goes well. Where a run fails, its faults get runs of their own until one fails, so that it is known
-what broke the job.
+while it is at work; each message that changes something is lost once, its answer, and the request itself, then all of its kind until
+the job has noticed, and is answered by an error; and after each step the driver stands still while another start takes its place, and wakes
+up beside it. At last the starts that took over are killed too, in what they do and the job at work does not. Several of these faults share
+a run as long as all goes well. Where a run fails, its faults get runs of their own until one fails, so that it is known what broke the job.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from streamproof import settings
 from streamproof.evidence.folder import RunFolder, write_atomically
 from streamproof.experiment.model import Experiment, FaultSpec, Phase
 from streamproof.experiment.room import LATEST_IMPACT_SHARE
@@ -30,7 +31,8 @@ from streamproof.jobs.profile import JobProfile, Role
 from streamproof.jobs.windows import Window
 from streamproof.run import runner
 from streamproof.run.sweep import table
-from streamproof.run.windows import seen
+from streamproof.run.windows import Look, in_recovery
+from streamproof.run.windows import look as windows_of
 from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.verdict import Injection, Verdict, decided
 
@@ -41,14 +43,18 @@ TOGETHER = 4
 AT = 0.3
 """From which share of the records on they are injected, one after the other."""
 TRIES = 2
-LINGER_S = 1.0
+LINGER_S = 5.0
+PATIENCE_S = 60.0
+"""How long the one message is refused at most by which a job delivers: what tries again for a while gives up before, or is not tried."""
+RECOVERIES = 6
+"""In so many windows of their recovery starts are killed."""
 LATEST_MS = 5000
 END_TXN, OF_TRANSACTIONS = "EndTxn", ("Produce", "TxnOffsetCommit")
 KILL, TWIN = "kill_at_window", "twin_driver"
-LOSE_ANSWER, DROP_REQUEST, REFUSE, LATE = "lose_answer", "drop_request", "refuse_messages", "late_request"
+LOSE_ANSWER, DROP_REQUEST, REFUSE, LATE, ERROR = "lose_answer", "drop_request", "refuse_messages", "late_request", "error_answer"
 TABLE = "windows.md"
 AT_WINDOWS = (KILL, TWIN)
-OF_ONE_MESSAGE = (LOSE_ANSWER, DROP_REQUEST, LATE)
+OF_ONE_MESSAGE = (LOSE_ANSWER, DROP_REQUEST, LATE, ERROR)
 OF_MESSAGES = ("Produce", "OffsetCommit", "TxnOffsetCommit", "EndTxn", "COMMIT", "PREPARE TRANSACTION", "COMMIT PREPARED")
 """Messages whose answers are worth losing wherever they come; a statement that changes a table is one too."""
 INJECTION = re.compile(r"\b[a-z_]+-\d+\b")
@@ -68,12 +74,18 @@ class Crash:
     phase: Phase = Phase.IMPACT
     until: str = ""
     """After which message the late one is delivered."""
+    seconds: float = 0.0
+    """How long messages are refused at most; 0 for as long as the fault does by itself."""
+    then: str = ""
+    """In which window the start that takes over is killed too."""
 
     @property
     def label(self) -> str:
         """What is done, in words."""
         when = " as the job begins" if self.phase is Phase.START else f" after the next {self.until}" if self.until else ""
-        return f"{self.fault} {self.linger_s:g} s later{when}" if self.linger_s else f"{self.fault}{when}"
+        after = f" {self.linger_s:g} s later" if self.linger_s else f" for {self.seconds:g} s at most" if self.seconds else ""
+        again = f", and again in recovery at {self.then}," if self.then else ""
+        return f"{self.fault}{after}{when}{again}"
 
     @property
     def spec(self) -> FaultSpec:
@@ -88,14 +100,17 @@ class Crash:
 
     def _parameters(self) -> dict[str, Any]:
         if self.fault in AT_WINDOWS:
-            return {"window": self.where, **({"linger_s": self.linger_s} if self.linger_s else {})}
+            linger = {"linger_s": self.linger_s} if self.linger_s else {}
+            return {"window": self.where, **linger, **({"then": self.then} if self.then else {})}
         kind = windows.kind(self.where)
-        table = self.where.removeprefix(kind).strip() if kind in windows.OF_TABLES else ""
+        table = self.where.removeprefix(kind).partition(",")[0].strip() if kind in windows.OF_TABLES else ""
         return {
             "message": kind,
             "nth": self.nth,
             **({"sql": table} if table else {}),
             **({"until": self.until, "delay_ms": LATEST_MS} if self.until else {}),
+            **({"seconds": self.seconds} if self.seconds else {}),
+            **({"kind": "fatal" if kind in windows.CHANGING else "retriable"} if self.fault == ERROR else {}),
         }
 
 
@@ -129,6 +144,8 @@ class Sweep:
     known: tuple[Window, ...]
     results: tuple[Result, ...]
     planned: int
+    once: tuple[str, ...] = ()
+    """Steps that the job did only once: beside them nothing was tried."""
 
     @property
     def hit(self) -> frozenset[str]:
@@ -148,18 +165,28 @@ class Sweep:
         broken = [f"{_listed(result.found)} by {result.told}" for result in self.results if result.outcome == RunOutcome.FAILED]
         if len(self.results) < self.planned:
             return "; ".join([", ".join(broken) or "stopped", f"{len(self.results)} of {self.planned} faults tried"])
-        lost = sum(result.hit and result.crash.fault not in AT_WINDOWS for result in self.results)
-        twins = sum(result.hit and result.crash.fault == TWIN for result in self.results)
-        covered = [f"killed in {len(self.hit)} of {len(self.known)} windows", f"messages lost in {lost} ways", f"{twins} twins"]
         missed = [window.name for window in self.known if window.name not in self.hit]
         others = [result.told for result in self.results if not result.hit and result.crash.where not in missed]
-        never = [f"never hit: {', '.join(missed)}"] if missed else []
-        return "; ".join(filter(None, [", ".join(broken), ", ".join(covered), *never, f"not shown: {', '.join(others)}" if others else ""]))
+        said = {"never hit": missed, "not shown": others, "done only once, so nothing was tried beside it": self.once}
+        more = [f"{what}: {', '.join(these)}" for what, these in said.items() if these]
+        return "; ".join(filter(None, [", ".join(broken), self._covered, *more]))
+
+    @property
+    def _covered(self) -> str:
+        """What was tried, and took effect."""
+        hit = [result.crash for result in self.results if result.hit]
+        lost = sum(crash.fault not in (*AT_WINDOWS, ERROR) for crash in hit)
+        errors, twins = (sum(crash.fault == fault for crash in hit) for fault in (ERROR, TWIN))
+        again = sum(bool(crash.then) for crash in hit)
+        in_recovery = f" and {again} of its recovery" if again else ""
+        killed = f"killed in {len(self.hit)} of {len(self.known)} windows{in_recovery}"
+        return f"{killed}, messages lost in {lost} ways, {errors} answered by errors, {twins} twins"
 
     def to_dict(self) -> dict[str, Any]:
         known = [{"window": window.name, **asdict(window), "hit": window.name in self.hit} for window in self.known]
         results = [result.to_dict() for result in self.results]
-        return {"outcome": self.outcome, "reason": self.reason, "planned": self.planned, "windows": known, "results": results}
+        told = {"outcome": self.outcome, "reason": self.reason, "planned": self.planned, "once": list(self.once)}
+        return {**told, "windows": known, "results": results}
 
 
 def _listed(found: dict[str, int]) -> str:
@@ -175,25 +202,32 @@ def experiment_for(given: Experiment, seed: int, what: str = "sweep", batches: i
     return given.without_faults(name, records, trace=True, batch_records=batch, seed=seed)
 
 
-def crashes(known: Sequence[Window], profile: JobProfile, batches: int = BATCHES, late: bool = False) -> list[list[Crash]]:
+def crashes(seen: Look, profile: JobProfile, batches: int = BATCHES, late: bool = False) -> list[list[Crash]]:
     """What is tried, the faults of a run each. A run has so many ``batches``; ``late`` commits of transactions are tried when asked for.
 
     A kill in each window while the job is at work, and one as it begins. Of each message that changes something an answer that is lost (the
-    server has done it), a request that is (it has not), and all of its kind. A kill in each window after what the job does beside has had
-    time to go on. After each step a driver that stands still.
+    server has done it), a request that is (it has not), and all of its kind; of those by which the job delivers for as long as many a
+    client tries again. Of each an error in place of the answer: of Kafka's one for good, of a statement one after which it should be tried
+    again. A kill in each window after what the job does beside has had time to go on. After each step a driver that stands still.
     """
+    known = seen.windows
     steps = dict.fromkeys(step for window in known for step in (window.after, window.before) if not windows.is_file(step))
     lost = [step for step in steps if windows.kind(step) in (*OF_MESSAGES, *windows.OF_TABLES) and step == step.partition(" to ")[0]]
     of_kind = [windows.kind(step) for step in lost]
     nth = [1 + of_kind[:number].count(kind) for number, kind in enumerate(of_kind)]
     messages = [Crash(fault, *where) for fault in (LOSE_ANSWER, DROP_REQUEST) for where in zip(lost, nth, strict=True)]
-    refused = [Crash(REFUSE, kind) for kind in dict.fromkeys(of_kind)]
+    kinds = list(dict.fromkeys(of_kind))
+    of_kafka, of_postgres = ([kind for kind in kinds if (kind in windows.CHANGING) == kafka] for kafka in (True, False))
+    delivering = {*of_kafka[:1], *of_postgres[-1:]}
+    refused = [Crash(REFUSE, kind, seconds=PATIENCE_S if kind in delivering else 0.0) for kind in kinds]
+    changes = [*seen.statements, *(step for step in lost if windows.kind(step) in windows.OF_TABLES)]
+    errors = [Crash(ERROR, what) for what in dict.fromkeys([*of_kafka, *changes])]
     kills = [Crash(KILL, window.name) for window in known]
     lingering = [Crash(KILL, window.name, linger_s=LINGER_S) for window in known if not windows.is_file(window.before)]
     of_messages = [window for window in known if not (windows.is_file(window.after) and windows.is_file(window.before))]
     twins = [Crash(TWIN, window.name) for window in _begun(of_messages)]
     lates = [Crash(LATE, END_TXN, until=step) for step in steps if late and END_TXN in steps and step in OF_TRANSACTIONS]
-    at_work = [*kills, *lates, *messages, *refused, *lingering, *(() if Role.EXECUTORS in profile.roles else twins)]
+    at_work = [*kills, *lates, *messages, *errors, *refused, *lingering, *(() if Role.EXECUTORS in profile.roles else twins)]
     first = [Crash(KILL, window.name, phase=Phase.START) for window in of_messages]
     runs = list(_shared(at_work, (LATEST_IMPACT_SHARE - AT) * batches))
     for run in runs:  # each has one as it begins, where there is room for it
@@ -202,9 +236,24 @@ def crashes(known: Sequence[Window], profile: JobProfile, batches: int = BATCHES
     return [*runs, *([crash] for crash in first)]
 
 
-def planned(experiment: Experiment, known: Sequence[Window], late: bool) -> list[list[Crash]]:
+def planned(experiment: Experiment, seen: Look, late: bool) -> list[list[Crash]]:
     """What is tried on the experiment's job, the faults of a run each."""
-    return crashes(known, experiment.profile, experiment.workload.records // experiment.micro_batch, late)
+    return crashes(seen, experiment.profile, _batches(experiment), late)
+
+
+def _batches(experiment: Experiment) -> int:
+    return experiment.workload.records // experiment.micro_batch
+
+
+def _recoveries(experiment: Experiment, known: Sequence[Window], results: Sequence[Result]) -> list[list[Crash]]:
+    """What is tried once more, by what the starts did that took over: those are killed in windows that the job at work does not pass."""
+    at_work, found = {window.name for window in known}, dict[str, str]()
+    for run in dict.fromkeys(result.run for result in results):
+        for window, first in in_recovery(RunFolder.open(settings.home() / "runs" / run), KILL):
+            if window not in at_work and first in at_work:
+                found.setdefault(window, first)
+    kills = [Crash(KILL, first, then=window) for window, first in list(found.items())[:RECOVERIES]]
+    return list(_shared(kills, (LATEST_IMPACT_SHARE - AT) * _batches(experiment)))
 
 
 def _room_beside(first: Crash, batches: int) -> float:
@@ -244,18 +293,20 @@ def sweep(
 
     Raises BadInput when its run without faults does not go well.
     """
-    known = seen(experiment)
-    look(known)
-    runs, results = planned(experiment, known, late), list[Result]()
-    count = sum(map(len, runs))
-    for run in runs:
-        for result in _results(experiment, run, keep_going):
-            results.append(result)
-            say(result, len(results), count)
-        outcomes = {result.outcome for result in results}
-        if RunOutcome.ABORTED in outcomes or (RunOutcome.FAILED in outcomes and not keep_going):
-            break
-    return Sweep(tuple(known), tuple(results), count)
+    seen = windows_of(experiment)
+    look(seen.windows)
+    results, count = list[Result](), 0
+    for then in (False, True):
+        runs = _recoveries(experiment, seen.windows, results) if then else planned(experiment, seen, late)
+        count += sum(map(len, runs))
+        for run in runs:
+            for result in _results(experiment, run, keep_going):
+                results.append(result)
+                say(result, len(results), count)
+            outcomes = {result.outcome for result in results}
+            if RunOutcome.ABORTED in outcomes or (RunOutcome.FAILED in outcomes and not keep_going):
+                return Sweep(seen.windows, tuple(results), count, seen.once)
+    return Sweep(seen.windows, tuple(results), count, seen.once)
 
 
 def _results(experiment: Experiment, together: Sequence[Crash], keep_going: bool) -> Iterator[Result]:

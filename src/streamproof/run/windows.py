@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from itertools import pairwise
 
 from streamproof.errors import BadInput
 from streamproof.evidence.coverage import Coverage
+from streamproof.evidence.folder import RunFolder
+from streamproof.evidence.journal import InjectionInjected
+from streamproof.evidence.progress import Progress
 from streamproof.experiment.model import Experiment
-from streamproof.jobs.windows import Window
+from streamproof.jobs import windows
+from streamproof.jobs.job import Job
+from streamproof.jobs.windows import Trace, Window
 from streamproof.run import runner
+from streamproof.run.coverage import moment_ns
 from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.verdict import Verdict
 
@@ -17,16 +25,49 @@ RECORDS = 10_000
 FIELDS = tuple(field.name for field in fields(Window))
 
 
+@dataclass(frozen=True)
+class Look:
+    """What a run without faults shows of a job."""
+
+    windows: tuple[Window, ...]
+    """Those that it passed again and again."""
+    statements: tuple[str, ...] = ()
+    """What it does to tables of PostgreSQL within a transaction, as `INSERT orders`: no step, for a crash undoes it, but something that may
+    be refused."""
+    once: tuple[str, ...] = ()
+    """Steps that it did only once, while it did others again and again: no window lies beside them that could be aimed at."""
+
+
 def experiment_for(given: Experiment) -> Experiment:
     """The same job on a workload of at most ``RECORDS``, traced, without faults."""
     return given.without_faults("windows", RECORDS, suite=None, trace=True)
 
 
-def seen(experiment: Experiment) -> list[Window]:
-    """The windows that the job passed. Raises BadInput when its run did not go well."""
+def look(experiment: Experiment) -> Look:
+    """Run the job, and say what was seen of it. Raises BadInput when its run did not go well."""
     folder = runner.run(experiment, f"windows-{time.strftime('%Y%m%dT%H%M%S')}")
     verdict = Verdict.read(folder)
     if verdict.outcome not in (RunOutcome.PASSED, RunOutcome.FAILED):
         raise BadInput(f"the run without faults did not go well, so its windows are not known: {verdict.reason} ({folder.path})")
     coverage = Coverage.read(folder)  # written before the run's output was taken away, whose files are steps
-    return [] if coverage is None else [Window(**{name: passed[name] for name in FIELDS}) for passed in coverage.passed]
+    if coverage is None:
+        return Look(())
+    trace = Trace(Job.read(folder))
+    steps = trace.read_on()
+    inside = dict.fromkeys(request.statement for request in trace.requests if request.statement and request.name is None)
+    known = tuple(Window(**{name: passed[name] for name in FIELDS}) for passed in coverage.passed)
+    return Look(known, tuple(inside), tuple(windows.done_once(steps)))
+
+
+def in_recovery(folder: RunFolder, fault: str) -> Iterator[tuple[str, str]]:
+    """The windows that lie between the messages of a start that took over from one that ``fault`` struck, until it has committed a batch:
+    each with the window in which that one was struck."""
+    steps = sorted(Trace(Job.read(folder)).read_on(), key=lambda step: step.done_ns)
+    lines = Progress(folder).lines()
+    for event in folder.journal.all(InjectionInjected):
+        if event.injection.rpartition("-")[0] != fault or not (strikes := windows.strikes(event.target)):
+            continue
+        later = (moment_ns(line["committed_at"]) for line in lines if line["start"] > event.target["start"])
+        until_ns = min(later, default=0)
+        recovered = [step for step in steps if step.begun_ns > strikes[-1].at_ns and step.done_ns <= until_ns]
+        yield from ((f"{one.name}{windows.ARROW}{other.name}", strikes[-1].window) for one, other in pairwise(recovered))
