@@ -181,7 +181,29 @@ def test_what_fails_only_together_is_a_failure(monkeypatch: pytest.MonkeyPatch) 
     together = [Crash("drop_request", "COMMIT"), Crash("lose_answer", "COMMIT"), Crash("refuse_messages", "COMMIT")]
     results = list(window_sweep._results(None, together, False))  # type: ignore[arg-type]
     assert [one.outcome for one in results] == ["PASSED", "PASSED", "FAILED"]
-    assert results[-1].told == "refuse_messages at COMMIT together with drop_request at COMMIT, lose_answer at COMMIT"
+    assert results[-1].told == (
+        "refuse_messages at COMMIT or by drop_request at COMMIT, lose_answer at COMMIT, all in one run (run); none of them broke it alone"
+    )
+
+
+def test_a_sweep_that_is_stopped_tries_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+
+    def stopped(_: Experiment, together: list[Crash]) -> list[Result]:
+        runs.append(len(together))
+        return [result(crash, "FAILED" if len(runs) == 1 else "ABORTED") for crash in together]
+
+    monkeypatch.setattr(window_sweep, "_run", stopped)
+    together = [Crash("drop_request", "COMMIT"), Crash("lose_answer", "COMMIT"), Crash("refuse_messages", "COMMIT")]
+    assert [one.outcome for one in window_sweep._results(None, together, True)] == ["ABORTED"]  # type: ignore[arg-type]
+    assert [one.outcome for one in window_sweep._results(None, together, True)] == ["ABORTED"]  # type: ignore[arg-type]
+    assert runs == [3, 1, 3]
+
+
+def test_a_job_that_breaks_its_promise_without_a_fault_is_not_broken_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_sweep, "windows_of", lambda experiment: Look(tuple(KNOWN), found={"LOST": 3}))
+    done = window_sweep.sweep(None, lambda known: None, lambda *told: None)  # type: ignore[arg-type]
+    assert (done.outcome, done.reason) == ("FAILED", "3 LOST without any fault: none was tried")
 
 
 def test_messages_and_statements_are_answered_by_errors() -> None:

@@ -14,7 +14,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +131,12 @@ class Result:
     @property
     def told(self) -> str:
         """What was done, and where."""
-        return f"{self.crash.label} at {self.crash.where}" + (f" together with {', '.join(self.beside)}" if self.beside else "")
+        where = f"{self.crash.label} at {self.crash.where}"
+        return (
+            where
+            if not self.beside
+            else f"{where} or by {', '.join(self.beside)}, all in one run ({self.run}); none of them broke it alone"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self.crash), **{name: value for name, value in asdict(self).items() if name != "crash"}}
@@ -146,6 +151,8 @@ class Sweep:
     planned: int
     once: tuple[str, ...] = ()
     """Steps that the job did only once: beside them nothing was tried."""
+    without: dict[str, int] = field(default_factory=dict)
+    """What was found without any fault: then none was tried."""
 
     @property
     def hit(self) -> frozenset[str]:
@@ -154,7 +161,7 @@ class Sweep:
 
     @property
     def outcome(self) -> RunOutcome:
-        outcomes = {result.outcome for result in self.results}
+        outcomes = {result.outcome for result in self.results} | ({RunOutcome.FAILED} if self.without else set())
         for worst in (RunOutcome.ABORTED, RunOutcome.FAILED, RunOutcome.ERROR):
             if worst in outcomes:
                 return worst
@@ -162,6 +169,8 @@ class Sweep:
 
     @property
     def reason(self) -> str:
+        if self.without:
+            return f"{_listed(self.without)} without any fault: none was tried"
         broken = [f"{_listed(result.found)} by {result.told}" for result in self.results if result.outcome == RunOutcome.FAILED]
         if len(self.results) < self.planned:
             return "; ".join([", ".join(broken) or "stopped", f"{len(self.results)} of {self.planned} faults tried"])
@@ -186,7 +195,7 @@ class Sweep:
         known = [{"window": window.name, **asdict(window), "hit": window.name in self.hit} for window in self.known]
         results = [result.to_dict() for result in self.results]
         told = {"outcome": self.outcome, "reason": self.reason, "planned": self.planned, "once": list(self.once)}
-        return {**told, "windows": known, "results": results}
+        return {**told, "without_faults": self.without, "windows": known, "results": results}
 
 
 def _listed(found: dict[str, int]) -> str:
@@ -291,10 +300,12 @@ def sweep(
     """Look at the job, then break it, until a fault did or, to ``keep_going``, with each fault. ``look`` gets the windows, ``say`` each
     result with its number and how many there will be. ``late`` commits of transactions are tried when asked for.
 
-    Raises BadInput when its run without faults does not go well.
+    A job that breaks its promise without any fault is not broken further. Raises BadInput when its run without faults comes to no verdict.
     """
     seen = windows_of(experiment)
     look(seen.windows)
+    if seen.found:
+        return Sweep(seen.windows, (), 0, without=seen.found)
     results, count = list[Result](), 0
     for then in (False, True):
         runs = _recoveries(experiment, seen.windows, results) if then else planned(experiment, seen, late)
@@ -313,16 +324,21 @@ def _results(experiment: Experiment, together: Sequence[Crash], keep_going: bool
     """Of each fault. Those that missed are tried again alone, and so are all of a run that failed, the most blamed first, until one of them
     fails."""
     first = sorted(_run(experiment, together), key=lambda result: -result.blamed)
+    if first[0].outcome == RunOutcome.ABORTED:
+        yield first[0]
+        return
     broken = None
     for result in first:
         if broken is not None and not keep_going:
             return
-        settled = result.outcome == RunOutcome.ABORTED or (result.hit and (result.outcome == RunOutcome.PASSED or len(together) == 1))
+        settled = result.hit and (result.outcome == RunOutcome.PASSED or len(together) == 1)
         alone = result if settled else _alone(experiment, result.crash)
         broken = alone if alone.outcome == RunOutcome.FAILED else broken
         if result is first[-1] and broken is None and result.outcome == RunOutcome.FAILED:  # it takes several of them
             alone = replace(result, beside=tuple(other.told for other in first[:-1]))
         yield alone
+        if alone.outcome == RunOutcome.ABORTED:
+            return
 
 
 def _alone(experiment: Experiment, crash: Crash) -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 
 from streamproof.errors import BadInput
@@ -34,6 +34,8 @@ class Look:
     statements: tuple[str, ...] = ()
     """What it does to tables of PostgreSQL within a transaction, as `INSERT orders`: no step, for a crash undoes it, but something that may
     be refused."""
+    found: dict[str, int] = field(default_factory=dict)
+    """By which anomalies it broke its promise all the same, and how often."""
     once: tuple[str, ...] = ()
     """Steps that it did only once, while it did others again and again: no window lies beside them that could be aimed at."""
 
@@ -44,19 +46,19 @@ def experiment_for(given: Experiment) -> Experiment:
 
 
 def look(experiment: Experiment) -> Look:
-    """Run the job, and say what was seen of it. Raises BadInput when its run did not go well."""
+    """Run the job, and say what was seen of it. Raises BadInput when its run came to no verdict."""
     folder = runner.run(experiment, f"windows-{time.strftime('%Y%m%dT%H%M%S')}")
     verdict = Verdict.read(folder)
     if verdict.outcome not in (RunOutcome.PASSED, RunOutcome.FAILED):
         raise BadInput(f"the run without faults did not go well, so its windows are not known: {verdict.reason} ({folder.path})")
     coverage = Coverage.read(folder)  # written before the run's output was taken away, whose files are steps
     if coverage is None:
-        return Look(())
+        return Look((), found=verdict.broken)
     trace = Trace(Job.read(folder))
     steps = trace.read_on()
     inside = dict.fromkeys(request.statement for request in trace.requests if request.statement and request.name is None)
     known = tuple(Window(**{name: passed[name] for name in FIELDS}) for passed in coverage.passed)
-    return Look(known, tuple(inside), tuple(windows.done_once(steps)))
+    return Look(known, tuple(inside), verdict.broken, tuple(windows.done_once(steps)))
 
 
 def in_recovery(folder: RunFolder, fault: str) -> Iterator[tuple[str, str]]:
