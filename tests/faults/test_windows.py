@@ -64,6 +64,24 @@ def test_messages_are_refused_until_the_job_has_noticed(testbed: Testbed, varian
     assert (verdict.outcome, verdict.anomalies.get("LOST", 0) > 0) == (("FAILED", True) if variant == "buggy" else ("PASSED", False))
 
 
+@pytest.mark.parametrize("variant", ["buggy", pytest.param("repaired", marks=pytest.mark.slow)])
+def test_a_job_that_is_asked_to_end_must_not_forget_what_it_holds(testbed: Testbed, variant: str) -> None:
+    verdict = _broken("buffer_lost_on_sigterm", variant, {"fault": "stop_driver"}, {"fault": "stop_driver"})
+    gone = [check.detail for injection in verdict.injections for check in injection.evidence if "processes are gone" in check.check]
+    assert ["by itself" in detail for detail in gone] == [True, True], gone
+    assert (verdict.outcome, verdict.anomalies.get("LOST", 0) > 0) == (("FAILED", True) if variant == "buggy" else ("PASSED", False))
+
+
+def test_what_a_recovery_does_and_the_job_at_work_does_not_is_seen(testbed: Testbed) -> None:
+    first = "COMMIT progress, staged > COMMIT orders, staged"
+    kill = {"fault": "kill_at_window", "parameters": {"window": first}}
+    folder = runner.run(_experiment("recovery_in_two_commits", "buggy", faults=[kill]))
+    assert ("COMMIT orders > COMMIT staged", first) in list(windows.in_recovery(folder, "kill_at_window"))
+    again = {**kill, "parameters": {"window": first, "then": "COMMIT orders > COMMIT staged"}}
+    verdict = _broken("recovery_in_two_commits", "buggy", again)
+    assert (verdict.outcome, verdict.anomalies.get("DUPLICATED", 0) > 0) == ("FAILED", True)
+
+
 def test_any_fault_can_wait_for_a_window_and_recovery_is_killed_too(testbed: Testbed) -> None:
     first, second = "COMMIT orders, progress > OffsetCommit", "OffsetCommit > COMMIT orders, progress"
     verdict = _broken(

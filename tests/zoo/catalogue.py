@@ -23,7 +23,8 @@ class Strict(BaseModel):
 
 class Shows(StrEnum):
     """What happens in the window. ``outage``: the link is cut there, longer than the job waits. ``held_request``: one message does not get
-    to the server while others do. ``twin``: the old process is stopped there, and wakes when a new one works."""
+    to the server while others do. ``twin``: the old process is stopped there, and wakes when a new one works. ``stop``: it is asked to
+    end there."""
 
     CRASH = "crash"
     OUTAGE = "outage"
@@ -31,6 +32,7 @@ class Shows(StrEnum):
     ERROR_ANSWER = "error_answer"
     HELD_REQUEST = "held_request"
     TWIN = "twin"
+    STOP = "stop"
     ADD_PARTITIONS = "add_partitions"
 
 

@@ -2,9 +2,10 @@
 
 A run without faults shows the windows (:mod:`streamproof.jobs.windows`). Then the driver is killed in each of them, as the job begins and
 while it is at work; each message that changes something is lost once, its answer, and the request itself, then all of its kind until
-the job has noticed, and is answered by an error; and after each step the driver stands still while another start takes its place, and wakes
-up beside it. At last the starts that took over are killed too, in what they do and the job at work does not. Several of these faults share
-a run as long as all goes well. Where a run fails, its faults get runs of their own until one fails, so that it is known what broke the job.
+the job has noticed, and is answered by an error; the driver is asked to end while it has read a part of a batch; and after each step it
+stands still while another start takes its place, and wakes up beside it. At last the starts that took over are killed too, in what they do
+and the job at work does not. Several of these faults share a run as long as all goes well. Where a run fails, its faults get runs of their
+own until one fails, so that it is known what broke the job.
 """
 
 from __future__ import annotations
@@ -44,13 +45,16 @@ AT = 0.3
 """From which share of the records on they are injected, one after the other."""
 TRIES = 2
 LINGER_S = 5.0
+SELDOM, LASTING_S = 0.25, 60.0
+"""A job that commits less than so often in a batch does it by time. Then a run lasts so long without faults, in s."""
 PATIENCE_S = 60.0
 """How long the one message is refused at most by which a job delivers: what tries again for a while gives up before, or is not tried."""
 RECOVERIES = 6
 """In so many windows of their recovery starts are killed."""
 LATEST_MS = 5000
 END_TXN, OF_TRANSACTIONS = "EndTxn", ("Produce", "TxnOffsetCommit")
-KILL, TWIN = "kill_at_window", "twin_driver"
+KILL, TWIN, STOP = "kill_at_window", "twin_driver", "stop_driver"
+HALF_A_BATCH, STOPS = "half a batch", 2
 LOSE_ANSWER, DROP_REQUEST, REFUSE, LATE, ERROR = "lose_answer", "drop_request", "refuse_messages", "late_request", "error_answer"
 TABLE = "windows.md"
 AT_WINDOWS = (KILL, TWIN)
@@ -102,6 +106,8 @@ class Crash:
         if self.fault in AT_WINDOWS:
             linger = {"linger_s": self.linger_s} if self.linger_s else {}
             return {"window": self.where, **linger, **({"then": self.then} if self.then else {})}
+        if self.fault == STOP:
+            return {}
         kind = windows.kind(self.where)
         table = self.where.removeprefix(kind).partition(",")[0].strip() if kind in windows.OF_TABLES else ""
         return {
@@ -184,12 +190,12 @@ class Sweep:
     def _covered(self) -> str:
         """What was tried, and took effect."""
         hit = [result.crash for result in self.results if result.hit]
-        lost = sum(crash.fault not in (*AT_WINDOWS, ERROR) for crash in hit)
-        errors, twins = (sum(crash.fault == fault for crash in hit) for fault in (ERROR, TWIN))
+        lost = sum(crash.fault not in (*AT_WINDOWS, ERROR, STOP) for crash in hit)
+        errors, stops, twins = (sum(crash.fault == fault for crash in hit) for fault in (ERROR, STOP, TWIN))
         again = sum(bool(crash.then) for crash in hit)
         in_recovery = f" and {again} of its recovery" if again else ""
         killed = f"killed in {len(self.hit)} of {len(self.known)} windows{in_recovery}"
-        return f"{killed}, messages lost in {lost} ways, {errors} answered by errors, {twins} twins"
+        return f"{killed}, messages lost in {lost} ways, {errors} answered by errors, asked to end {stops} times, {twins} twins"
 
     def to_dict(self) -> dict[str, Any]:
         known = [{"window": window.name, **asdict(window), "hit": window.name in self.hit} for window in self.known]
@@ -236,7 +242,8 @@ def crashes(seen: Look, profile: JobProfile, batches: int = BATCHES, late: bool 
     of_messages = [window for window in known if not (windows.is_file(window.after) and windows.is_file(window.before))]
     twins = [Crash(TWIN, window.name) for window in _begun(of_messages)]
     lates = [Crash(LATE, END_TXN, until=step) for step in steps if late and END_TXN in steps and step in OF_TRANSACTIONS]
-    at_work = [*kills, *lates, *messages, *errors, *refused, *lingering, *(() if Role.EXECUTORS in profile.roles else twins)]
+    stops = [Crash(STOP, HALF_A_BATCH)] * STOPS
+    at_work = [*kills, *lates, *messages, *errors, *refused, *stops, *lingering, *(() if Role.EXECUTORS in profile.roles else twins)]
     first = [Crash(KILL, window.name, phase=Phase.START) for window in of_messages]
     runs = list(_shared(at_work, (LATEST_IMPACT_SHARE - AT) * batches))
     for run in runs:  # each has one as it begins, where there is room for it
@@ -303,6 +310,8 @@ def sweep(
     A job that breaks its promise without any fault is not broken further. Raises BadInput when its run without faults comes to no verdict.
     """
     seen = windows_of(experiment)
+    if not seen.found and (slower := _slower(experiment, seen)) is not None:
+        experiment, seen = slower, windows_of(slower)
     look(seen.windows)
     if seen.found:
         return Sweep(seen.windows, (), 0, without=seen.found)
@@ -318,6 +327,23 @@ def sweep(
             if RunOutcome.ABORTED in outcomes or (RunOutcome.FAILED in outcomes and not keep_going):
                 return Sweep(seen.windows, tuple(results), count, seen.once)
     return Sweep(seen.windows, tuple(results), count, seen.once)
+
+
+def _slower(experiment: Experiment, seen: Look) -> Experiment | None:
+    """The experiment of a job that commits by time, not by batch, on a workload that lasts; None for any other. Between two of its commits
+    the whole workload would be read."""
+    batches, workload = _batches(experiment), experiment.workload
+    if not seen.commits or seen.commits > SELDOM * batches or workload.rate_per_s:
+        return None
+    rate = max(1, round(workload.records / LASTING_S))
+    log.warning(
+        "it committed %d times in %d batches, so by time: looking again, at %d records a second (`rate_per_s` says another)",
+        seen.commits,
+        batches,
+        rate,
+    )
+    slower = experiment.model_dump(by_alias=True)
+    return Experiment.model_validate({**slower, "workload": {**slower["workload"], "rate_per_s": rate}})
 
 
 def _results(experiment: Experiment, together: Sequence[Crash], keep_going: bool) -> Iterator[Result]:

@@ -34,6 +34,8 @@ class Look:
     statements: tuple[str, ...] = ()
     """What it does to tables of PostgreSQL within a transaction, as `INSERT orders`: no step, for a crash undoes it, but something that may
     be refused."""
+    commits: int = 0
+    """How often it committed what it had done."""
     found: dict[str, int] = field(default_factory=dict)
     """By which anomalies it broke its promise all the same, and how often."""
     once: tuple[str, ...] = ()
@@ -58,7 +60,7 @@ def look(experiment: Experiment) -> Look:
     steps = trace.read_on()
     inside = dict.fromkeys(request.statement for request in trace.requests if request.statement and request.name is None)
     known = tuple(Window(**{name: passed[name] for name in FIELDS}) for passed in coverage.passed)
-    return Look(known, tuple(inside), verdict.broken, tuple(windows.done_once(steps)))
+    return Look(known, tuple(inside), len(Progress(folder).lines()), verdict.broken, tuple(windows.done_once(steps)))
 
 
 def in_recovery(folder: RunFolder, fault: str) -> Iterator[tuple[str, str]]:
