@@ -125,9 +125,9 @@ def test_a_sweep_passes_only_when_every_window_was_hit() -> None:
     )
     missed = swept(result(one, hit="progress > offsets" not in one.where) for one in every())
     assert missed.outcome == "INCONCLUSIVE"
-    assert missed.reason.endswith("never hit: COMMIT progress > offsets")
+    assert missed.reason.endswith("never hit: `COMMIT progress > offsets`")
     half = swept(result(one, hit=one.fault != "refuse_messages") for one in every())
-    assert (half.outcome, half.reason.rpartition("; ")[2]) == ("PASSED", "not shown: refuse_messages for 60 s at most at COMMIT")
+    assert (half.outcome, half.reason.rpartition("; ")[2]) == ("PASSED", "not shown: `refuse_messages for 60 s at most at COMMIT`")
 
 
 def test_what_broke_the_job_is_named() -> None:
@@ -227,7 +227,7 @@ def test_a_kill_in_recovery_is_told() -> None:
     assert crash.spec.parameters == {"window": KNOWN[0].name, "then": "COMMIT orders > COMMIT staged"}
     done = swept([*map(result, every()), result(crash)])
     assert "killed in 3 of 3 windows and 1 of its recovery" in done.reason
-    assert replace(done, once=("TRUNCATE seen",)).reason.endswith("done only once, so nothing was tried beside it: TRUNCATE seen")
+    assert replace(done, once=("TRUNCATE seen",)).reason.endswith("done only once, so nothing was tried beside it: `TRUNCATE seen`")
 
 
 def test_a_job_that_commits_by_time_gets_a_workload_that_lasts() -> None:

@@ -49,8 +49,10 @@ def prepared(wait_s: float, attended: bool, as_json: bool) -> Iterator[None]:
 
 
 def say_windows(known: Sequence[Window], begun: float) -> None:
-    """A line with the windows of a job. ``begun`` is when the command did, by ``time.monotonic``."""
-    say(f"{time.monotonic() - begun:6.0f} s  {len(known)} windows: {', '.join(window.name for window in known)}")
+    """The windows of a job, a line each: their names may hold commas. ``begun`` is when the command did, by ``time.monotonic``."""
+    say(f"{time.monotonic() - begun:6.0f} s  {len(known)} windows{':' if known else ''}")
+    for window in known:
+        say(f"          {window.name}")
 
 
 def end(done: Sweep | Exploration, table: Path, as_json: bool) -> NoReturn:

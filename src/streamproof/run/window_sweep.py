@@ -183,7 +183,7 @@ class Sweep:
         missed = [window.name for window in self.known if window.name not in self.hit]
         others = [result.told for result in self.results if not result.hit and result.crash.where not in missed]
         said = {"never hit": missed, "not shown": others, "done only once, so nothing was tried beside it": self.once}
-        more = [f"{what}: {', '.join(these)}" for what, these in said.items() if these]
+        more = [f"{what}: {', '.join(f'`{one}`' for one in these)}" for what, these in said.items() if these]
         return "; ".join(filter(None, [", ".join(broken), self._covered, *more]))
 
     @property

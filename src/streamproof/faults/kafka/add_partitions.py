@@ -64,7 +64,11 @@ class AddPartitions(Unconditional):
         return [
             EvidenceCheck("the broker lists the new partitions", count == target["after"], f"{target['before']} before, {count} after"),
             EvidenceCheck("the workload wrote to each new partition", all(written.values()), f"records by partition: {written}"),
-            EvidenceCheck("the job committed a batch afterwards", run.progress.batches() > target["batches"], f"read up to offset: {read}"),
+            EvidenceCheck(
+                "the job committed a batch afterwards",
+                run.progress.batches() > target["batches"],
+                f"of the new ones it has read up to offset: {read}",
+            ),
         ]
 
     def heal(self, testbed: Testbed, folder: RunFolder, target: dict[str, Any]) -> list[EvidenceCheck]:
