@@ -6,9 +6,9 @@ has sent before has arrived; what it sends afterwards waits behind it.
 With ``side: request`` the server does not get the message until it is released; with ``side: answer`` the server has done it, and its
 client does not know yet.
 
-Evidence: the message was held all the time; a request was answered only once it had been released, an answer said that the server had done
-it; for EndTxn the coordinator's state of the transaction, for Produce the partition's end, say the same; what the client did next was seen;
-the job committed a batch afterwards.
+Evidence: the message was held all the time; a request was answered only once it had been released, done or refused by then, an answer said
+that the server had done it; for EndTxn the coordinator's state of the transaction, for Produce the partition's end, say the same; what the
+client did next was seen; the job committed a batch afterwards.
 Checked against: Kafka 4.1 (a broker handles one request of a connection at a time, in order), PostgreSQL 16 (a statement outside of a
 transaction is committed before its ReadyForQuery is sent).
 """
@@ -57,7 +57,14 @@ class HoldMessage(MessageFault):
             run.testbed.messages.release(held.held)
         except NoSuchThing as error:
             return [*checks, EvidenceCheck("it was released", False, str(error))]
-        return [*checks, self.did(run, target, " once it was released" if parameters.side == "request" else "")]
+        return [*checks, self._answered(run, target) if parameters.side == "request" else self.did(run, target, "")]
+
+    def _answered(self, run: RunContext, target: dict[str, Any]) -> EvidenceCheck:
+        """That the server got it in the end. It may refuse by then what it would have done before: a producer that was fenced meanwhile."""
+        answered = self.event(run, target, "answered")
+        message = None if answered is None else answered.message
+        detail = "no answer" if message is None else "it did it" if message.done else f"it refused it: {message.outcome}"
+        return EvidenceCheck("the server answered it once it was released", message is not None, detail)
 
 
 def _whose(client: tuple[Role, psutil.Process] | None) -> str:
