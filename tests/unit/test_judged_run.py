@@ -59,7 +59,7 @@ def test_a_sweep_proves_only_what_it_was_held_to(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="exactly-once was not judged in this sweep, which allowed DUPLICATED"):
         swept.assert_exactly_once()
     missed = JudgedSweep(Sweep((known,), (replace(hit, hit=False),), 1), experiment, tmp_path)
-    with pytest.raises(AssertionError, match=r"INCONCLUSIVE: .* never hit: a > b"):
+    with pytest.raises(AssertionError, match=r"INCONCLUSIVE: .* never hit: `a > b`"):
         missed.assert_at_least_once()
 
 
