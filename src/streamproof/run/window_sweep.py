@@ -223,7 +223,8 @@ def crashes(seen: Look, profile: JobProfile, batches: int = BATCHES, late: bool 
     A kill in each window while the job is at work, and one as it begins. Of each message that changes something an answer that is lost (the
     server has done it), a request that is (it has not), and all of its kind; of those by which the job delivers for as long as many a
     client tries again. Of each an error in place of the answer: of Kafka's one for good, of a statement one after which it should be tried
-    again. A kill in each window after what the job does beside has had time to go on. After each step a driver that stands still.
+    again. Twice the driver is asked to end. A kill in each window after what the job does beside has had time to go on. After each step a
+    driver that stands still.
     """
     known = seen.windows
     steps = dict.fromkeys(step for window in known for step in (window.after, window.before) if not windows.is_file(step))

@@ -66,6 +66,8 @@ def look(experiment: Experiment) -> Look:
 def in_recovery(folder: RunFolder, fault: str) -> Iterator[tuple[str, str]]:
     """The windows that lie between the messages of a start that took over from one that ``fault`` struck, until it has committed a batch:
     each with the window in which that one was struck."""
+    if not folder.messages.exists():  # it broke before the job began
+        return
     steps = sorted(Trace(Job.read(folder)).read_on(), key=lambda step: step.done_ns)
     lines = Progress(folder).lines()
     for event in folder.journal.all(InjectionInjected):
