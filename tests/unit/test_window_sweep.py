@@ -238,3 +238,16 @@ def test_a_job_that_commits_by_time_gets_a_workload_that_lasts() -> None:
     assert window_sweep._slower(slower, Look(tuple(KNOWN), commits=2)) is None
     for other in (Look(tuple(KNOWN), commits=24), Look(tuple(KNOWN))):
         assert window_sweep._slower(planned, other) is None
+
+
+def test_a_recovery_that_went_another_way_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    again = Crash("kill_at_window", KNOWN[0].name, then="COMMIT orders > COMMIT staged")
+    runs: list[int] = []
+
+    def missed(_: Experiment, together: list[Crash]) -> list[Result]:
+        runs.append(len(together))
+        return [result(crash, "PASSED", hit=not crash.then) for crash in together]
+
+    monkeypatch.setattr(window_sweep, "_run", missed)
+    assert [one.hit for one in window_sweep._results(None, [Crash("drop_request", "COMMIT"), again], False)] == [True, False]  # type: ignore[arg-type]
+    assert runs == [2]

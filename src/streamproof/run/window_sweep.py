@@ -359,6 +359,8 @@ def _results(experiment: Experiment, together: Sequence[Crash], keep_going: bool
         if broken is not None and not keep_going:
             return
         settled = result.hit and (result.outcome == RunOutcome.PASSED or len(together) == 1)
+        if result.crash.then and not result.hit:  # a recovery may go another way each time
+            settled = result.outcome in (RunOutcome.PASSED, RunOutcome.INCONCLUSIVE)
         alone = result if settled else _alone(experiment, result.crash)
         broken = alone if alone.outcome == RunOutcome.FAILED else broken
         if result is first[-1] and broken is None and result.outcome == RunOutcome.FAILED:  # it takes several of them
