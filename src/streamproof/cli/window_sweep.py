@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 def sweep_job(file: Path, seed: int, keep_going: bool, late: bool, as_json: bool, dry: bool) -> NoReturn:
     """Leaves with the exit code of what was found; ``dry``, once it was said what would be tried."""
     from streamproof.run import window_sweep as sweeping
-    from streamproof.run.windows import look as windows_of
 
     experiment = sweeping.experiment_for(experiment_of(file), seed)
     only_warnings()
@@ -39,7 +38,7 @@ def sweep_job(file: Path, seed: int, keep_going: bool, late: bool, as_json: bool
     embedded.up(lambda line: say(line))
     look = partial(say_windows, begun=begun)
     if dry:
-        seen = windows_of(experiment)
+        experiment, seen = sweeping.looked_at(experiment)
         look(seen.windows)
         planned = sweeping.planned(experiment, seen, late)
         for number, run in enumerate(planned, 1):

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from streamproof.evidence.folder import EvidenceError, RunFolder, write_atomically
+from streamproof.evidence.journal import fault_of
 
 
 class Stage(StrEnum):
@@ -41,7 +42,7 @@ class Situation:
 
     @property
     def fault(self) -> str:
-        return self.injection.rpartition("-")[0]
+        return fault_of(self.injection)
 
     @property
     def told(self) -> str:

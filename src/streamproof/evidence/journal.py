@@ -9,12 +9,26 @@ be missing. A field without one must be there, or the journal is damaged evidenc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from streamproof.evidence.files import EvidenceError, append_json_line, read_json_lines, utc_now
+
+
+def injections_of(faults: Iterable[str]) -> Iterator[str]:
+    """What the injections of a run are called, one of each of the faults in their order: the first of a fault `kill_driver-1`."""
+    counts = Counter[str]()
+    for fault in faults:
+        counts[fault] += 1
+        yield f"{fault}-{counts[fault]}"
+
+
+def fault_of(injection: str) -> str:
+    """The fault of an injection of that name."""
+    return injection.rpartition("-")[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -521,6 +521,11 @@ class Experiment(Strict):
         return self.quiet if self.random is None else self.random.quiet
 
     @property
+    def batches(self) -> int:
+        """How many micro-batches its workload makes."""
+        return self.workload.records // self.micro_batch
+
+    @property
     def room(self) -> Room:
         """Its workload as faults see it."""
         return Room(self.workload.records, self.micro_batch, self.quiet_between)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from streamproof.errors import BadInput
 from streamproof.evidence.folder import EvidenceError, RunFolder
+from streamproof.evidence.journal import injections_of
 from streamproof.experiment import overlap
 from streamproof.experiment.model import Experiment, FaultSpec, Phase
 from streamproof.experiment.random_plan import draw
@@ -145,10 +145,8 @@ def _specs(experiment: Experiment) -> Sequence[FaultSpec]:
 
 def _injections(specs: Sequence[FaultSpec], room: Room, rng: random.Random) -> Iterator[Injection]:
     """The faults in the order of the experiment, numbered, each with the share from which it may be injected."""
-    counts: Counter[str] = Counter()
     before, phase = EARLIEST_AT, Phase.IMPACT
-    for spec in specs:
-        counts[spec.fault] += 1
+    for spec, name in zip(specs, injections_of(spec.fault for spec in specs), strict=True):
         at = round(rng.uniform(EARLIEST_AT, LATEST_AT), 3)  # drawn for each, so that a trigger which is given moves no other
         if spec.at is not None:
             at = spec.at
@@ -160,7 +158,6 @@ def _injections(specs: Sequence[FaultSpec], room: Room, rng: random.Random) -> I
         if phase is Phase.IMPACT:
             before = at
         parameters = FAULTS[spec.fault].parameters_model.model_validate(spec.parameters).model_dump(mode="json")
-        name = f"{spec.fault}-{counts[spec.fault]}"
         yield Injection(name, spec.fault, at, parameters, spec.batch, spec.step, spec.overlaps, phase, spec.window)
 
 

@@ -27,6 +27,8 @@ from streamproof.testbed.messages import STATEMENTS, Message, Side
 ARROW = " > "
 OR = " or "
 """Between the names of several windows, of which the one is meant to which the job comes first."""
+Edge = tuple[Side, str]
+"""Which side of a message is held, and which step it is."""
 ANY = "any"
 """Instead of a window's name: one that is drawn from those that the job has passed so far."""
 SEEN = 2
@@ -164,13 +166,18 @@ def never_together(names: Sequence[str]) -> str | None:
     return None
 
 
-def edge(window: str) -> tuple[Side, str] | None:
+def edge(window: str) -> Edge | None:
     """Which message is held for the window: the request that ends it, or where that is a file the answer to the one that begins it. None
     between two files."""
     after, before = parsed(window)
     if not is_file(before):
         return "request", before
     return None if is_file(after) else ("answer", after)
+
+
+def edges(names: Iterable[str]) -> dict[str, Edge]:
+    """The same of each of the windows that has one."""
+    return {name: at for name in names if (at := edge(name)) is not None}
 
 
 def is_file(step: str) -> bool:

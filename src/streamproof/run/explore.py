@@ -23,7 +23,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +32,7 @@ from typing import Any
 from streamproof import settings
 from streamproof.evidence.coverage import Coverage, Situation, Stage
 from streamproof.evidence.folder import RunFolder, write_atomically
-from streamproof.evidence.journal import InjectionEvidence, InjectionFailed, InjectionInjected, InjectionStarted, StageFailed
+from streamproof.evidence.journal import InjectionEvidence, InjectionFailed, InjectionInjected, InjectionStarted, StageFailed, injections_of
 from streamproof.experiment import random_plan
 from streamproof.experiment.model import Experiment, FaultSpec, Phase
 from streamproof.experiment.model import Random as RandomPlan
@@ -171,9 +171,8 @@ class Exploration:
 def arms(experiment: Experiment, seen: Look) -> list[Arm]:
     """Everything that may be tried on a job of which that was seen."""
     known = seen.windows
-    batches = experiment.workload.records // experiment.micro_batch
-    aimed = [_aimed(crash) for run in window_sweep.crashes(seen, experiment.profile, batches, late=True) for crash in run]
-    names = [window.name for window in known if not (windows.is_file(window.after) and windows.is_file(window.before))]
+    aimed = [_aimed(crash) for run in window_sweep.planned(experiment, seen, late=True) for crash in run]
+    names = [window.name for window in known if windows.edge(window.name) is not None]
     twice = [
         Arm(KILL, {"window": first, "then": second}, expected=((_after(first), Stage.WORK), (_after(second), Stage.RECOVERY)))
         for first, second in itertools.product(names, repeat=2)
@@ -290,7 +289,7 @@ class Chooser:
             if key(situation)[:3] in likes:
                 self.again += 1
                 self.new_again += key(situation) not in known
-        for name, arm in _named(arm for arm, _ in chosen):
+        for name, (arm, _) in zip(injections_of(arm.fault for arm, _ in chosen), chosen, strict=True):
             at = strikes[name][0].window if strikes.get(name) else arm.aimed
             for other in self.arms:
                 other.tries += other.group == arm.group and other.aimed == at
@@ -300,14 +299,6 @@ def _aimed_at(trigger: str | None, parameters: Mapping[str, Any]) -> list[str]:
     """The windows to which the job must come for a fault with that trigger."""
     given = [name for name in (trigger, parameters.get(WINDOW), parameters.get("then")) if name is not None]
     return [name for names in given for name in windows.alternatives(names)]
-
-
-def _named(chosen: Iterable[Arm]) -> Iterator[tuple[str, Arm]]:
-    """Each with the name that its injection has in the run."""
-    counts = Counter[str]()
-    for arm in chosen:
-        counts[arm.fault] += 1
-        yield f"{arm.fault}-{counts[arm.fault]}", arm
 
 
 def _likes(arm: Arm) -> list[Like]:
@@ -390,7 +381,7 @@ def failures(exploration: Exploration) -> list[Tried]:
 
 def smallest(exploration: Exploration, folder: Path, tried: Tried, say: Callable[[shrink.Try], None]) -> Path:
     """The smallest schedule that fails as a run did, as a file. Raises ``shrink.Stopped`` when a try is aborted."""
-    subject = shrink.subject(RunFolder.open(settings.home() / "runs" / tried.run))
+    subject = shrink.subject(RunFolder.open(settings.runs() / tried.run))
     _, _, shrunk = shrink.shrink(subject, say)
     file = shrunk / shrink.SMALLEST
     exploration.smallest.append(str(file))

@@ -240,7 +240,7 @@ def crashes(seen: Look, profile: JobProfile, batches: int = BATCHES, late: bool 
     errors = [Crash(ERROR, what) for what in dict.fromkeys([*of_kafka, *changes])]
     kills = [Crash(KILL, window.name) for window in known]
     lingering = [Crash(KILL, window.name, linger_s=LINGER_S) for window in known if not windows.is_file(window.before)]
-    of_messages = [window for window in known if not (windows.is_file(window.after) and windows.is_file(window.before))]
+    of_messages = [window for window in known if windows.edge(window.name) is not None]
     twins = [Crash(TWIN, window.name) for window in _begun(of_messages)]
     lates = [Crash(LATE, END_TXN, until=step) for step in steps if late and END_TXN in steps and step in OF_TRANSACTIONS]
     stops = [Crash(STOP, HALF_A_BATCH)] * STOPS
@@ -255,22 +255,18 @@ def crashes(seen: Look, profile: JobProfile, batches: int = BATCHES, late: bool 
 
 def planned(experiment: Experiment, seen: Look, late: bool) -> list[list[Crash]]:
     """What is tried on the experiment's job, the faults of a run each."""
-    return crashes(seen, experiment.profile, _batches(experiment), late)
-
-
-def _batches(experiment: Experiment) -> int:
-    return experiment.workload.records // experiment.micro_batch
+    return crashes(seen, experiment.profile, experiment.batches, late)
 
 
 def _recoveries(experiment: Experiment, known: Sequence[Window], results: Sequence[Result]) -> list[list[Crash]]:
     """What is tried once more, by what the starts did that took over: those are killed in windows that the job at work does not pass."""
     at_work, found = {window.name for window in known}, dict[str, str]()
     for run in dict.fromkeys(result.run for result in results):
-        for window, first in in_recovery(RunFolder.open(settings.home() / "runs" / run), KILL):
+        for window, first in in_recovery(RunFolder.open(settings.runs() / run), KILL):
             if window not in at_work and first in at_work:
                 found.setdefault(window, first)
     kills = [Crash(KILL, first, then=window) for window, first in list(found.items())[:RECOVERIES]]
-    return list(_shared(kills, (LATEST_IMPACT_SHARE - AT) * _batches(experiment)))
+    return list(_shared(kills, (LATEST_IMPACT_SHARE - AT) * experiment.batches))
 
 
 def _room_beside(first: Crash, batches: int) -> float:
@@ -310,9 +306,7 @@ def sweep(
 
     A job that breaks its promise without any fault is not broken further. Raises BadInput when its run without faults comes to no verdict.
     """
-    seen = windows_of(experiment)
-    if not seen.found and (slower := _slower(experiment, seen)) is not None:
-        experiment, seen = slower, windows_of(slower)
+    experiment, seen = looked_at(experiment)
     look(seen.windows)
     if seen.found:
         return Sweep(seen.windows, (), 0, without=seen.found)
@@ -330,10 +324,18 @@ def sweep(
     return Sweep(seen.windows, tuple(results), count, seen.once)
 
 
+def looked_at(experiment: Experiment) -> tuple[Experiment, Look]:
+    """What a run without faults shows of the job, and the experiment by which it is broken then: on a slower workload where it commits by
+    time. Raises BadInput when such a run comes to no verdict."""
+    seen = windows_of(experiment)
+    slower = None if seen.found else _slower(experiment, seen)
+    return (experiment, seen) if slower is None else (slower, windows_of(slower))
+
+
 def _slower(experiment: Experiment, seen: Look) -> Experiment | None:
     """The experiment of a job that commits by time, not by batch, on a workload that lasts; None for any other. Between two of its commits
     the whole workload would be read."""
-    batches, workload = _batches(experiment), experiment.workload
+    batches, workload = experiment.batches, experiment.workload
     if not seen.commits or seen.commits > SELDOM * batches or workload.rate_per_s:
         return None
     rate = max(1, round(workload.records / LASTING_S))

@@ -10,7 +10,7 @@ from itertools import pairwise
 from streamproof.errors import BadInput
 from streamproof.evidence.coverage import Coverage
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.journal import InjectionInjected
+from streamproof.evidence.journal import InjectionInjected, fault_of
 from streamproof.evidence.progress import Progress
 from streamproof.experiment.model import Experiment
 from streamproof.jobs import windows
@@ -22,7 +22,7 @@ from streamproof.verdict.decide import RunOutcome
 from streamproof.verdict.verdict import Verdict
 
 RECORDS = 10_000
-FIELDS = tuple(field.name for field in fields(Window))
+FIELDS = tuple(each.name for each in fields(Window))
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def in_recovery(folder: RunFolder, fault: str) -> Iterator[tuple[str, str]]:
     steps = sorted(Trace(Job.read(folder)).read_on(), key=lambda step: step.done_ns)
     lines = Progress(folder).lines()
     for event in folder.journal.all(InjectionInjected):
-        if event.injection.rpartition("-")[0] != fault or not (strikes := windows.strikes(event.target)):
+        if fault_of(event.injection) != fault or not (strikes := windows.strikes(event.target)):
             continue
         later = (moment_ns(line["committed_at"]) for line in lines if line["start"] > event.target["start"])
         until_ns = min(later, default=0)

@@ -61,10 +61,9 @@ class HoldMessage(MessageFault):
 
     def _answered(self, run: RunContext, target: dict[str, Any]) -> EvidenceCheck:
         """That the server got it in the end. It may refuse by then what it would have done before: a producer that was fenced meanwhile."""
-        answered = self.event(run, target, "answered")
-        message = None if answered is None else answered.message
-        detail = "no answer" if message is None else "it did it" if message.done else f"it refused it: {message.outcome}"
-        return EvidenceCheck("the server answered it once it was released", message is not None, detail)
+        answer = self.answer(run, target)
+        detail = "no answer" if answer is None else "it did it" if answer.done else f"it refused it: {answer.outcome}"
+        return EvidenceCheck("the server answered it once it was released", answer is not None, detail)
 
 
 def _whose(client: tuple[Role, psutil.Process] | None) -> str:

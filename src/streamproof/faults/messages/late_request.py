@@ -48,7 +48,7 @@ class LateRequest(MessageFault):
         late = self.event(run, target, "late", 30 + parameters.delay_ms / 1000)
         after_ms = 0.0 if late is None else (late.at_ns - struck.at_ns) / 1e6
         delivered = EvidenceCheck("it was delivered late", late is not None, f"{after_ms:.0f} ms late")
-        answered = self.event(run, target, "answered")
-        outcome = answered.message.outcome if answered is not None and answered.message is not None else "no answer"
-        reached = EvidenceCheck("the server answered it, to nobody", answered is not None, f"it answered {outcome}")
+        answer = self.answer(run, target)
+        outcome = "no answer" if answer is None else answer.outcome
+        reached = EvidenceCheck("the server answered it, to nobody", answer is not None, f"it answered {outcome}")
         return [delivered, reached, self.ended(run, target, struck)]

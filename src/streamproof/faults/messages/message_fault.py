@@ -191,10 +191,14 @@ class MessageFault(Unconditional):
 
     def did(self, run: RunContext, target: dict[str, Any], by: str) -> EvidenceCheck:
         """That the server did what the message asked for: its own answer says so."""
+        answer = self.answer(run, target)
+        done = answer is not None and answer.done
+        return EvidenceCheck(f"the server did it{by}", done, f"it answered {'no answer' if answer is None else answer.outcome}")
+
+    def answer(self, run: RunContext, target: dict[str, Any]) -> Message | None:
+        """What the server answered; None when nothing came in time."""
         answered = self.event(run, target, "answered")
-        done = answered is not None and answered.message is not None and answered.message.done
-        detail = answered.message.outcome if answered is not None and answered.message is not None else "no answer"
-        return EvidenceCheck(f"the server did it{by}", done, f"it answered {detail}")
+        return None if answered is None else answered.message
 
     def did_not(self, run: RunContext, target: dict[str, Any]) -> EvidenceCheck:
         """That the server never got it: no answer to it came."""

@@ -87,7 +87,7 @@ class KillAtWindow(WindowFault):
 
 def _strike(run: RunContext, window: str, linger_s: float, target: dict[str, Any]) -> None:
     held, names = None, meant(run, KillAtWindow.name, window)
-    if edges := {name: at for name in names if (at := windows.edge(name)) is not None}:
+    if edges := windows.edges(names):
         window, held = hold_at(run, target, edges)
     else:
         stop_between_files(run, window)

@@ -69,10 +69,9 @@ class StopDriver(Unconditional):
     def inject(self, run: RunContext, parameters: Any, target: dict[str, Any]) -> None:
         gate = Gate(run.folder)
         before, topic = gate.read(), Cluster(run.testbed.direct_kafka)
-        sent = _sent(run, topic)
-        gate.open_to(min(int(before["records"]), sent))
-        run.eventually(lambda: run.progress.committed() >= _sent(run, topic), IDLE_S)
         try:
+            gate.open_to(min(int(before["records"]), _sent(run, topic)))
+            run.eventually(lambda: run.progress.committed() >= _sent(run, topic), IDLE_S)
             gate.open_to(min(run.records, _sent(run, topic) + int(PART * run.job.batch_records)))
             run.let_pass(target["delay_s"])
             target["held"] = _sent(run, topic) - run.progress.committed()

@@ -99,7 +99,7 @@ class TwinDriver(WindowFault):
             return
         window = parameters.window or drawn(run)
         after, before = windows.parsed(window)
-        if windows.is_file(after) and windows.is_file(before):
+        if windows.edge(window) is None:
             raise FaultError(f"the window {window} lies between two files: there is no message that could be held")
         _, event = hold_at(run, target, {window: ("request", before) if windows.is_file(after) else ("answer", after)})
         target["held"] = event.held

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from streamproof.evidence.folder import RunFolder
-from streamproof.evidence.journal import DriverStarted, InjectionInjected
+from streamproof.evidence.journal import DriverStarted, InjectionInjected, fault_of
 from streamproof.faults.fault import DRIVER, LINKS, EvidenceCheck, FaultError, Parameters, RunContext, Unconditional
 from streamproof.faults.messages.message_fault import disarmed
 from streamproof.jobs import windows
@@ -36,8 +36,6 @@ STRIKE_BATCHES = 12
 """How many batches a job may commit without having come to a window: one that it passes only by luck would take what others need."""
 STARTED_S = 60.0
 LOOK_S = 1.0
-Edge = tuple[Side, str]
-"""Which side of a message is held, and which step it is."""
 BARE = 4
 """Bytes that a file of Parquet has before there is anything in it."""
 WATCH_S = 0.002
@@ -84,7 +82,7 @@ class WindowFault(Unconditional):
         return [disarmed(testbed, target["rule"])]
 
 
-def hold_at(run: RunContext, target: dict[str, Any], edges: Mapping[str, Edge]) -> tuple[str, Event]:
+def hold_at(run: RunContext, target: dict[str, Any], edges: Mapping[str, windows.Edge]) -> tuple[str, Event]:
     """Hold the job in the one of the windows to which it comes first, by the message at its edge; what is held elsewhere goes on. Returns
     which window it is. Raises FaultError when the job does not come there in time."""
     target["after"] = run.testbed.messages.state().last_event
@@ -115,8 +113,7 @@ def hold_at(run: RunContext, target: dict[str, Any], edges: Mapping[str, Edge]) 
 def come_to(run: RunContext, target: dict[str, Any], names: Sequence[str]) -> tuple[str, Event | None]:
     """Wait until the job is in one of the windows, and hold the message at its edge; between two files there is none. Raises FaultError
     when the job does not come there in time."""
-    edges = {name: at for name in names if (at := windows.edge(name)) is not None}
-    if edges:
+    if edges := windows.edges(names):
         return hold_at(run, target, edges)
     wait_for_a_file(run, windows.parsed(names[0])[0])
     return names[0], None
@@ -124,9 +121,13 @@ def come_to(run: RunContext, target: dict[str, Any], names: Sequence[str]) -> tu
 
 def meant(run: RunContext, fault: str, window: str) -> list[str]:
     """Of the windows that a trigger names, those in which this fault has not struck in this run, as long as there is one."""
-    injected = (event for event in run.folder.journal.all(InjectionInjected) if event.injection.rpartition("-")[0] == fault)
-    struck = {strike.window for event in injected for strike in windows.strikes(event.target)}
-    names = windows.alternatives(window)
+    return _new(windows.alternatives(window), run, fault)
+
+
+def _new(names: list[str], run: RunContext, fault: str | None = None) -> list[str]:
+    """The windows in which the run has not struck, by the fault or by any, as long as there is one; else all."""
+    injected = run.folder.journal.all(InjectionInjected)
+    struck = {strike.window for event in injected if fault in (None, fault_of(event.injection)) for strike in windows.strikes(event.target)}
     return [name for name in names if name not in struck] or names
 
 
@@ -145,7 +146,7 @@ def release(run: RunContext, held: int) -> None:
 class _Aim:
     """At the edge of which of the windows a message is that is held."""
 
-    def __init__(self, run: RunContext, edges: Mapping[str, Edge]) -> None:
+    def __init__(self, run: RunContext, edges: Mapping[str, windows.Edge]) -> None:
         self._run, self._edges = run, edges
         self._trace = Trace(run.job)
         self._first = not run.progress.batches()  # how the job goes on from a step is not known then
@@ -225,8 +226,7 @@ def drawn(run: RunContext) -> str:
     passed = run.wait_for(
         "a window that the job passes", lambda: sorted(window.name for window in windows.windows(aiming.steps())), STRIKE_S
     )
-    struck = {strike.window for event in run.folder.journal.all(InjectionInjected) for strike in windows.strikes(event.target)}
-    return str(run.rng.choice([window for window in passed if window not in struck] or passed))
+    return str(run.rng.choice(_new(passed, run)))
 
 
 def _trailing(steps: list[Step], name: str) -> int:

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from streamproof.evidence.batches import Batch
 from streamproof.evidence.columns import integers
 from streamproof.evidence.folder import EvidenceError, RunFolder, read_json_lines
-from streamproof.evidence.journal import LoadFinished
+from streamproof.evidence.journal import LoadFinished, fault_of
 from streamproof.evidence.outcome import Outcome
 from streamproof.verdict.checks.places import LOW, SHIFT, Places, packed, pieces, places_of
 from streamproof.verdict.checks.records import Reconciliation
@@ -91,7 +91,7 @@ def check_faults(folder: RunFolder, planned: Sequence[str], faults: Sequence[str
     """Raises EvidenceError where the schedule has other faults than the experiment. ``planned`` are injections, each named by its fault."""
     if faults is None:
         return
-    scheduled, asked = Counter(injection.rpartition("-")[0] for injection in planned), Counter(faults)
+    scheduled, asked = Counter(map(fault_of, planned)), Counter(faults)
     for fault in sorted(asked | scheduled):
         if asked[fault] != scheduled[fault]:
             raise EvidenceError(
